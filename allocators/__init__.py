@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocator strategies behind one interface, on a simulated device or a real one."""
+
+from allocators._core import (
+    Allocator,
+    ArenaPlanner,
+    BadFree,
+    Block,
+    Device,
+    DeviceStats,
+    Graph,
+    InvariantViolation,
+    Operator,
+    Option,
+    OutOfMemory,
+    Placement,
+    Segment,
+    SimpleMemoryArena,
+    SpecError,
+    Stats,
+    StrategyInfo,
+    Tensor,
+    human_bytes,
+    plan_in_execution_order,
+    strategies,
+)
+from allocators._core import strategy as info
+from allocators.devices import DEVICE_SPECS, SimulatedDevice, make_device, parse_bytes
+from allocators.factory import make, names
+from allocators.replays import ReplayResult, completes, replay, time_each, time_pass
+
+__all__ = [
+    "DEVICE_SPECS",
+    "Allocator",
+    "ArenaPlanner",
+    "BadFree",
+    "Block",
+    "Device",
+    "DeviceStats",
+    "Graph",
+    "InvariantViolation",
+    "Operator",
+    "Option",
+    "OutOfMemory",
+    "Placement",
+    "ReplayResult",
+    "Segment",
+    "SimpleMemoryArena",
+    "SimulatedDevice",
+    "SpecError",
+    "Stats",
+    "StrategyInfo",
+    "Tensor",
+    "completes",
+    "human_bytes",
+    "info",
+    "make",
+    "make_device",
+    "names",
+    "parse_bytes",
+    "plan_in_execution_order",
+    "replay",
+    "strategies",
+    "time_each",
+    "time_pass",
+]

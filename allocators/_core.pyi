@@ -1,0 +1,353 @@
+"""The native core of allocbench."""
+
+from collections.abc import Callable, Mapping, Sequence
+import enum
+from typing import Annotated, Any
+
+import numpy
+from numpy.typing import NDArray
+
+
+class OutOfMemory(MemoryError):
+    pass
+
+class BadFree(ValueError):
+    pass
+
+class InvariantViolation(AssertionError):
+    pass
+
+class SpecError(ValueError):
+    pass
+
+class Block:
+    """Part of a segment; `requested` is 0 in a free block."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def requested(self) -> int: ...
+
+    @property
+    def allocated(self) -> bool: ...
+
+class Segment:
+    """A range held from the device, tiled by its blocks."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def blocks(self) -> list[Block]: ...
+
+class Stats:
+    """Bytes now and at their peak, and counts of calls."""
+
+    @property
+    def requested(self) -> int: ...
+
+    @property
+    def allocated(self) -> int: ...
+
+    @property
+    def reserved(self) -> int: ...
+
+    @property
+    def peak_requested(self) -> int: ...
+
+    @property
+    def peak_allocated(self) -> int: ...
+
+    @property
+    def peak_reserved(self) -> int: ...
+
+    @property
+    def allocations(self) -> int: ...
+
+    @property
+    def frees(self) -> int: ...
+
+    @property
+    def failures(self) -> int: ...
+
+    @property
+    def retries(self) -> int: ...
+
+class DeviceStats:
+    """Calls to a device and the seconds they cost."""
+
+    @property
+    def malloc_calls(self) -> int: ...
+
+    @property
+    def free_calls(self) -> int: ...
+
+    @property
+    def refused_calls(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def calls(self) -> int: ...
+
+class Moment:
+    """The bytes of an allocator after an event."""
+
+    @property
+    def event(self) -> int: ...
+
+    @property
+    def requested(self) -> int: ...
+
+    @property
+    def allocated(self) -> int: ...
+
+    @property
+    def reserved(self) -> int: ...
+
+    @property
+    def largest_free(self) -> int: ...
+
+class Option:
+    """A named option of a strategy."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def default(self) -> str: ...
+
+    @property
+    def help(self) -> str: ...
+
+class StrategyInfo:
+    """What a strategy says about itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def worst_case(self) -> str: ...
+
+    @property
+    def reference(self) -> str: ...
+
+    @property
+    def options(self) -> list[Option]: ...
+
+    @property
+    def candidate(self) -> bool:
+        """may be recommended"""
+
+    @property
+    def keeps_free_blocks(self) -> bool: ...
+
+    @property
+    def exemption(self) -> str:
+        """why largest_request is below the capacity"""
+
+    def largest_request(self, capacity: int) -> int:
+        """
+        The largest request that an empty device of `capacity` bytes must serve.
+        """
+
+class Device:
+    """Where an allocator gets its segments."""
+
+    @property
+    def capacity(self) -> int:
+        """bytes"""
+
+    @property
+    def reserved(self) -> int:
+        """bytes in segments held"""
+
+    @property
+    def simulated(self) -> bool: ...
+
+    @property
+    def cost_source(self) -> str:
+        """what stands behind the seconds"""
+
+    def stats(self) -> DeviceStats: ...
+
+class SimulatedDevice(Device):
+    def __init__(self, capacity: int, *, alignment: int = 2097152, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
+
+class Allocator:
+    """A strategy at work on a device. Safe to share by threads."""
+
+    def allocate(self, size: int, stream: int = 0) -> int:
+        """
+        The address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.
+        """
+
+    def deallocate(self, address: int, stream: int = 0) -> None:
+        """
+        Frees a block. Raises BadFree, and changes nothing, for any other address but 0.
+        """
+
+    def trim(self) -> None:
+        """Gives wholly free segments back to the device."""
+
+    def step(self) -> None:
+        """A training or inference step begins."""
+
+    def snapshot(self) -> list[Segment]:
+        """The segments, in order of address."""
+
+    def check(self) -> None:
+        """Raises InvariantViolation naming the broken rule."""
+
+    def largest_free(self) -> int:
+        """bytes of the largest free block"""
+
+    def stats(self) -> Stats: ...
+
+    def counters(self) -> dict[str, int]:
+        """What this strategy counts beside the common statistics."""
+
+    @property
+    def device(self) -> Device: ...
+
+    @property
+    def info(self) -> StrategyInfo: ...
+
+def strategies() -> list[StrategyInfo]: ...
+
+def strategy(name: str) -> StrategyInfo: ...
+
+def make(name: str, device: Device, options: Mapping[str, str]) -> Allocator: ...
+
+def parse_bytes(text: str) -> int | None: ...
+
+def human_bytes(size: int) -> str: ...
+
+class TraceArrays:
+    """The arrays of a trace, one element for each event."""
+
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int) -> None: ...
+
+class Measurement:
+    @property
+    def max_load(self) -> int: ...
+
+    @property
+    def peak(self) -> Moment: ...
+
+    @property
+    def stats(self) -> Stats: ...
+
+    @property
+    def device(self) -> DeviceStats: ...
+
+    @property
+    def counters(self) -> dict[str, int]: ...
+
+    @property
+    def internal_fragmentation_mean(self) -> float: ...
+
+    @property
+    def external_fragmentation_mean(self) -> float: ...
+
+    @property
+    def timeline(self) -> dict[str, Any]: ...
+
+def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None) -> Measurement: ...
+
+def time_pass(trace: TraceArrays, allocator: Allocator) -> float: ...
+
+def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))], float]: ...
+
+def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
+
+class ArenaAlloc:
+    """A block placed in an arena."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+class SimpleMemoryArena:
+    """TFLite's arena: offsets first, one segment at commit."""
+
+    def __init__(self, device: Device, alignment: int = 64) -> None: ...
+
+    def allocate(self, alignment: int, size: int) -> ArenaAlloc: ...
+
+    def deallocate(self, block: ArenaAlloc) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def resolve(self, block: ArenaAlloc) -> int: ...
+
+    def clear(self) -> None: ...
+
+    @property
+    def high_water_mark(self) -> int: ...
+
+    @property
+    def committed_size(self) -> int: ...
+
+class Placement(enum.Enum):
+    ARENA = 0
+
+    PERSISTENT = 1
+
+    DYNAMIC = 2
+
+    NONE = 3
+
+class Tensor:
+    def __init__(self, bytes: int, placement: Placement = Placement.ARENA) -> None: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def placement(self) -> Placement: ...
+
+class Operator:
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], temporaries: Sequence[int] = []) -> None: ...
+
+class Graph:
+    """Operators in execution order; tensors are named by index."""
+
+    def __init__(self, tensors: Sequence[Tensor], operators: Sequence[Operator], inputs: Sequence[int], outputs: Sequence[int], variables: Sequence[int] = []) -> None: ...
+
+class ArenaPlanner:
+    """TFLite's planner of 2018, over two arenas."""
+
+    def __init__(self, device: Device, graph: Graph, preserve_inputs: bool = False, preserve_intermediates: bool = False, alignment: int = 64) -> None: ...
+
+    def execute(self, first: int, last: int) -> None: ...
+
+    def set_bytes(self, tensor: int, size: int) -> None: ...
+
+    def offset(self, tensor: int) -> int | None: ...
+
+    def address(self, tensor: int) -> int: ...
+
+    @property
+    def arena_size(self) -> int: ...
+
+    @property
+    def persistent_arena_size(self) -> int: ...
+
+def plan_in_execution_order(size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int]: ...

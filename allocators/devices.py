@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices: made from a spec such as `sim:80GiB` or by hand."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+from allocators import _core, spec
+from allocators._core import Device, SpecError
+
+DEVICE_SPECS = {
+    "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: alignment, "
+    "fail_call, fail_above, fail_rate, seed",
+}
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from `4096`, `80GiB` or `1.5MiB`. Raises SpecError for anything else."""
+    found = _core.parse_bytes(str(text))
+    if found is None:
+        raise SpecError(f"'{text}' is no number of bytes: write 4096, 512KiB, 16GiB")
+    return found
+
+
+class SimulatedDevice(_core.SimulatedDevice):
+    """A GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+
+    A segment begins at the first multiple of `alignment` above all those before it; addresses
+    are never used again. The capacity counts the bytes of the segments held, without rounding.
+    The seconds of device calls are modelled after `device_costs.json`.
+
+    `fail_call=k` refuses the k-th malloc call (from 1), `fail_above` every malloc of more bytes,
+    `fail_rate` each with that probability, drawn from `seed`.
+    Raises SpecError for a value out of range.
+    """
+
+    def __init__(
+        self,
+        capacity: str | int,
+        *,
+        alignment: str | int = "2MiB",
+        fail_call: int = 0,
+        fail_above: str | int | None = None,
+        fail_rate: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        costs = cost_model()
+        super().__init__(
+            parse_bytes(capacity),
+            alignment=parse_bytes(alignment),
+            source=costs["source"],
+            malloc=[tuple(point) for point in costs["calls"]["malloc"]],
+            free=[tuple(point) for point in costs["calls"]["free"]],
+            fail_call=fail_call,
+            fail_above=None if fail_above is None else parse_bytes(fail_above),
+            fail_rate=fail_rate,
+            seed=seed,
+        )
+
+
+def cost_model() -> dict[str, Any]:
+    """The cost of device calls on the simulated device, with its provenance."""
+    text = files("allocators").joinpath("device_costs.json").read_text(encoding="utf-8")
+    model: dict[str, Any] = json.loads(text)
+    return model
+
+
+def make_device(text: str) -> Device:
+    """The device of a spec. Raises SpecError for one that does not exist or cannot be read."""
+    parsed = spec.parse(text, first="capacity")
+    if parsed.name != "sim":
+        raise SpecError(f"no device is called '{parsed.name}'; valid: {', '.join(DEVICE_SPECS)}")
+    if "capacity" not in parsed.options:
+        raise SpecError(f"'{text}' lacks a capacity: write sim:80GiB")
+    options: dict[str, Any] = dict(parsed.options)
+    for name, kind in {"fail_call": int, "seed": int, "fail_rate": float}.items():
+        if name in options:
+            options[name] = _number(name, options[name], kind)
+    unknown = options.keys() - _OPTIONS
+    if unknown:
+        raise SpecError(
+            f"the device '{text}' has no option '{min(unknown)}'; valid options: "
+            + ", ".join(sorted(_OPTIONS))
+        )
+    return SimulatedDevice(**options)
+
+
+_OPTIONS = {"capacity", "alignment", "fail_call", "fail_above", "fail_rate", "seed"}
+
+
+def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 2**64:
+        raise SpecError(f"device option {name}={text} must be a number from 0 to 2^64 - 1")
+    return value

@@ -1,0 +1,339 @@
+// bindings.cpp: the native core as the Python module allocators._core.
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "core/allocator.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "devices/simulated.hpp"
+#include "planners/arena_planner.hpp"
+#include "planners/execution_order.hpp"
+#include "planners/simple_memory_arena.hpp"
+#include "registry.hpp"
+#include "replay.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace allocbench {
+namespace {
+
+template <class T>
+using Array = nb::ndarray<T const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+using NumpyArray = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+using Columns = nb::typed<nb::dict, nb::str, nb::any>;  // of numpy arrays
+
+template <class T>
+std::span<T const> view(Array<T> const& array) {
+  return {array.data(), array.size()};
+}
+
+// A numpy array that owns the vector's memory.
+template <class T>
+NumpyArray<T> to_numpy(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return NumpyArray<T>(owned->data(), {owned->size()}, owner);
+}
+
+// One numpy array for each field of a vector of records, by the field's name.
+template <class Record, class... Fields>
+Columns columns(std::vector<Record> const& records,
+                std::pair<char const*, Fields Record::*>... fields) {
+  Columns table;
+  auto const add = [&]<class Field>(char const* name, Field Record::* field) {
+    std::vector<Field> values;
+    values.reserve(records.size());
+    for (Record const& record : records) values.push_back(record.*field);
+    table[name] = to_numpy(std::move(values));
+  };
+  (add(fields.first, fields.second), ...);
+  return table;
+}
+
+std::map<std::string, std::uint64_t> to_map(Counters const& counters) {
+  return {counters.begin(), counters.end()};
+}
+
+// The arrays of a trace, kept alive while they are replayed.
+struct TraceArrays {
+  Array<std::uint8_t> op;
+  Array<std::uint32_t> block;
+  Array<std::uint64_t> size;
+  Array<std::uint16_t> stream;
+  std::int64_t step_label;
+
+  TraceView view_all() const {
+    return {view(op), view(block), view(size), view(stream), step_label};
+  }
+};
+
+void bind_errors(nb::module_& m) {
+  nb::exception<OutOfMemory>(m, "OutOfMemory", PyExc_MemoryError);
+  nb::exception<BadFree>(m, "BadFree", PyExc_ValueError);
+  nb::exception<InvariantViolation>(m, "InvariantViolation", PyExc_AssertionError);
+  nb::exception<SpecError>(m, "SpecError", PyExc_ValueError);
+}
+
+void bind_records(nb::module_& m) {
+  nb::class_<Block>(m, "Block", "Part of a segment; `requested` is 0 in a free block.")
+      .def_ro("address", &Block::address)
+      .def_ro("size", &Block::size)
+      .def_ro("requested", &Block::requested)
+      .def_prop_ro("allocated", &Block::allocated);
+  nb::class_<Segment>(m, "Segment", "A range held from the device, tiled by its blocks.")
+      .def_ro("address", &Segment::address)
+      .def_ro("size", &Segment::size)
+      .def_ro("blocks", &Segment::blocks);
+  nb::class_<Stats>(m, "Stats", "Bytes now and at their peak, and counts of calls.")
+      .def_prop_ro("requested", [](Stats const& s) { return s.requested.current; })
+      .def_prop_ro("allocated", [](Stats const& s) { return s.allocated.current; })
+      .def_prop_ro("reserved", [](Stats const& s) { return s.reserved.current; })
+      .def_prop_ro("peak_requested", [](Stats const& s) { return s.requested.peak; })
+      .def_prop_ro("peak_allocated", [](Stats const& s) { return s.allocated.peak; })
+      .def_prop_ro("peak_reserved", [](Stats const& s) { return s.reserved.peak; })
+      .def_ro("allocations", &Stats::allocations)
+      .def_ro("frees", &Stats::frees)
+      .def_ro("failures", &Stats::failures)
+      .def_ro("retries", &Stats::retries);
+  nb::class_<DeviceStats>(m, "DeviceStats", "Calls to a device and the seconds they cost.")
+      .def_ro("malloc_calls", &DeviceStats::malloc_calls)
+      .def_ro("free_calls", &DeviceStats::free_calls)
+      .def_ro("refused_calls", &DeviceStats::refused_calls)
+      .def_ro("seconds", &DeviceStats::seconds)
+      .def_prop_ro("calls", &DeviceStats::calls);
+  nb::class_<Moment>(m, "Moment", "The bytes of an allocator after an event.")
+      .def_ro("event", &Moment::event)
+      .def_ro("requested", &Moment::requested)
+      .def_ro("allocated", &Moment::allocated)
+      .def_ro("reserved", &Moment::reserved)
+      .def_ro("largest_free", &Moment::largest_free);
+  nb::class_<Option>(m, "Option", "A named option of a strategy.")
+      .def_ro("name", &Option::name)
+      .def_prop_ro("type", [](Option const& option) { return to_string(option.type); })
+      .def_ro("default", &Option::fallback)
+      .def_ro("help", &Option::help);
+  nb::class_<StrategyInfo>(m, "StrategyInfo", "What a strategy says about itself.")
+      .def_ro("name", &StrategyInfo::name)
+      .def_ro("summary", &StrategyInfo::summary)
+      .def_ro("worst_case", &StrategyInfo::worst_case)
+      .def_ro("reference", &StrategyInfo::reference)
+      .def_prop_ro("options",
+                   [](StrategyInfo const& info) {
+                     return std::vector<Option>(info.options.begin(), info.options.end());
+                   })
+      .def_ro("candidate", &StrategyInfo::candidate, "may be recommended")
+      .def_ro("keeps_free_blocks", &StrategyInfo::keeps_free_blocks)
+      .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
+      .def(
+          "largest_request",
+          [](StrategyInfo const& info, Size capacity) { return info.largest_request(capacity); },
+          "capacity"_a, "The largest request that an empty device of `capacity` bytes must serve.");
+}
+
+void bind_devices(nb::module_& m) {
+  nb::class_<Device>(m, "Device", "Where an allocator gets its segments.")
+      .def_prop_ro("capacity", &Device::capacity, "bytes")
+      .def_prop_ro("reserved", &Device::reserved, "bytes in segments held")
+      .def_prop_ro("simulated", &Device::simulated)
+      .def_prop_ro("cost_source", &Device::cost_source, "what stands behind the seconds")
+      .def("stats", &Device::stats);
+  nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
+      .def(
+          "__init__",
+          [](SimulatedDevice* self, Size capacity, Size alignment, std::string source,
+             CostCurve malloc, CostCurve free, std::uint64_t fail_call,
+             std::optional<Size> fail_above, double fail_rate, std::uint64_t seed) {
+            Faults faults{.fail_call = fail_call, .fail_rate = fail_rate, .seed = seed};
+            if (fail_above) faults.fail_above = *fail_above;
+            new (self)
+                SimulatedDevice(capacity, alignment,
+                                {std::move(source), std::move(malloc), std::move(free)}, faults);
+          },
+          "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
+          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{}, "fail_call"_a = 0,
+          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
+}
+
+void bind_allocators(nb::module_& m) {
+  nb::class_<Allocator>(m, "Allocator", "A strategy at work on a device. Safe to share by threads.")
+      .def("allocate", &Allocator::allocate, "size"_a, "stream"_a = 0,
+           "The address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.")
+      .def("deallocate", &Allocator::deallocate, "address"_a, "stream"_a = 0,
+           "Frees a block. Raises BadFree, and changes nothing, for any other address but 0.")
+      .def("trim", &Allocator::trim, "Gives wholly free segments back to the device.")
+      .def("step", &Allocator::step, "A training or inference step begins.")
+      .def("snapshot", &Allocator::snapshot, "The segments, in order of address.")
+      .def("check", &Allocator::check, "Raises InvariantViolation naming the broken rule.")
+      .def("largest_free", &Allocator::largest_free, "bytes of the largest free block")
+      .def("stats", &Allocator::stats)
+      .def(
+          "counters",
+          [](Allocator const& allocator) {
+            auto const counters = allocator.counters();
+            return std::map<std::string, std::uint64_t>(counters.begin(), counters.end());
+          },
+          "What this strategy counts beside the common statistics.")
+      .def_prop_ro("device", &Allocator::device, nb::rv_policy::reference_internal)
+      .def_prop_ro("info", &Allocator::info, nb::rv_policy::reference);
+  m.def("strategies", &strategies, nb::rv_policy::reference);
+  m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference);
+  m.def("make", &make, "name"_a, "device"_a, "options"_a, nb::keep_alive<0, 2>());
+  m.def("parse_bytes", &parse_bytes, "text"_a);
+  m.def("human_bytes", &human_bytes, "size"_a);
+}
+
+void bind_replay(nb::module_& m) {
+  nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, one element for each event.")
+      .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
+                    Array<std::uint16_t>, std::int64_t>(),
+           "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
+           "step_label"_a);
+  nb::class_<Measurement>(m, "Measurement")
+      .def_ro("max_load", &Measurement::max_load)
+      .def_ro("peak", &Measurement::peak)
+      .def_ro("stats", &Measurement::stats)
+      .def_ro("device", &Measurement::device)
+      .def_prop_ro("counters", [](Measurement const& found) { return to_map(found.counters); })
+      .def_ro("internal_fragmentation_mean", &Measurement::internal_fragmentation_mean)
+      .def_ro("external_fragmentation_mean", &Measurement::external_fragmentation_mean)
+      .def_prop_ro("timeline", [](Measurement const& found) {
+        return columns(found.timeline, std::pair("event", &Moment::event),
+                       std::pair("requested", &Moment::requested),
+                       std::pair("allocated", &Moment::allocated),
+                       std::pair("reserved", &Moment::reserved),
+                       std::pair("largest_free", &Moment::largest_free));
+      });
+
+  m.def(
+      "measure",
+      [](TraceArrays const& trace, Allocator& allocator, std::size_t samples,
+         std::optional<nb::typed<nb::callable, void(Columns)>> placements) {
+        PlacementSink sink;
+        if (placements) {
+          sink = [&placements](std::vector<Placed> const& part) {
+            nb::gil_scoped_acquire acquire;
+            (*placements)(columns(
+                part, std::pair("block", &Placed::block), std::pair("segment", &Placed::segment),
+                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size)));
+          };
+        }
+        nb::gil_scoped_release release;
+        return measure(trace.view_all(), allocator, samples, sink);
+      },
+      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none());
+  m.def(
+      "time_pass",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        nb::gil_scoped_release release;
+        return time_pass(trace.view_all(), allocator);
+      },
+      "trace"_a, "allocator"_a);
+  m.def(
+      "time_each",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        Latencies found;
+        {
+          nb::gil_scoped_release release;
+          found = time_each(trace.view_all(), allocator);
+        }
+        return std::tuple(to_numpy(std::move(found.alloc)), to_numpy(std::move(found.free)),
+                          found.timer_seconds);
+      },
+      "trace"_a, "allocator"_a);
+  m.def(
+      "completes",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        nb::gil_scoped_release release;
+        return completes(trace.view_all(), allocator);
+      },
+      "trace"_a, "allocator"_a);
+}
+
+void bind_planners(nb::module_& m) {
+  using Alloc = SimpleMemoryArena::Alloc;
+  nb::class_<Alloc>(m, "ArenaAlloc", "A block placed in an arena.")
+      .def_ro("offset", &Alloc::offset)
+      .def_ro("size", &Alloc::size);
+  nb::class_<SimpleMemoryArena>(m, "SimpleMemoryArena",
+                                "TFLite's arena: offsets first, one segment at commit.")
+      .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
+           nb::keep_alive<1, 2>())
+      .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
+      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a)
+      .def("commit", &SimpleMemoryArena::commit)
+      .def("resolve", &SimpleMemoryArena::resolve, "block"_a)
+      .def("clear", &SimpleMemoryArena::clear)
+      .def_prop_ro("high_water_mark", &SimpleMemoryArena::high_water_mark)
+      .def_prop_ro("committed_size", &SimpleMemoryArena::committed_size);
+
+  nb::enum_<Placement>(m, "Placement")
+      .value("ARENA", Placement::kArena)
+      .value("PERSISTENT", Placement::kPersistent)
+      .value("DYNAMIC", Placement::kDynamic)
+      .value("NONE", Placement::kNone);
+  nb::class_<Tensor>(m, "Tensor")
+      .def(nb::init<Size, Placement>(), "bytes"_a, "placement"_a = Placement::kArena)
+      .def_ro("bytes", &Tensor::bytes)
+      .def_ro("placement", &Tensor::placement);
+  nb::class_<Operator>(m, "Operator")
+      .def(nb::init<std::vector<int>, std::vector<int>, std::vector<int>>(), "inputs"_a,
+           "outputs"_a, "temporaries"_a = std::vector<int>{});
+  nb::class_<Graph>(m, "Graph", "Operators in execution order; tensors are named by index.")
+      .def(nb::init<std::vector<Tensor>, std::vector<Operator>, std::vector<int>, std::vector<int>,
+                    std::vector<int>>(),
+           "tensors"_a, "operators"_a, "inputs"_a, "outputs"_a, "variables"_a = std::vector<int>{});
+  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's planner of 2018, over two arenas.")
+      .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
+           "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
+           "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())
+      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a)
+      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a)
+      .def("offset", &ArenaPlanner::offset, "tensor"_a)
+      .def("address", &ArenaPlanner::address, "tensor"_a)
+      .def_prop_ro("arena_size", &ArenaPlanner::arena_size)
+      .def_prop_ro("persistent_arena_size", &ArenaPlanner::persistent_arena_size);
+
+  m.def(
+      "plan_in_execution_order",
+      [](Array<std::uint64_t> size, Array<std::uint32_t> first, Array<std::uint32_t> last,
+         Size alignment) {
+        if (first.size() != size.size() || last.size() != size.size())
+          throw SpecError("a plan needs arrays of equal length");
+        std::vector<Lifetime> lifetimes;
+        for (std::size_t at = 0; at < size.size(); ++at) {
+          if (size.data()[at] == 0 || first.data()[at] >= last.data()[at])
+            throw SpecError("block " + std::to_string(at) +
+                            ": a block has at least 1 byte and ends after it begins");
+          lifetimes.push_back({size.data()[at], first.data()[at], last.data()[at]});
+        }
+        Plan plan = plan_in_execution_order(lifetimes, alignment);
+        return std::tuple(to_numpy(std::move(plan.offsets)), plan.height);
+      },
+      "size"_a, "first"_a, "last"_a, "alignment"_a);
+}
+
+}  // namespace
+}  // namespace allocbench
+
+NB_MODULE(_core, m) {
+  m.doc() = "The native core of allocbench.";
+  allocbench::bind_errors(m);
+  allocbench::bind_records(m);
+  allocbench::bind_devices(m);
+  allocbench::bind_allocators(m);
+  allocbench::bind_replay(m);
+  allocbench::bind_planners(m);
+}

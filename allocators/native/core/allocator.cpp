@@ -1,0 +1,163 @@
+// core/allocator.cpp: what all strategies share: locking, counting, checking, messages.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/allocator.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace allocbench {
+namespace {
+
+// Room for any strategy's rounding without overflow; no device is a fraction as large.
+constexpr Size kLargestRequest = Size{1} << 62;
+
+void check_tiled(Segment const& segment) {
+  Address at = segment.address;
+  Address const end = segment.address + segment.size;
+  for (Block const& block : segment.blocks) {
+    require(block.size > 0, "a block has at least one byte");
+    require(block.size <= end - at, "a block ends within its segment");
+    require(block.address == at,
+            "the blocks of a segment follow one another without gap or overlap");
+    require(block.requested <= block.size, "a block is at least as large as its request");
+    at = block.end();
+  }
+  require(at == end, "the blocks of a segment cover it");
+}
+
+}  // namespace
+
+Allocator::~Allocator() { device_.free_all(this); }
+
+Address Allocator::allocate(Size requested, Stream stream) {
+  Block const block = try_allocate(requested, stream);
+  if (block.size == 0 && requested != 0) {
+    std::scoped_lock const guard(lock_);
+    throw OutOfMemory(describe_failure(requested));
+  }
+  return block.address;
+}
+
+Block Allocator::try_allocate(Size requested, Stream stream) {
+  if (requested == 0) return {};
+  std::scoped_lock const guard(lock_);
+  Block const block = requested > kLargestRequest ? Block{} : do_allocate(requested, stream);
+  if (block.size == 0) {
+    ++stats_.failures;
+    return {};
+  }
+  ++stats_.allocations;
+  stats_.requested.add(requested);
+  stats_.allocated.add(block.size);
+  return block;
+}
+
+void Allocator::deallocate(Address address, Stream stream) {
+  if (address == 0) return;
+  std::scoped_lock const guard(lock_);
+  Block const block = do_deallocate(address, stream);
+  if (block.size == 0)
+    throw BadFree(std::string(info().name) + ": free of " + hex(address) +
+                  ", which is not an allocated block (never handed out, or freed before)");
+  ++stats_.frees;
+  stats_.requested.subtract(block.requested);
+  stats_.allocated.subtract(block.size);
+}
+
+void Allocator::trim() {
+  std::scoped_lock const guard(lock_);
+  do_trim();
+}
+
+void Allocator::step() {
+  std::scoped_lock const guard(lock_);
+  do_step();
+}
+
+std::vector<Segment> Allocator::snapshot() const {
+  std::scoped_lock const guard(lock_);
+  return sorted_snapshot();
+}
+
+std::vector<Segment> Allocator::sorted_snapshot() const {
+  auto segments = do_snapshot();
+  std::ranges::sort(segments, {}, &Segment::address);
+  return segments;
+}
+
+void Allocator::check() const {
+  std::scoped_lock const guard(lock_);
+  auto const segments = sorted_snapshot();
+  Size requested = 0, allocated = 0, reserved = 0, largest = 0;
+  Address last_end = 0;
+  for (Segment const& segment : segments) {
+    require(segment.address >= last_end, "segments do not overlap");
+    last_end = segment.address + segment.size;
+    check_tiled(segment);
+    reserved += segment.size;
+    for (Block const& block : segment.blocks) {
+      requested += block.requested;
+      if (block.allocated())
+        allocated += block.size;
+      else
+        largest = std::max(largest, block.size);
+    }
+  }
+  require(requested == stats_.requested.current, "requested bytes equal the sum over the blocks");
+  require(allocated == stats_.allocated.current, "allocated bytes equal the sum over the blocks");
+  require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
+  require(largest == do_largest_free(), "the largest free block is the largest of the snapshot");
+  do_check();
+}
+
+Size Allocator::largest_free() const {
+  std::scoped_lock const guard(lock_);
+  return do_largest_free();
+}
+
+Stats Allocator::stats() const {
+  std::scoped_lock const guard(lock_);
+  return stats_;
+}
+
+Counters Allocator::counters() const {
+  std::scoped_lock const guard(lock_);
+  return do_counters();
+}
+
+Address Allocator::acquire(Size size) {
+  Address const segment = device_.allocate(size, this);
+  if (segment != 0) stats_.reserved.add(size);
+  return segment;
+}
+
+Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size unit) {
+  Size size = std::max(least, round_down(std::min(wanted, device_.room()), unit));
+  for (;;) {
+    Address const address = acquire(size);
+    if (address != 0 || size == least) return {address, size};
+    size = std::max(least, round_down(size / 2, unit));
+  }
+}
+
+void Allocator::release(Address segment, Size size) {
+  device_.free(segment);
+  stats_.reserved.subtract(size);
+}
+
+std::string Allocator::describe_failure(Size requested) const {
+  Size const reserved = stats_.reserved.current;
+  Size const allocated = stats_.allocated.current;
+  std::string text(info().name);
+  text += ": out of memory: asked for " + human_bytes(requested) + "; reserved " +
+          human_bytes(reserved) + " of a device of " + human_bytes(device_.capacity()) +
+          "; allocated " + human_bytes(allocated) + " for requests of " +
+          human_bytes(stats_.requested.current) + "; free " + human_bytes(reserved - allocated) +
+          ", largest free block " + human_bytes(do_largest_free());
+  if (std::string const more = do_summary(); !more.empty()) text += "\n" + more;
+  return text;
+}
+
+}  // namespace allocbench

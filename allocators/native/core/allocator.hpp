@@ -1,0 +1,89 @@
+// core/allocator.hpp: the interface of every strategy.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/device.hpp"
+#include "core/lock.hpp"
+#include "core/options.hpp"
+#include "core/stats.hpp"
+#include "core/types.hpp"
+
+namespace allocbench {
+
+// What a strategy says about itself, as data beside its code.
+struct StrategyInfo {
+  std::string_view name;
+  std::string_view summary;     // the idea in a sentence
+  std::string_view worst_case;  // the waste that it cannot exclude
+  std::string_view reference;   // where the algorithm comes from
+  std::span<Option const> options = {};
+  bool candidate = true;          // may be recommended
+  bool keeps_free_blocks = true;  // else external fragmentation does not apply
+  // The largest request that an empty device of `capacity` bytes must serve.
+  Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
+  std::string_view exemption = "";  // why that is less than the capacity
+};
+
+// Public calls lock, check and count; a strategy writes the `do_` functions, which run under
+// the lock. Requests of 0 bytes give the null address, and freeing the null address does nothing.
+class Allocator {
+ public:
+  explicit Allocator(Device& device) : device_(device) {}
+  Allocator(Allocator const&) = delete;
+  Allocator& operator=(Allocator const&) = delete;
+  virtual ~Allocator();
+
+  Address allocate(Size requested, Stream stream = 0);    // throws OutOfMemory
+  Block try_allocate(Size requested, Stream stream = 0);  // size 0 when there is no memory
+  // Throws BadFree, and changes nothing, unless `address` is an allocated block of this allocator.
+  void deallocate(Address address, Stream stream = 0);
+  void trim();  // wholly free segments go back to the device
+  void step();  // a training or inference step begins
+
+  std::vector<Segment> snapshot() const;  // in order of address
+  void check() const;                     // throws InvariantViolation naming the broken rule
+  Size largest_free() const;              // bytes; 0 when no block is free
+  Stats stats() const;
+  Counters counters() const;
+  Device& device() const { return device_; }
+  virtual StrategyInfo const& info() const = 0;
+
+ protected:
+  struct Acquired {
+    Address address;  // 0: the device refuses
+    Size size;
+  };
+  Address acquire(Size size);  // a segment from the device, or 0
+  // A segment of `wanted` bytes; while the device refuses, of half as many, down to `least`.
+  // Sizes are multiples of `unit`, as `least` must be.
+  Acquired acquire_between(Size least, Size wanted, Size unit);
+  void release(Address segment, Size size);
+  void count_retry() { ++stats_.retries; }
+  Stats const& counted() const { return stats_; }
+
+ private:
+  virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: no memory
+  virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not a block of ours
+  virtual void do_trim() = 0;
+  virtual void do_step() {}
+  virtual std::vector<Segment> do_snapshot() const = 0;
+  virtual Size do_largest_free() const = 0;
+  virtual void do_check() const {}  // the rules that only this strategy knows
+  virtual Counters do_counters() const { return {}; }
+  virtual std::string do_summary() const { return {}; }  // appended to an out-of-memory message
+
+  std::vector<Segment> sorted_snapshot() const;
+  std::string describe_failure(Size requested) const;
+
+  Device& device_;
+  mutable Lock lock_;
+  Stats stats_;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,50 @@
+// core/stats.hpp: what every allocator and every device counts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/types.hpp"
+
+namespace allocbench {
+
+// Bytes now, and at their highest.
+struct Gauge {
+  Size current = 0;
+  Size peak = 0;
+
+  void add(Size bytes) {
+    current += bytes;
+    peak = std::max(peak, current);
+  }
+  void subtract(Size bytes) { current -= bytes; }
+};
+
+struct Stats {
+  Gauge requested;
+  Gauge allocated;
+  Gauge reserved;
+  std::uint64_t allocations = 0;  // requests served
+  std::uint64_t frees = 0;
+  std::uint64_t failures = 0;  // requests refused
+  std::uint64_t retries = 0;   // requests that first had to give memory back to the device
+};
+
+// Calls to the device and what they cost in seconds: modelled on a simulated device,
+// measured on a real one. Refused calls count.
+struct DeviceStats {
+  std::uint64_t malloc_calls = 0;
+  std::uint64_t free_calls = 0;
+  std::uint64_t refused_calls = 0;
+  double seconds = 0;
+
+  std::uint64_t calls() const { return malloc_calls + free_calls; }
+};
+
+// What one strategy counts beside the common statistics, by name.
+using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
+
+}  // namespace allocbench

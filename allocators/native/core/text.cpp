@@ -1,0 +1,70 @@
+// core/text.cpp: numbers as people read and write them.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace allocbench {
+namespace {
+
+constexpr std::array<std::string_view, 5> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+
+// "KiB", "KB" and "K" all mean 1024: the card's makers and the frameworks do the same.
+std::optional<Size> unit_of(std::string_view unit) {
+  if (unit.empty() || unit == "B") return Size{1};
+  std::string_view const prefixes = "KMGT";
+  auto const power = prefixes.find(unit.front());
+  if (power == std::string_view::npos) return std::nullopt;
+  auto const rest = unit.substr(1);
+  if (!rest.empty() && rest != "B" && rest != "iB") return std::nullopt;
+  return Size{1} << (10 * (power + 1));
+}
+
+}  // namespace
+
+std::string human_bytes(Size bytes) {
+  std::size_t unit = 0;
+  auto value = static_cast<double>(bytes);
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::string const exact = std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
+  if (unit == 0) return exact;
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.2f %s (%s)", value, kUnits[unit].data(),
+                exact.c_str());
+  return text.data();
+}
+
+std::optional<Size> parse_bytes(std::string_view text) {
+  double value = 0;
+  auto const [rest, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  if (error != std::errc{}) return std::nullopt;
+  auto unit = text.substr(static_cast<std::size_t>(rest - text.data()));
+  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
+  auto const scale = unit_of(unit);
+  if (!scale) return std::nullopt;
+  if (text.find('.') == std::string_view::npos) {  // whole numbers are exact beyond 2^53
+    Size whole = 0;
+    auto const parsed = std::from_chars(text.data(), rest, whole);
+    if (parsed.ec != std::errc{} || whole >= (Size{1} << 63) / *scale) return std::nullopt;
+    return whole * *scale;
+  }
+  value *= static_cast<double>(*scale);
+  if (!(value >= 0) || value >= 0x1p63 || value != std::floor(value)) return std::nullopt;
+  return static_cast<Size>(value);
+}
+
+std::string hex(Address address) {
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), "0x%llx", static_cast<unsigned long long>(address));
+  return text.data();
+}
+
+}  // namespace allocbench

@@ -1,0 +1,23 @@
+// core/text.hpp: numbers as people read and write them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/types.hpp"
+
+namespace allocbench {
+
+// "1.50 GiB (1610612736 bytes)"; the exact count alone below 1 KiB.
+std::string human_bytes(Size bytes);
+
+// "4096", "8GiB", "1.5 MiB", "512KiB", "16G"; units are powers of 1024. Nothing else is accepted,
+// nor a value of 2^63 or more.
+std::optional<Size> parse_bytes(std::string_view text);
+
+// "0x7f0000200000"
+std::string hex(Address address);
+
+}  // namespace allocbench

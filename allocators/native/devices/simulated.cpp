@@ -1,0 +1,81 @@
+// devices/simulated.cpp: a GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/simulated.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace allocbench {
+namespace {
+
+constexpr Address kBase = Address{1} << 40;
+constexpr Address kEnd = Address{1} << 63;
+constexpr Size kLargestCapacity = Size{1} << 62;
+
+double cost(CostCurve const& curve, Size size) {
+  if (curve.empty()) return 0;
+  auto const bytes = static_cast<double>(size);
+  auto const above = std::ranges::upper_bound(curve, bytes, {}, &CostCurve::value_type::first);
+  if (above == curve.begin()) return above->second;
+  auto const& [x0, y0] = *std::prev(above);
+  if (above == curve.end()) return y0;
+  auto const& [x1, y1] = *above;
+  return y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
+}
+
+void check_curve(CostCurve const& curve) {
+  auto const not_growing = [](auto const& a, auto const& b) { return a.first >= b.first; };
+  if (std::ranges::adjacent_find(curve, not_growing) != curve.end())
+    throw SpecError("simulated device: the sizes of a cost curve must grow");
+  for (auto const& [bytes, seconds] : curve)
+    if (!(bytes >= 0 && seconds >= 0 && std::isfinite(bytes) && std::isfinite(seconds)))
+      throw SpecError("simulated device: a cost curve holds finite numbers, none below 0");
+}
+
+}  // namespace
+
+SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults)
+    : capacity_(capacity),
+      alignment_(alignment),
+      costs_(std::move(costs)),
+      faults_(faults),
+      random_(faults.seed),
+      top_(kBase) {
+  if (capacity == 0 || capacity >= kLargestCapacity)
+    throw SpecError("simulated device: capacity " + std::to_string(capacity) +
+                    " must be at least 1 byte and below 2^62 bytes");
+  if (!std::has_single_bit(alignment) || alignment > kGiB)
+    throw SpecError("simulated device: alignment " + std::to_string(alignment) +
+                    " must be a power of two of at most 1 GiB");
+  if (!(faults.fail_rate >= 0 && faults.fail_rate <= 1))
+    throw SpecError("simulated device: fail_rate " + std::to_string(faults.fail_rate) +
+                    " must lie between 0 and 1");
+  check_curve(costs_.malloc);
+  check_curve(costs_.free);
+}
+
+Address SimulatedDevice::do_allocate(Size size, Size reserved, double& seconds) {
+  seconds += cost(costs_.malloc, size);
+  if (fault(size) || size == 0 || size > capacity_ - reserved) return 0;
+  Address const start = round_up(top_, alignment_);
+  if (start > kEnd - size) return 0;
+  top_ = start + size;
+  return start;
+}
+
+void SimulatedDevice::do_free(Address, Size size, double& seconds) {
+  seconds += cost(costs_.free, size);
+}
+
+bool SimulatedDevice::fault(Size size) {
+  ++calls_;
+  bool const unlucky =
+      faults_.fail_rate > 0 && std::generate_canonical<double, 53>(random_) < faults_.fail_rate;
+  return unlucky || calls_ == faults_.fail_call || size > faults_.fail_above;
+}
+
+}  // namespace allocbench

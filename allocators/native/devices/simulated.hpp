@@ -1,0 +1,63 @@
+// devices/simulated.hpp: a GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/device.hpp"
+
+namespace allocbench {
+
+// Seconds of one device call by size in bytes: straight lines between the points, level outside.
+using CostCurve = std::vector<std::pair<double, double>>;
+
+struct CostModel {
+  std::string source = "none";  // "estimate", or the GPU that it was measured on
+  CostCurve malloc;
+  CostCurve free;
+};
+
+// Refusals on purpose, for tests of what an allocator does then.
+struct Faults {
+  std::uint64_t fail_call = 0;  // refuse the k-th malloc call, counted from 1
+  Size fail_above = std::numeric_limits<Size>::max();  // refuse every larger malloc
+  double fail_rate = 0;                                // refuse at random with this probability
+  std::uint64_t seed = 0;
+};
+
+// Placement: every segment begins at the first multiple of `alignment` above all the segments
+// handed out before it; addresses are never used again. So addresses only grow, a later segment
+// never lies below an earlier one, and a run is the same each time. Capacity counts the bytes of
+// the segments held, without rounding.
+class SimulatedDevice final : public Device {
+ public:
+  static constexpr Size kDefaultAlignment = 2 * kMiB;
+
+  // Throws SpecError for a capacity of 0 or of 2^62 bytes or more, an alignment that is no power
+  // of two, a rate outside [0, 1] or a cost curve whose sizes do not grow.
+  SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults);
+
+  Size capacity() const override { return capacity_; }
+  bool simulated() const override { return true; }
+  std::string cost_source() const override { return costs_.source; }
+
+ private:
+  Address do_allocate(Size size, Size reserved, double& seconds) override;
+  void do_free(Address segment, Size size, double& seconds) override;
+  bool fault(Size size);
+
+  Size capacity_;
+  Size alignment_;
+  CostModel costs_;
+  Faults faults_;
+  std::mt19937_64 random_;
+  std::uint64_t calls_ = 0;
+  Address top_;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,58 @@
+// planners/gaps.cpp: offsets for blocks that come and go, in the gap that fits best.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/gaps.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <string>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace allocbench {
+namespace {
+
+[[noreturn]] void refuse(Size size) {
+  throw OutOfMemory("plan: a block of " + human_bytes(size) + " ends beyond 2^62 bytes");
+}
+
+}  // namespace
+
+void check_alignment(Size alignment) {
+  if (!std::has_single_bit(alignment) || alignment > 2 * kMiB)
+    throw SpecError("plan: alignment " + std::to_string(alignment) +
+                    " must be a power of two of at most 2 MiB");
+}
+
+Size Gaps::place(Size size, Size alignment) {
+  constexpr Size kHighest = Size{1} << 62;  // beyond any device, and sums stay below 2^64
+  if (size > kHighest) refuse(size);
+  std::optional<Size> best;
+  Size smallest = 0;
+  Size end = 0;  // of the blocks looked at
+  for (auto const& [offset, placed] : placed_) {
+    Size const start = round_up(end, alignment);
+    Size const gap = offset - end;
+    if (start + size <= offset && (!best || gap < smallest)) {
+      best = start;
+      smallest = gap;
+    }
+    end = offset + placed;
+  }
+  Size const offset = best.value_or(round_up(end, alignment));
+  if (offset + size > kHighest) refuse(size);
+  placed_.emplace(offset, size);
+  high_water_mark_ = std::max(high_water_mark_, offset + size);
+  return offset;
+}
+
+void Gaps::remove(Size offset, Size size) {
+  auto const found = placed_.find(offset);
+  if (found == placed_.end() || found->second != size)
+    throw BadFree("arena: no block of " + human_bytes(size) + " is placed at offset " +
+                  std::to_string(offset));
+  placed_.erase(found);
+}
+
+}  // namespace allocbench

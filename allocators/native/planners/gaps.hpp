@@ -1,0 +1,33 @@
+// planners/gaps.hpp: offsets for blocks that come and go, in the gap that fits best.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+
+#include "core/types.hpp"
+
+namespace allocbench {
+
+// Throws SpecError unless `alignment` is a power of two of at most 2 MiB, as devices align
+// segments.
+void check_alignment(Size alignment);
+
+// TFLite's rule: a block takes the smallest gap between placed blocks that holds it, the lowest
+// among equals, or else the end of the highest. Offsets are aligned, sizes are not rounded; a gap
+// is as large as the distance between its blocks, before alignment.
+class Gaps {
+ public:
+  // O(n) steps in the blocks placed. `size` is at least 1, `alignment` a power of two. Throws
+  // OutOfMemory for a block that would end beyond 2^62 bytes.
+  Size place(Size size, Size alignment);
+  // Throws BadFree unless a block of `size` bytes is placed at `offset`.
+  void remove(Size offset, Size size);
+
+  Size high_water_mark() const { return high_water_mark_; }
+
+ private:
+  std::map<Size, Size> placed_;  // offset -> size
+  Size high_water_mark_ = 0;
+};
+
+}  // namespace allocbench

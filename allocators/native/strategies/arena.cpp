@@ -1,0 +1,156 @@
+// strategies/arena.cpp: the first step is recorded and planned, later steps follow the plan.
+// SPDX-License-Identifier: Apache-2.0
+#include "strategies/arena.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/errors.hpp"
+#include "parts/tiled.hpp"
+#include "planners/execution_order.hpp"
+
+namespace allocbench {
+
+Arena::Arena(Device& device, Options const& given)
+    : Allocator(device), segment_size_(given.bytes("segment")) {
+  if (segment_size_ < kAlignment) given.reject("segment", "must be at least 256 bytes");
+}
+
+Block Arena::do_allocate(Size requested, Stream) {
+  Size const size = round_up(requested, kAlignment);
+  Block block = phase_ == Phase::kServing ? from_plan(size, requested) : Block{};
+  Served& served = block.size != 0 ? planned_ : fallback_;
+  if (block.size == 0) block = from_pool(size, requested);
+  if (block.size == 0) return {};
+  ++served.requests;
+  served.bytes += requested;
+  if (phase_ == Phase::kRecording) {
+    recorded_.insert(block.address, static_cast<Index>(requests_.size()));
+    requests_.push_back({size, now_++});
+  }
+  return block;
+}
+
+Block Arena::do_deallocate(Address address, Stream) {
+  if (in_arena(address)) {
+    auto const found = alive_.find(address - arena_);
+    if (found == alive_.end()) return {};
+    Block const freed = found->second;
+    alive_.erase(found);
+    return freed;
+  }
+  Block const freed = pool_.give(address);
+  if (phase_ == Phase::kRecording && freed.size != 0)
+    if (Index const request = recorded_.erase(address); request != kNone)
+      requests_[request].last = now_++;
+  return freed;
+}
+
+void Arena::do_step() {
+  if (phase_ == Phase::kRecording) make_plan();
+  phase_ = phase_ == Phase::kBefore ? Phase::kRecording : Phase::kServing;
+  cursor_ = 0;
+  refused_ = false;
+}
+
+void Arena::make_plan() {
+  std::vector<Lifetime> lifetimes;
+  for (Request& request : requests_) {
+    request.planned = request.last != 0;
+    if (request.planned) lifetimes.push_back({request.size, request.first, request.last});
+  }
+  Plan const plan = plan_in_execution_order(lifetimes, kAlignment);
+  auto offset = plan.offsets.begin();
+  for (Request& request : requests_)
+    if (request.planned) request.offset = *offset++;
+  height_ = plan.height;
+  recorded_ = {};
+  give_back();  // what the recorded step needed, the arena replaces
+}
+
+Block Arena::from_plan(Size size, Size requested) {
+  if (cursor_ == requests_.size()) return {};
+  Request const& request = requests_[cursor_++];
+  if (!request.planned || size > request.size || !holds_arena()) return {};
+  if (!is_free(request.offset, size)) return {};
+  Block const block{arena_ + request.offset, size, requested};
+  alive_.emplace(request.offset, block);
+  return block;
+}
+
+Block Arena::from_pool(Size size, Size requested) {
+  Index node = pool_.find(size);
+  if (node == kNone) node = grow(size);
+  if (node == kNone && give_back()) {
+    count_retry();
+    node = grow(size);
+  }
+  return node == kNone ? Block{} : pool_.take(node, size, requested);
+}
+
+// Gets the arena from the device if it is not held; asks at most once in a step.
+bool Arena::holds_arena() {
+  if (arena_ == 0 && !refused_) {
+    arena_ = acquire(height_);
+    refused_ = arena_ == 0;
+  }
+  return arena_ != 0;
+}
+
+bool Arena::is_free(Size offset, Size size) const {
+  auto const above = alive_.lower_bound(offset);
+  if (above != alive_.end() && above->first < offset + size) return false;
+  return above == alive_.begin() || std::prev(above)->second.end() <= arena_ + offset;
+}
+
+Index Arena::grow(Size size) {
+  auto const [address, got] = acquire_between(size, segment_size_, kAlignment);
+  if (address == 0) return kNone;
+  pool_.add(address, got);
+  return pool_.find(size);
+}
+
+// Returns the arena and the pool's segments that hold no block; false when there was none.
+bool Arena::give_back() {
+  auto const idle = pool_.idle();
+  for (auto const& [address, size] : idle) {
+    pool_.drop(address);
+    release(address, size);
+  }
+  if (arena_ == 0 || !alive_.empty()) return !idle.empty();
+  release(arena_, height_);
+  arena_ = 0;
+  return true;
+}
+
+Segment Arena::arena_segment() const {
+  return tiled(arena_, height_, alive_.begin(), alive_.end());
+}
+
+std::vector<Segment> Arena::do_snapshot() const {
+  auto all = pool_.snapshot();
+  if (arena_ != 0) all.push_back(arena_segment());
+  return all;
+}
+
+Size Arena::do_largest_free() const {
+  Size largest = pool_.largest_free();
+  if (arena_ != 0)
+    for (Block const& block : arena_segment().blocks)
+      if (!block.allocated()) largest = std::max(largest, block.size);
+  return largest;
+}
+
+void Arena::do_check() const {
+  pool_.check();
+  require(arena_ != 0 || alive_.empty(), "planned blocks are alive only in an arena");
+}
+
+Counters Arena::do_counters() const {
+  return {{"planned_requests", planned_.requests},
+          {"planned_bytes", planned_.bytes},
+          {"fallback_requests", fallback_.requests},
+          {"fallback_bytes", fallback_.bytes}};
+}
+
+}  // namespace allocbench

@@ -1,0 +1,95 @@
+// strategies/arena.hpp: the first step is recorded and planned, later steps follow the plan.
+// SPDX-License-Identifier: Apache-2.0
+//
+// TFLite's idea for a program that runs in steps. Up to the end of its first step a program is
+// served from a pool (best fit with coalescing) while the step's requests are recorded. Blocks
+// that were born and died within the step are planned: each gets an offset in one arena. In later
+// steps the k-th request takes the place planned for the k-th request of the first, if it is no
+// larger and the place is free; every other request falls back to the pool. Counters tell how much
+// was planned and how much fell back.
+// A planned request or free takes O(log n) steps in the planned blocks alive.
+//
+// Bad at: steps that differ from the first. A longer sequence than the planned one falls back
+// throughout, and the arena lies idle.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/best_fit_pool.hpp"
+
+namespace allocbench {
+
+class Arena final : public Allocator {
+ public:
+  static constexpr Size kAlignment = 256;
+  static constexpr Option options[] = {
+      {"segment", OptionType::kBytes, "32MiB",
+       "bytes that the fallback pool asks from the device at a time"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "arena",
+      .summary = "the first step is recorded and planned, later steps follow the plan (TFLite)",
+      .worst_case = "the whole arena, when later steps differ from the first",
+      .reference = "SimpleMemoryArena and ArenaPlanner of TensorFlow Lite",
+      .options = options,
+      .largest_request = [](Size capacity) { return round_down(capacity, kAlignment); },
+      .exemption = "sizes are rounded up to 256 bytes",
+  };
+
+  Arena(Device& device, Options const& given);
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  enum class Phase { kBefore, kRecording, kServing };
+
+  struct Request {
+    Size size;
+    std::uint32_t first;     // instant at which it began
+    std::uint32_t last = 0;  // instant after it ended; 0: it outlived the step
+    bool planned = false;
+    Size offset = 0;
+  };
+  struct Served {
+    std::uint64_t requests = 0;
+    Size bytes = 0;
+  };
+
+  Block do_allocate(Size requested, Stream) override;
+  Block do_deallocate(Address address, Stream) override;
+  void do_trim() override { give_back(); }
+  void do_step() override;
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override;
+  void do_check() const override;
+  Counters do_counters() const override;
+
+  void make_plan();
+  Block from_plan(Size size, Size requested);
+  Block from_pool(Size size, Size requested);
+  bool holds_arena();
+  bool is_free(Size offset, Size size) const;
+  bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
+  Index grow(Size size);
+  bool give_back();
+  Segment arena_segment() const;
+
+  Size segment_size_;
+  Phase phase_ = Phase::kBefore;
+  std::uint32_t now_ = 0;          // instants of the step being recorded
+  std::vector<Request> requests_;  // of that step, in order
+  AddressMap recorded_;            // address -> request, while it is alive in that step
+  std::size_t cursor_ = 0;         // the request of the plan that comes next
+
+  Address arena_ = 0;
+  Size height_ = 0;              // of the plan
+  bool refused_ = false;         // the device had no room for the arena in this step
+  std::map<Size, Block> alive_;  // offset -> planned block
+  BestFitPool pool_;
+  Served planned_, fallback_;
+};
+
+}  // namespace allocbench

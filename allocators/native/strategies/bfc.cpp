@@ -1,0 +1,170 @@
+// strategies/bfc.cpp: TensorFlow's best fit with coalescing.
+// SPDX-License-Identifier: Apache-2.0
+#include "strategies/bfc.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdio>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+
+namespace allocbench {
+namespace {
+
+constexpr Size kFirstRegion = 2 * kMiB;
+constexpr Size kDefaultLargestWaste = 128 * kMiB;
+constexpr int kBins = 21;  // chunks of 256 << bin bytes and more; the last has no upper bound
+
+Size memory_limit(Size capacity, Options const& given) {
+  if (given.given("memory_limit") && given.given("per_process_memory_fraction"))
+    given.reject("memory_limit", "and per_process_memory_fraction exclude each other");
+  if (given.given("memory_limit")) {
+    if (given.bytes("memory_limit") < Bfc::kRounding)
+      given.reject("memory_limit", "must be at least 256 bytes");
+    return given.bytes("memory_limit");
+  }
+  if (given.given("per_process_memory_fraction")) {
+    double const fraction = given.number("per_process_memory_fraction");
+    if (!(fraction > 0 && fraction <= 1))
+      given.reject("per_process_memory_fraction", "must be above 0 and at most 1");
+    return static_cast<Size>(static_cast<double>(capacity) * fraction);
+  }
+  if (!given.flag("system_reserve")) return capacity;
+  Size const reserve =
+      capacity < 2 * kGiB
+          ? 225 * kMiB
+          : std::max(300 * kMiB, static_cast<Size>(0.05 * static_cast<double>(capacity)));
+  return reserve < capacity ? capacity - reserve : capacity;
+}
+
+// What the device is asked for after it refused `size` bytes. TensorFlow computes in float32.
+Size cut(Size size) {
+  return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
+}
+
+int bin_of(Size size) {
+  return std::min(kBins, static_cast<int>(std::bit_width(std::max<Size>(size, 256) >> 8))) - 1;
+}
+
+}  // namespace
+
+Bfc::Bfc(Device& device, Options const& given)
+    : Allocator(device),
+      memory_limit_(memory_limit(device.capacity(), given)),
+      garbage_collection_(given.flag("garbage_collection")),
+      coalesce_regions_(given.flag("coalesce_regions")) {
+  Size const first =
+      given.flag("allow_growth") ? std::min(memory_limit_, kFirstRegion) : memory_limit_;
+  next_region_ = round_up(first, kRounding);
+  double const fraction = given.number("fragmentation_fraction");
+  if (!(fraction >= 0 && fraction <= 1))
+    given.reject("fragmentation_fraction", "must lie between 0 and 1");
+  largest_waste_ = fraction > 0 ? static_cast<Size>(fraction * static_cast<double>(memory_limit_))
+                                : kDefaultLargestWaste;
+}
+
+Block Bfc::do_allocate(Size requested, Stream) {
+  Size const rounded = round_up(requested, kRounding);
+  Index chunk = pool_.find(rounded);
+  if (chunk == kNone && extend(rounded)) chunk = pool_.find(rounded);
+  if (chunk == kNone && collect(rounded)) {
+    count_retry();
+    if (extend(rounded)) chunk = pool_.find(rounded);
+  }
+  if (chunk == kNone) return {};
+  Size const size = pool_.block(chunk).size;
+  bool const split = size >= 2 * rounded || size - rounded >= largest_waste_;
+  return pool_.take(chunk, split ? rounded : size, requested);
+}
+
+void Bfc::do_trim() { give_back(pool_.idle()); }
+
+// Gets one more region, large enough for `rounded` bytes.
+bool Bfc::extend(Size rounded) {
+  Size const room = round_down(memory_limit_ - reserved(), kRounding);
+  if (rounded > room) return false;
+  bool const doubled_for_this = rounded > next_region_;
+  while (rounded > next_region_) next_region_ *= 2;
+  Size size = std::min(next_region_, room);
+  Address region = acquire(size);
+  while (region == 0) {
+    Size const less = cut(size);
+    if (less < rounded || less == size) return false;
+    size = less;
+    region = acquire(size);
+  }
+  // Beyond the limit more doubling changes nothing, and would overflow in the end.
+  if (!doubled_for_this && next_region_ < memory_limit_) next_region_ *= 2;
+  segments_.emplace(region, size);
+  pool_.add(region, size, coalesce_regions_);
+  return true;
+}
+
+// Gives all regions without a chunk in use back, if that makes room for `rounded` bytes.
+bool Bfc::collect(Size rounded) {
+  if (!garbage_collection_) return false;
+  auto const idle = pool_.idle();
+  Size room = memory_limit_ - reserved();
+  for (auto const& region : idle) room += region.size;
+  if (idle.empty() || rounded > room) return false;
+  give_back(idle);
+  return true;
+}
+
+void Bfc::give_back(std::vector<BestFitPool::Region> const& regions) {
+  for (auto const& [address, size] : regions) {
+    pool_.drop(address);
+    auto const first = segments_.find(address);
+    auto const last = segments_.lower_bound(address + size);
+    for (auto segment = first; segment != last; ++segment) release(segment->first, segment->second);
+    segments_.erase(first, last);
+  }
+}
+
+void Bfc::do_check() const {
+  pool_.check();
+  require(reserved() <= memory_limit_, "the regions together stay below the memory limit");
+  Size held = 0;
+  for (auto const& [address, size] : segments_) held += size;
+  require(held == reserved(), "the regions are the segments that the device gave");
+}
+
+std::string Bfc::do_summary() const {
+  struct Bin {
+    std::uint64_t chunks = 0, in_use = 0;
+    Size bytes = 0, bytes_in_use = 0, requested = 0;
+  };
+  std::array<Bin, kBins> bins;
+  for (Segment const& region : pool_.snapshot())
+    for (Block const& chunk : region.blocks) {
+      Bin& bin = bins[static_cast<std::size_t>(bin_of(chunk.size))];
+      ++bin.chunks;
+      bin.bytes += chunk.size;
+      if (!chunk.allocated()) continue;
+      ++bin.in_use;
+      bin.bytes_in_use += chunk.size;
+      bin.requested += chunk.requested;
+    }
+  std::string text;
+  std::array<char, 160> line{};
+  for (int bin = 0; bin < kBins; ++bin) {
+    Bin const& b = bins[static_cast<std::size_t>(bin)];
+    if (b.chunks == 0) continue;
+    std::snprintf(
+        line.data(), line.size(), "  bin %2d (from %llu bytes): %llu chunks, %llu in use; ", bin,
+        static_cast<unsigned long long>(Size{256} << bin),
+        static_cast<unsigned long long>(b.chunks), static_cast<unsigned long long>(b.in_use));
+    text += line.data() + human_bytes(b.bytes) + ", in use " + human_bytes(b.bytes_in_use) +
+            " for requests of " + human_bytes(b.requested) + "\n";
+  }
+  Stats const& stats = counted();
+  text += "  in use in all: " + human_bytes(stats.allocated.current) + ", at its peak " +
+          human_bytes(stats.allocated.peak) + "; memory limit " + human_bytes(memory_limit_) +
+          "; regions " + std::to_string(segments_.size()) + "; largest free chunk " +
+          human_bytes(pool_.largest_free());
+  return text;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,65 @@
+// strategies/buddy.hpp: powers of two that split in halves and merge with their other half.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A request takes a block of the next power of two, at least 1 KiB. The smallest free block that
+// is large enough (the lowest address among equals) is halved until it has that size. A freed
+// block merges with its buddy, the other half of the block that both came from, as long as that
+// one is free too; its offset differs from the block's own in one bit. Memory grows by whole
+// buddy regions, each a power of two with a tree of its own.
+// Every request and every free takes O(log(region / 1 KiB)) splits or merges, each of O(log n)
+// steps in the free blocks of one size.
+//
+// Bad at: sizes just above a power of two, which nearly double.
+#pragma once
+
+#include <bit>
+#include <map>
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/free_index.hpp"
+#include "parts/node.hpp"
+
+namespace allocbench {
+
+class Buddy final : public Allocator {
+ public:
+  static constexpr Size kSmallest = kKiB;
+  static constexpr Option options[] = {
+      {"region", OptionType::kBytes, "1GiB",
+       "bytes of a region, a power of two; a larger request gets a region of its own size"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "buddy",
+      .summary = "powers of two from 1 KiB, split in halves, merged with their other half",
+      .worst_case = "half of each block inside it, and free blocks that are no buddies outside",
+      .reference = "Knowlton, A fast storage allocator, CACM 8(10), 1965",
+      .options = options,
+      .largest_request =
+          [](Size capacity) { return capacity < kSmallest ? 0 : std::bit_floor(capacity); },
+      .exemption = "a block is a power of two, and so is the region that it needs",
+  };
+
+  Buddy(Device& device, Options const& given);
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  Block do_allocate(Size requested, Stream) override;
+  Block do_deallocate(Address address, Stream) override;
+  void do_trim() override { give_back(); }
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override { return free_.largest(); }
+  void do_check() const override;
+
+  bool grow(Size size);
+  bool give_back();
+  std::map<Address, Size>::const_iterator region_of(Address address) const;
+
+  Size region_size_;
+  Nodes nodes_;
+  FreeIndex free_;
+  AddressMap blocks_;                // free and allocated
+  std::map<Address, Size> regions_;  // address -> size
+};
+
+}  // namespace allocbench

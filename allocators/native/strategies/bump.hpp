@@ -1,0 +1,125 @@
+// strategies/bump.hpp: memory is handed out once and never used again.
+// SPDX-License-Identifier: Apache-2.0
+//
+// The least that an allocator can do while it still checks its frees, so its time per event is
+// the floor of the measurement: the replay loop, the lock, the counting and one table. Not a
+// strategy for use: it needs as much memory as a program allocates in its whole life.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/node.hpp"
+#include "parts/tiled.hpp"
+
+namespace allocbench {
+
+class Bump final : public Allocator {
+ public:
+  static constexpr Size kAlignment = 256;
+  static constexpr Option options[] = {
+      {"segment", OptionType::kBytes, "1GiB", "bytes asked from the device at a time"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "bump",
+      .summary = "the next free byte, never used again: the floor of the measured time",
+      .worst_case = "everything ever freed",
+      .reference = "linear allocation",
+      .options = options,
+      .candidate = false,
+      .keeps_free_blocks = false,
+      .largest_request = [](Size capacity) { return round_down(capacity, kAlignment); },
+      .exemption = "sizes are rounded up to 256 bytes",
+  };
+
+  Bump(Device& device, Options const& given)
+      : Allocator(device), segment_size_(given.bytes("segment")) {
+    if (segment_size_ == 0) given.reject("segment", "must be at least 1 byte");
+  }
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  struct Extent {
+    Size size;
+    Size used = 0;  // bytes handed out, from the front
+  };
+  using Segments = std::map<Address, Extent>;
+
+  Block do_allocate(Size requested, Stream) override {
+    Size const size = round_up(requested, kAlignment);
+    if (current_ == segments_.end() || size > current_->second.size - current_->second.used) {
+      auto const grown = grow(size);
+      if (grown == segments_.end()) return {};
+      current_ = grown;
+    }
+    auto& [start, extent] = *current_;
+    Index const node = nodes_.create(start + extent.used, size);
+    extent.used += size;
+    nodes_[node].block.requested = requested;
+    allocated_.insert(nodes_[node].block.address, node);
+    return nodes_[node].block;
+  }
+
+  Block do_deallocate(Address address, Stream) override {
+    Index const node = allocated_.erase(address);
+    if (node == kNone) return {};
+    Block const freed = nodes_[node].block;
+    nodes_.drop(node);
+    return freed;
+  }
+
+  void do_trim() override {
+    auto const blocks = alive();
+    for (auto segment = segments_.begin(); segment != segments_.end();) {
+      auto const& [start, extent] = *segment;
+      auto const block = blocks.lower_bound(start);
+      if (block != blocks.end() && block->first < start + extent.size) {
+        ++segment;
+        continue;
+      }
+      if (segment == current_) current_ = segments_.end();
+      release(start, extent.size);
+      segment = segments_.erase(segment);
+    }
+  }
+
+  Size do_largest_free() const override {
+    Size largest = 0;
+    for (Segment const& segment : do_snapshot())
+      for (Block const& block : segment.blocks)
+        if (!block.allocated()) largest = std::max(largest, block.size);
+    return largest;
+  }
+
+  std::vector<Segment> do_snapshot() const override {
+    auto const blocks = alive();
+    std::vector<Segment> all;
+    for (auto const& [start, extent] : segments_)
+      all.push_back(tiled(start, extent.size, blocks.lower_bound(start),
+                          blocks.lower_bound(start + extent.size)));
+    return all;
+  }
+
+  std::map<Address, Block> alive() const {
+    std::map<Address, Block> blocks;
+    allocated_.for_each([&](Address at, Index node) { blocks.emplace(at, nodes_[node].block); });
+    return blocks;
+  }
+
+  // The new segment, or the end when the device refuses.
+  Segments::iterator grow(Size size) {
+    auto const [start, got] = acquire_between(size, segment_size_, kAlignment);
+    return start == 0 ? segments_.end() : segments_.emplace(start, Extent{got}).first;
+  }
+
+  Size segment_size_;
+  Nodes nodes_;
+  AddressMap allocated_;
+  Segments segments_;
+  Segments::iterator current_ = segments_.end();
+};
+
+}  // namespace allocbench

@@ -1,0 +1,83 @@
+// strategies/free_lists.hpp: freed slices are kept by size and used again for that size alone.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Requests are rounded up. A freed slice of that size is used again, the last freed first; else a
+// slice is carved from the current buffer; else a new buffer is asked from the device, and what
+// is left of the old one becomes a free slice of its own size. Slices never split or coalesce.
+// When the device is full, buffers without a live slice go back to it before a retry.
+// Every request and every free takes O(1) steps, apart from those that call the device.
+//
+// Bad at: sizes that change from step to step. A slice serves no other size, so memory grows with
+// every new size that the program brings.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/node.hpp"
+
+namespace allocbench {
+
+class FreeLists final : public Allocator {
+ public:
+  static constexpr Size kAlignment = 256;
+  static constexpr Option options[] = {
+      {"round", OptionType::kBytes, "1024",
+       "sizes are rounded up to a multiple of this, itself a multiple of 256"},
+      {"buffer", OptionType::kBytes, "5GiB",
+       "bytes asked from the device at a time, or what it still holds when that is less"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "free_lists",
+      .summary = "freed slices kept by rounded size, used again for that size alone",
+      .worst_case = "all memory but the live slices: a slice never serves another size",
+      .reference = "size-keyed free lists under PyTorch's pluggable allocator",
+      .options = options,
+      .largest_request = [](Size capacity) { return round_down(capacity, 1024); },
+      .exemption = "sizes are rounded up to 1024 bytes",
+  };
+
+  FreeLists(Device& device, Options const& given);
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  struct Buffer {
+    Address address;
+    Size size;
+    Size used = 0;                   // bytes carved, from the front
+    Size live = 0;                   // bytes in allocated slices
+    std::vector<Index> slices = {};  // in order of address
+  };
+  struct Slice {
+    Block block;
+    Index buffer;
+  };
+
+  Block do_allocate(Size requested, Stream) override;
+  Block do_deallocate(Address address, Stream) override;
+  void do_trim() override { give_back(); }
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override;
+  void do_check() const override;
+
+  Index reuse(Size size);
+  Index carve(Size size);
+  bool grow(Size size);
+  bool give_back();
+
+  Index add_slice(Buffer& buffer, Size size);
+
+  Size round_;
+  Size buffer_size_;
+  std::unordered_map<Size, std::vector<Index>> free_;  // rounded size -> free slices
+  std::vector<Slice> slices_;
+  std::vector<Index> unused_slices_;
+  std::vector<Buffer> buffers_;  // one that went back has size 0
+  std::vector<Index> unused_buffers_;
+  Index current_ = kNone;  // the buffer being carved
+  AddressMap allocated_;
+};
+
+}  // namespace allocbench

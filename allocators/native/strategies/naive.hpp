@@ -1,0 +1,63 @@
+// strategies/naive.hpp: one device call per request.
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a program gets that calls cudaMalloc and cudaFree itself: no waste at all, and the full
+// price of the device call each time. The bound that the others are measured against in memory,
+// and the reason for their existence in time.
+#pragma once
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/node.hpp"
+
+namespace allocbench {
+
+class Naive final : public Allocator {
+ public:
+  static constexpr StrategyInfo strategy = {
+      .name = "naive",
+      .summary = "one device call per request",
+      .worst_case = "none",
+      .reference = "cudaMalloc and cudaFree, CUDA driver API",
+      .keeps_free_blocks = false,
+  };
+
+  Naive(Device& device, Options const&) : Allocator(device) {}
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  Block do_allocate(Size requested, Stream) override {
+    Address const address = acquire(requested);
+    if (address == 0) return {};
+    Index const node = nodes_.create(address, requested);
+    nodes_[node].block.requested = requested;
+    held_.insert(address, node);
+    return nodes_[node].block;
+  }
+
+  Block do_deallocate(Address address, Stream) override {
+    Index const node = held_.erase(address);
+    if (node == kNone) return {};
+    Block const block = nodes_[node].block;
+    nodes_.drop(node);
+    release(address, block.size);
+    return block;
+  }
+
+  void do_trim() override {}
+  Size do_largest_free() const override { return 0; }
+
+  std::vector<Segment> do_snapshot() const override {
+    std::vector<Segment> all;
+    held_.for_each([&](Address address, Index node) {
+      Block const& block = nodes_[node].block;
+      all.push_back({address, block.size, {block}});
+    });
+    return all;
+  }
+
+  Nodes nodes_;
+  AddressMap held_;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: a trace run through an allocator, in C++ without the GIL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocators import _core
+from allocators._core import Allocator, DeviceStats, Moment, Stats
+
+Columns = dict[str, NDArray[Any]]
+
+
+class Trace(Protocol):
+    """Arrays of equal length, one element for each event.
+
+    `op` is 0 alloc, 1 free, 2 mark, 3 trim; `size` is in bytes and counts for allocs alone; a
+    mark whose `block` is `step_label` begins a step.
+    """
+
+    @property
+    def op(self) -> NDArray[np.uint8]:
+        """Kind of each event."""
+        ...
+
+    @property
+    def block(self) -> NDArray[np.uint32]:
+        """Id of the block, or the label of a mark."""
+        ...
+
+    @property
+    def size(self) -> NDArray[np.uint64]:
+        """Bytes of each alloc."""
+        ...
+
+    @property
+    def stream(self) -> NDArray[np.uint16]:
+        """Stream of each alloc and free."""
+        ...
+
+    @property
+    def step_label(self) -> int:
+        """Label of the marks that begin a step, or -1."""
+        ...
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """What a trace did to an allocator. Sizes in bytes.
+
+    `peak` is the moment at which reserved bytes first had their maximum; `stats`, `device` and
+    `counters` are those after the last event. `timeline` and `placements` are columns: arrays of
+    equal length, one element for each sampled event and for each alloc event. A failed request is
+    placed in segment -1 at offset -1 with size 0.
+    """
+
+    max_load: int
+    peak: Moment
+    stats: Stats
+    device: DeviceStats
+    counters: dict[str, int]
+    internal_fragmentation_mean: float
+    external_fragmentation_mean: float
+    timeline: Columns
+    placements: Columns
+
+
+def replay(
+    trace: Trace,
+    allocator: Allocator,
+    *,
+    samples: int = 1000,
+    placements: bool | Callable[[Columns], None] = False,
+) -> ReplayResult:
+    """Run `trace` through `allocator` and measure.
+
+    A request that fails is counted and the replay goes on; the free of its block is skipped.
+    Blocks alive at the end are freed afterwards. With `placements=True` the result holds where
+    each alloc was placed; a callable gets that in parts instead, some thousand allocs at a time,
+    and nothing is kept. Raises ValueError for arrays that are no trace.
+    """
+    parts: list[Columns] = []
+    sink = placements if callable(placements) else parts.append if placements else None
+    found = _core.measure(_arrays(trace), allocator, samples, sink)
+    return ReplayResult(
+        max_load=found.max_load,
+        peak=found.peak,
+        stats=found.stats,
+        device=found.device,
+        counters=found.counters,
+        internal_fragmentation_mean=found.internal_fragmentation_mean,
+        external_fragmentation_mean=found.external_fragmentation_mean,
+        timeline=found.timeline,
+        placements={name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        if parts
+        else {},
+    )
+
+
+def time_pass(trace: Trace, allocator: Allocator) -> float:
+    """Host seconds per event of one pass, the allocator's lock included."""
+    return _core.time_pass(_arrays(trace), allocator)
+
+
+def time_each(
+    trace: Trace, allocator: Allocator
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Host seconds of each alloc and of each free, in the order of the trace.
+
+    The third value is the cost of reading the timer, which has been subtracted from each.
+    """
+    return _core.time_each(_arrays(trace), allocator)
+
+
+def completes(trace: Trace, allocator: Allocator) -> bool:
+    """Tell whether every request succeeds; stops at the first that fails."""
+    return _core.completes(_arrays(trace), allocator)
+
+
+def _arrays(trace: Trace) -> _core.TraceArrays:
+    return _core.TraceArrays(trace.op, trace.block, trace.size, trace.stream, trace.step_label)

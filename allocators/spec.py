@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs: `name:option=value,option=value`, the way to write an allocator or a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from allocators._core import SpecError
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A name and its options, both as written: nothing is checked against what exists."""
+
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Write the spec so that `parse` reads it back."""
+        if not self.options:
+            return self.name
+        return self.name + ":" + ",".join(f"{name}={value}" for name, value in self.options.items())
+
+
+def parse(text: str, *, first: str | None = None) -> Spec:
+    """Read a spec.
+
+    `first` names the option that may be written without its name right after the colon, as
+    the capacity in `sim:80GiB`. Raises SpecError when the text is no spec.
+    """
+    name, _, rest = text.strip().partition(":")
+    if not name:
+        raise SpecError(f"'{text}' is no spec: write name or name:option=value,option=value")
+    options: dict[str, str] = {}
+    for position, item in enumerate(rest.split(",") if rest else []):
+        option, equals, value = (part.strip() for part in item.partition("="))
+        if not equals and position == 0 and first:
+            option, value = first, option
+        elif not equals or not option:
+            raise SpecError(f"'{text}' is no spec: '{item}' is not option=value")
+        if option in options:
+            raise SpecError(f"'{text}' gives the option {option} twice")
+        options[option] = value
+    return Spec(name, options)
+
+
+def split(text: str) -> list[str]:
+    """Cut a comma-separated list of specs, whose options have commas too.
+
+    An item that is `option=value` belongs to the spec before it: `naive,bfc:a=1,b=2,buddy` is
+    three specs.
+    """
+    specs: list[str] = []
+    for item in text.split(","):
+        continues = "=" in item and ":" not in item.partition("=")[0]
+        if continues and specs:
+            specs[-1] += "," + item
+        else:
+            specs.append(item)
+    return [spec.strip() for spec in specs]

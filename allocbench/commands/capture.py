@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench capture: a bundled workload captured anew from its PyTorch program."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from allocbench.traces import check_trace_output, write_trace
+from workloads import catalog
+
+EXAMPLES = (
+    "allocbench capture gpt2-train -o gpt2.parquet",
+    "allocbench capture llm-decode -o - | head",
+)
+
+
+def run(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A bundled workload; see `list workloads`.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="A file; .parquet or .csv says the format; - is CSV to stdout.",
+        ),
+    ],
+) -> None:
+    """Run the PyTorch program of a workload under fake tensors and record its allocations.
+
+    Needs no GPU, but PyTorch and a C++ compiler: pip install 'allocbench\\[torch]'.
+    """
+    catalog.info(name)
+    check_trace_output(output)
+    with Console(stderr=True).status(f"capturing {escape(name)}"):
+        trace = catalog.capture(name)
+    write_trace(trace, output)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench compare: workloads through many allocators, and who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from allocbench import experiment, inputs, options
+from allocbench.errors import UsageError
+from allocbench.experiment import Effort
+from allocbench.outputs import STDOUT, check_outputs
+from allocbench.terminal import console, progress_bar
+from reports import findings, ranking, results, tables
+
+EXAMPLES = (
+    "allocbench compare gpt2-train",
+    "allocbench compare gpt2-train llm-decode --html report.html",
+    "allocbench compare trace.csv --allocators naive,bfc:allow_growth=false,buddy",
+    "allocbench compare gpt2-train --device sim:8GiB --reference bfc --json -",
+)
+_SPARE = (
+    "external_fragmentation",
+    "device_seconds",
+    "alloc_p99_seconds",
+    "device_calls",
+    "alloc_p50_seconds",
+    "seconds_per_event_cold",
+    "overhead",
+)
+"""Metrics that a narrow terminal goes without, the first first."""
+_NAME = 16  # letters of an allocator that are not folded
+_WIDEST = 1000
+
+_REFERENCE = "bfc"  # what a framework ships: the plain device bounds all ratios and says little
+
+
+def run(
+    context: typer.Context,
+    workloads: options.Workloads,
+    allocators: Annotated[
+        str,
+        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
+    ] = inputs.ALL,
+    device: options.Device = options.DEVICE,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help=f"The row that ratios are to; default: {_REFERENCE}, else the first.",
+        ),
+    ] = None,
+    time: options.Passes = experiment.PASSES,
+    min_capacity: options.Capacity = True,
+    pin: options.Pin = None,
+    json: options.Json = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a report as one HTML file; - is standard output."),
+    ] = None,
+) -> None:
+    """Replay workloads through allocators and compare memory, fragmentation and time.
+
+    The table marks the best and the worst of the allocators that may be recommended; those that
+    may not are floors, shown to compare with. No table is printed when rows or report go to
+    standard output.
+    """
+    specs = inputs.allocator_specs(allocators)
+    inputs.check_specs("--allocators", specs, device)
+    if reference is not None and reference not in specs:
+        raise UsageError(f"--reference {reference}: not compared; compared are {', '.join(specs)}")
+    if reference is None and _REFERENCE in specs:
+        reference = _REFERENCE
+    check_outputs(json, html)
+    write_html = _html_writer() if html else None
+    inputs.pin(pin)
+    traces = inputs.load_all(workloads, device)
+
+    effort = Effort(time, min_capacity)
+    with progress_bar(len(traces) * len(specs) * len(effort.stages)) as begin:
+        rows, timelines = experiment.run_matrix(
+            traces,
+            specs,
+            device,
+            effort,
+            stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
+        )
+    if json:
+        results.write(rows, json)
+    if html and write_html:
+        write_html(rows, timelines, html, command=context.obj, reference=reference)
+    if STDOUT not in (json, html):
+        _print(rows, reference)
+
+
+def _html_writer() -> Any:
+    """The function that writes reports; raises UsageError when what it needs is not installed."""
+    try:
+        from reports import html
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--html: {error}") from error
+    return html.write
+
+
+def _print(rows: list[experiment.Row], reference: str | None) -> None:
+    table = results.frame(rows)
+    out = console()
+    _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
+    _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)
+    for case in ranking.cases(table):
+        out.print(Text(f"{case.title}: {findings.sentence(findings.verdict(case))}"))
+
+
+def _print_tables(
+    out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
+) -> None:
+    """Print tables with as many of the metrics as there is room for, and say what is left out."""
+    spare = [metric for metric in _SPARE if metric in metrics]
+    for n in range(len(spare) + 1):
+        built = build([metric for metric in metrics if metric not in spare[:n]])
+        if all(_width(out, table) <= out.width for table in built):
+            break
+    for table in built:
+        out.print(tables.to_rich(table))
+        if n:
+            hidden = ", ".join(results.SCHEMA[metric].heading for metric in spare[:n])
+            out.print(Text(f"no room here for: {hidden}; see --json, --html", "dim"))
+        out.print()
+
+
+def _width(out: Console, table: tables.Table) -> int:
+    """Columns that a table takes when allocators of many letters are folded."""
+    options = out.options.update(max_width=_WIDEST)
+    folded = max(len(row.allocator) for row in table.rows) - _NAME
+    return out.measure(tables.to_rich(table), options=options).maximum - max(0, folded)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench inspect: what is in a trace."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+import allocators
+from allocbench import inputs, options
+from allocbench.errors import one_line
+from allocbench.plot import plot
+from allocbench.terminal import console, plain_table
+from reports import units
+from workloads import ALLOC, FREE, MARK, TRIM, Trace
+
+EXAMPLES = (
+    "allocbench inspect gpt2-train",
+    "allocbench inspect trace.csv",
+)
+_KINDS = {"allocs": ALLOC, "frees": FREE, "marks": MARK, "trims": TRIM}
+_PERCENTILES = (0, 50, 90, 99, 100)
+_LARGEST = 10  # blocks shown
+_SAMPLES = 100_000  # moments behind the plot
+
+
+def run(workload: options.Workload) -> None:
+    """Show where a trace comes from, its events, its sizes, and its load over time."""
+    trace = inputs.load(workload)
+    # On a device without an end, the allocator that takes no byte too many shows the load.
+    endless = allocators.SimulatedDevice(2**62 - 1)
+    replayed = allocators.replay(trace, allocators.make("naive", endless), samples=_SAMPLES)
+    sizes = trace.size[trace.op == ALLOC]
+    parts = [_facts(trace, sizes, replayed.max_load)]
+    if len(sizes):
+        parts += [_sizes(sizes), _largest(trace)]
+    out = console()
+    for part in (*parts, _load(replayed.timeline, len(trace))):
+        out.print(part)
+        out.print()
+
+
+def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
+    table = plain_table(one_line(trace.name) or "trace", "", "")
+    for key, value in asdict(trace.provenance).items():
+        if value not in ("", None, {}) and (key, value) != ("live_at_start", 0):
+            table.add_row(key, Text(one_line(str(value))))
+    counts = [f"{np.count_nonzero(trace.op == op):,} {kind}" for kind, op in _KINDS.items()]
+    table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
+    table.add_row("block ids", f"{trace.blocks:,}")
+    table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
+    table.add_row("steps", f"{trace.steps:,}")
+    table.add_row("streams", f"{len(np.unique(trace.stream)):,}")
+    labels, times = np.unique(trace.block[trace.op == MARK], return_counts=True)
+    if len(labels):
+        marks = [f"{trace.labels[i]} {n:,}" for i, n in zip(labels, times, strict=True)]
+        table.add_row("marks", Text(one_line(", ".join(marks))))
+    if len(sizes):
+        found = [units.size(float(value)) for value in np.percentile(sizes, _PERCENTILES)]
+        table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*found))
+    return table
+
+
+def _sizes(sizes: NDArray[np.uint64]) -> Table:
+    """Sizes in classes that end at powers of four."""
+    headings = ("up to", "allocs", "bytes", "of all bytes")
+    table = plain_table("sizes requested", *headings, right=headings)
+    power = np.ceil(np.log2(sizes) / 2).astype(np.intp)
+    counts, held = np.bincount(power), np.bincount(power, weights=sizes)
+    for n in np.flatnonzero(counts):
+        share = units.percent(float(held[n] / held.sum()))
+        table.add_row(units.size(4.0**n), f"{counts[n]:,}", units.size(float(held[n])), share)
+    return table
+
+
+def _largest(trace: Trace) -> Table:
+    numbers = ("bytes", "block", "alloc at event", "free at event")
+    table = plain_table("largest blocks", *numbers, "label", right=numbers)
+    allocs = np.flatnonzero(trace.op == ALLOC)
+    order = np.argsort(trace.size[allocs], kind="stable")[::-1]
+    for event in allocs[order[:_LARGEST]]:
+        block = trace.block[event]
+        later = np.flatnonzero((trace.block[event:] == block) & (trace.op[event:] == FREE))
+        table.add_row(
+            f"{trace.size[event]:,}",
+            str(block),
+            f"{event:,}",
+            f"{event + later[0]:,}" if len(later) else "never",
+            Text("" if trace.label is None else one_line(trace.labels[trace.label[event]])),
+        )
+    return table
+
+
+def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
+    title = f"live requested bytes over the {events:,} events"
+    if not len(timeline["event"]):
+        return Group(Text(title, "bold"), Text("no alloc and no free"))
+    lines = plot(timeline["event"], timeline["requested"])
+    top = units.size(int(timeline["requested"].max()))
+    margin = [top, *[""] * (len(lines) - 2), "0 B"]
+    drawn = [f"{left:>9} |{line}" for left, line in zip(margin, lines, strict=True)]
+    return Group(Text(title, "bold"), *[Text(line, no_wrap=True) for line in drawn])

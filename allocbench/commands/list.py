@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench list: the allocators, workloads and devices there are."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+import allocators
+from allocbench.terminal import console, plain_table
+from reports import units
+from workloads import catalog
+
+EXAMPLES = (
+    "allocbench list",
+    "allocbench list allocators",
+    "allocbench list workloads",
+)
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    ALLOCATORS = "allocators"
+    WORKLOADS = "workloads"
+    DEVICES = "devices"
+
+
+def run(
+    what: Annotated[What | None, typer.Argument(help="Everything when left out.")] = None,
+) -> None:
+    """List the allocators with their options, the bundled workloads, the devices."""
+    tables = {What.ALLOCATORS: _allocators, What.WORKLOADS: _workloads, What.DEVICES: _devices}
+    out = console()
+    for n, one in enumerate([what] if what else What):
+        for table in tables[one]():
+            if n:
+                out.print()
+            out.print(table)
+            n += 1
+
+
+def _allocators() -> list[Table]:
+    strategies = plain_table("allocators", "name", "idea", "worst case")
+    options = plain_table(
+        "options, written name:option=value,option=value", "option", "default", "help"
+    )
+    for info in allocators.strategies():
+        name = info.name if info.candidate else f"{info.name} (floor)"
+        strategies.add_row(Text(name), Text(info.summary), Text(info.worst_case))
+        for option in info.options:
+            named = Text(f"{info.name}:{option.name}")
+            told = Text(f"{option.help} ({option.type})")
+            options.add_row(named, Text(option.default or "-"), told)
+    return [strategies, options]
+
+
+def _workloads() -> list[Table]:
+    table = plain_table(
+        "workloads", "name", "events", "max load", "provenance", right=("events", "max load")
+    )
+    for name in catalog.names():
+        trace = catalog.load(name)
+        made = f"{trace.provenance.kind} {trace.provenance.date}: {catalog.info(name).summary}"
+        table.add_row(Text(name), f"{len(trace):,}", units.size(trace.max_load), Text(made))
+    return [table]
+
+
+def _devices() -> list[Table]:
+    table = plain_table("devices", "spec", "what it is")
+    for spec, summary in allocators.DEVICE_SPECS.items():
+        table.add_row(Text(spec), Text(summary))
+    return [table]

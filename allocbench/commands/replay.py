@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench replay: one trace through one allocator, in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import typer
+from rich.table import Table
+
+from allocbench import experiment, inputs, options
+from allocbench.experiment import Arrays, Effort
+from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.terminal import console, plain_table, progress_bar
+from reports import results, units
+
+EXAMPLES = (
+    "allocbench replay gpt2-train --allocator bfc",
+    "allocbench replay trace.csv --allocator buddy --placements placed.csv",
+    "allocbench replay llm-decode --allocator buddy:region=2GiB --time 21 --pin 0",
+    "allocbench replay trace.parquet --allocator arena --json -",
+)
+_PLACEMENTS = ("block", "segment", "offset", "size")
+
+
+def run(
+    workload: options.Workload,
+    allocator: Annotated[
+        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
+    ],
+    device: options.Device = options.DEVICE,
+    placements: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a CSV of block,segment,offset,size, one row per alloc event; a failed "
+            "one is at -1,-1 with size 0; - is standard output.",
+        ),
+    ] = None,
+    time: options.Passes = experiment.PASSES,
+    min_capacity: options.Capacity = True,
+    pin: options.Pin = None,
+    json: options.Json = None,
+) -> None:
+    """Replay a trace through one allocator and show every metric.
+
+    A request that fails is counted and the replay goes on; the free of its block is skipped.
+    Nothing but the file is printed when a file goes to standard output.
+    """
+    inputs.check_specs("--allocator", [allocator], device)
+    check_outputs(json, placements)
+    inputs.pin(pin)
+    ((name, trace),) = inputs.load_all([workload], device).items()
+
+    effort = Effort(time, min_capacity)
+    with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
+        row, _ = experiment.run(
+            trace, allocator, device, effort, workload=name, stage=begin, placements=write
+        )
+        if json:
+            results.write([row], json)
+    if STDOUT not in (json, placements):
+        console().print(_metrics(row))
+
+
+@contextmanager
+def _placements_to(path: str | None) -> Iterator[Callable[[Arrays], None] | None]:
+    if path is None:
+        yield None
+        return
+    with open_output(path) as sink:
+        sink.write(",".join(_PLACEMENTS).encode() + b"\n")
+        yield lambda placements: _write_placements(placements, sink)
+
+
+def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
+    table = pa.table({name: placements[name] for name in _PLACEMENTS})
+    pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
+
+
+def _metrics(row: experiment.Row) -> Table:
+    """Every number of a row, as people read it and exactly."""
+    title = f"{row['workload']} through {row['allocator']} on {row['device']}"
+    table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
+    group = ""
+    for column in results.COLUMNS:
+        if not column.unit or row[column.name] is None:
+            continue
+        if group not in ("", column.group):
+            table.add_section()
+        group = column.group
+        source = f" ({row['device_seconds_source']})" if column.name == "device_seconds" else ""
+        number = row[column.name]
+        shown = units.value(column, number), units.exact(column, number)
+        table.add_row(column.heading + source, *shown)
+    return table

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user can get wrong: every error that the command line tells in one line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from allocators import SpecError
+from reports.output import ResultError
+from workloads import TraceError
+from workloads.fake_cuda import CaptureError
+
+
+class UsageError(ValueError):
+    """Arguments that cannot be served; one line says which, and what would be valid."""
+
+
+USER_ERRORS = (UsageError, SpecError, TraceError, ResultError, CaptureError)
+
+
+@contextmanager
+def errors_naming(option: str) -> Iterator[None]:
+    """Turn a SpecError into a UsageError that names the option it came from."""
+    try:
+        yield
+    except SpecError as error:
+        raise UsageError(f"{option}: {error}") from error
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

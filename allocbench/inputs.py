@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line's arguments stand for: traces, specs, a processor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import allocators
+from allocators import human_bytes, spec
+from allocbench import experiment
+from allocbench.errors import UsageError, errors_naming, one_line
+from workloads import Trace, catalog, read
+
+ALL = "all"
+
+
+def load(workload: str) -> Trace:
+    """The trace of a bundled workload, or else of a file.
+
+    Raises UsageError when it is neither, and TraceError for a file that holds no trace.
+    """
+    if workload in catalog.names():
+        return catalog.load(workload)
+    if not Path(workload).exists():
+        raise UsageError(
+            f"{workload}: neither a file nor a workload; workloads: {', '.join(catalog.names())}"
+        )
+    return read(workload)
+
+
+def load_all(workloads: Sequence[str], device: str) -> dict[str, Trace]:
+    """The traces by the names that rows are to have, in order; raises as `load` does.
+
+    A trace is named by its provenance, else by its file; where two names are equal, by the
+    argument as it was written. Raises UsageError when one argument is given twice, and when the
+    device is too small for a single request.
+    """
+    if len(set(workloads)) < len(workloads):
+        twice = next(name for name in workloads if workloads.count(name) > 1)
+        raise UsageError(f"{twice}: given twice")
+    traces = [load(workload) for workload in workloads]
+    for workload, trace in zip(workloads, traces, strict=True):
+        _check_capacity(workload, trace, device)
+    names = [
+        one_line(trace.name or Path(workload).stem)
+        for workload, trace in zip(workloads, traces, strict=True)
+    ]
+    written = [one_line(workload) for workload in workloads]
+    return {
+        own if names.count(own) == 1 and own not in written else argument: trace
+        for own, argument, trace in zip(names, written, traces, strict=True)
+    }
+
+
+def allocator_specs(text: str) -> list[str]:
+    """The specs of a comma-separated list, or of all strategies for "all".
+
+    Whether they can be made is for `check_specs`. Raises UsageError when one is there twice.
+    """
+    specs = allocators.names() if text == ALL else spec.split(text)
+    for one in specs:
+        if specs.count(one) > 1:
+            raise UsageError(f"--allocators: '{one}' is given twice")
+    return specs
+
+
+def check_specs(option: str, specs: Sequence[str], device: str) -> None:
+    """Raise UsageError, naming the option, for a device or an allocator that cannot be made."""
+    with errors_naming(f"--device {device}"):
+        allocators.make_device(device)
+    with errors_naming(option):
+        experiment.check(specs, device)
+
+
+def _check_capacity(workload: str, trace: Trace, device: str) -> None:
+    """Raise UsageError when one request alone is larger than the device.
+
+    No allocator can serve such a trace. A capacity below its max load, but above each request,
+    is an experiment: the requests that fail are counted.
+    """
+    capacity = allocators.make_device(device).capacity
+    largest = int(trace.size.max())
+    if largest > capacity:
+        event = int(np.argmax(trace.size))
+        raise UsageError(
+            f"--device {device}: a capacity of {human_bytes(capacity)} is too small for "
+            f"{workload}: event {event} (from 0) asks for {human_bytes(largest)}"
+        )
+
+
+def pin(cpu: int | None) -> None:
+    """Keep this process on one processor; raises UsageError when it may not run there."""
+    if cpu is None:
+        return
+    try:
+        os.sched_setaffinity(0, {cpu})
+    except (AttributeError, OSError, ValueError) as error:
+        raise UsageError(f"--pin {cpu}: this process cannot be kept on that processor") from error

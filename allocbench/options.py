@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments and options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+DEVICE = "sim:80GiB"
+
+Workload = Annotated[
+    str, typer.Argument(metavar="WORKLOAD|FILE", help="A bundled workload, or a trace file.")
+]
+Workloads = Annotated[
+    list[str],
+    typer.Argument(metavar="WORKLOAD|FILE...", help="Bundled workloads, or trace files."),
+]
+Device = Annotated[
+    str, typer.Option(metavar="SPEC", help="Where segments come from; see `list devices`.")
+]
+Passes = Annotated[
+    int,
+    typer.Option(
+        "--time",
+        metavar="N",
+        min=0,
+        help="Passes that time the trace, cold and steady; 0 measures no host time.",
+    ),
+]
+Capacity = Annotated[
+    bool,
+    typer.Option(help="Search for the smallest device that is enough, by many replays."),
+]
+Pin = Annotated[
+    int | None,
+    typer.Option(metavar="CPU", help="Stay on one processor, for steadier times."),
+]
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),
+]

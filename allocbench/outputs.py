@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results go: files that appear whole or not at all, or standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from allocbench.errors import UsageError
+
+STDOUT = "-"
+
+
+def check_outputs(*paths: str | None) -> None:
+    """Raise UsageError unless every path can be written and no two are the same.
+
+    None stands for an output that is not wanted. Nothing is left behind.
+    """
+    wanted = [path for path in paths if path is not None]
+    places = [path if path == STDOUT else str(Path(path).resolve()) for path in wanted]
+    for n, (path, place) in enumerate(zip(wanted, places, strict=True)):
+        if place in places[:n]:
+            where = "standard output" if path == STDOUT else path
+            raise UsageError(f"two outputs cannot both go to {where}")
+        if path != STDOUT:
+            _check_writable(path)
+
+
+@contextmanager
+def open_output(path: str) -> Iterator[BinaryIO]:
+    """Open a binary stream to a file that appears when the block ends well, or to "-".
+
+    What exists and is no regular file, such as a pipe, is written to directly. Raises UsageError
+    naming the path when it cannot be written.
+    """
+    if path == STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(path).resolve()
+    special = target.exists() and not target.is_file()
+    partial = target if special else target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as sink:
+            yield sink
+        if not special:
+            partial.replace(target)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error
+    finally:
+        if not special:
+            partial.unlink(missing_ok=True)
+
+
+def _check_writable(path: str) -> None:
+    target = Path(path).resolve()
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(None, "Is a directory")
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(None, "Permission denied")
+        if target.exists() and not target.is_file():
+            return
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error

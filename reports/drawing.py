@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One panel of a figure: a timeline, bars by allocator, latency against memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.ticker import (
+    EngFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    StrMethodFormatter,
+)
+from numpy.typing import NDArray
+
+from reports import units
+from reports.ranking import Case, marks
+from reports.results import SCHEMA, Column
+from reports.theme import FAINT, FLOOR, INK, PAPER, Look
+
+Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
+_SLIGHTLY = 1.25  # a floor this many times beyond the candidates still fits their axis
+
+
+def timeline(panel: Axes, line: Timeline, max_load: int | None, look: Look, divisor: float) -> None:
+    """Bytes over events: areas for reserved and allocated, a line for requested, the bound."""
+    event = line["event"]
+    for name, opacity in (("reserved", 0.3), ("allocated", 0.5)):
+        panel.fill_between(event, line[name] / divisor, color=look.colour, alpha=opacity, lw=0)
+    panel.plot(event, line["reserved"] / divisor, color=look.colour, lw=1.2)
+    panel.plot(event, line["requested"] / divisor, color=INK, lw=0.7)
+    if max_load is not None:
+        panel.axhline(max_load / divisor, color=INK, lw=0.9, ls=":")
+    panel.set_xlim(event[0], event[-1] if event[-1] > event[0] else event[0] + 1)
+    panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.yaxis.set_major_locator(MaxNLocator(4))
+    panel.grid(axis="x", visible=False)
+    seaborn.despine(ax=panel, left=True)
+
+
+def bars(
+    panel: Axes, case: Case, column: Column, looks: Mapping[str, Look], bound: float | None
+) -> None:
+    """A bar per allocator with its number at the end, the best in bold; n/a where it has none.
+
+    A line leads on to the median where the column is a minimum of passes. The axis fits the
+    candidates: a floor's bar that does not fit is cut.
+    """
+    ends = {name: _bar_end(case, name, column) for name in case.allocators}
+    known = {name: end for name, end in ends.items() if end is not None}
+    if not known:
+        return _say(panel, f"{column.heading}: not measured")
+    scaling = [end for name, end in known.items() if name not in case.floors]
+    top = max([*(scaling or known.values()), bound or 0]) or 1
+    top = max([top, *(end for end in known.values() if end <= _SLIGHTLY * top)])
+    divisor, unit = _axis_unit(column, top)
+    starts = {name: case.number(name, column.name) or 0 for name in ends}
+    labels = [looks[name].label for name in ends]
+    seaborn.barplot(
+        x=[min(start, top) / divisor for start in starts.values()],
+        y=labels,
+        hue=labels,
+        palette=[looks[name].colour for name in ends],
+        errorbar=None,
+        legend=False,
+        saturation=1,
+        width=0.7,
+        ax=panel,
+    )
+    for row, (name, end) in enumerate(ends.items()):
+        bar = panel.patches[row]
+        if looks[name].hatch:
+            bar.set(hatch=looks[name].hatch, edgecolor=PAPER)
+        else:
+            bar.set(linewidth=0)
+        cut = (end or 0) > top
+        tip = min(end or 0, top) / divisor
+        if cut:
+            panel.plot([tip * 0.93, tip * 0.95], [row + 0.4, row - 0.4], color=PAPER, lw=2.5)
+        elif tip > starts[name] / divisor:
+            panel.plot([starts[name] / divisor, tip], [row, row], color=INK, lw=1)
+        _number(panel, (tip, row), case, name, column, ["cut"] if cut else [])
+    if bound is not None:
+        panel.axvline(bound / divisor, color=INK, lw=0.9, ls=":")
+    panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    _finish_rows(panel, _axis_label(case, column, unit))
+
+
+def dots(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> None:
+    """A dot per allocator on a logarithmic axis, for numbers of very different sizes.
+
+    What is 0 or n/a has no place on the axis: its number stands at the left edge.
+    """
+    values = {name: case.number(name, column.name) for name in case.allocators}
+    shown = [value for value in values.values() if value]
+    if not shown:
+        return _say(panel, f"{column.heading}: not measured")
+    divisor, unit = _axis_unit(column, max(shown))
+    left, right = min(shown) / divisor / 2, max(shown) / divisor
+    panel.set_xscale("log")
+    panel.set_xlim(left, right * max(8, (right / left) ** 0.55))
+    for row, (name, value) in enumerate(values.items()):
+        if value:
+            look = looks[name]
+            panel.plot(value / divisor, row, look.marker, color=look.colour, ms=6.5)
+        _number(panel, (value / divisor if value else left, row), case, name, column, [])
+    panel.set_yticks(range(len(values)), [looks[name].label for name in values])
+    panel.set_ylim(len(values) - 0.5, -0.5)
+    panel.xaxis.set_major_locator(LogLocator(numticks=6))
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    _finish_rows(panel, _axis_label(case, column, unit))
+
+
+def trade(
+    panel: Axes,
+    case: Case,
+    looks: Mapping[str, Look],
+    memory: str,
+    latency: tuple[str, str],
+) -> None:
+    """Two latencies against bytes, joined per allocator, names in a column on the right.
+
+    Axes are logarithmic where the values span more than a factor of 8. Floors far beyond the
+    candidates are named below the panel instead.
+    """
+    points = {
+        name: (x, low, high)
+        for name in case.allocators
+        if (x := case.number(name, memory)) is not None
+        and (low := case.number(name, latency[0])) is not None
+        and (high := case.number(name, latency[1])) is not None
+    }
+    if not points:
+        return _say(panel, f"{SCHEMA[latency[0]].heading}: not measured")
+    candidates = [x for name, (x, *_) in points.items() if name not in case.floors]
+    limit = _SLIGHTLY * max(candidates or [x for x, *_ in points.values()])
+    beyond = {name: x for name, (x, *_) in points.items() if x > limit}
+    points = {name: point for name, point in points.items() if name not in beyond}
+    x_unit, x_name = units.byte_unit(max(x for x, _, _ in points.values()))
+    y_unit, y_name = units.second_unit(max(high for _, _, high in points.values()))
+    for name, (x, low, high) in points.items():
+        look = looks[name]
+        xs, ys = [x / x_unit] * 2, [low / y_unit, high / y_unit]
+        panel.plot(xs, ys, color=look.colour, lw=1.2, zorder=3)
+        panel.plot(xs[0], ys[0], look.marker, color=look.colour, ms=6, zorder=4)
+        panel.plot(xs[1], ys[1], look.marker, mfc=PAPER, mec=look.colour, ms=6, zorder=4)
+    _span_axis(panel, "x", [x / x_unit for x, _, _ in points.values()])
+    _span_axis(panel, "y", [y / y_unit for _, *pair in points.values() for y in pair])
+    far = ", ".join(f"{looks[name].label} at {units.size(x)}" for name, x in beyond.items())
+    panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' (beyond: {far})' if far else ''}")
+    panel.set_ylabel(f"host time of one alloc, {y_name}")
+    ends = {name: (x / x_unit, high / y_unit) for name, (x, _, high) in points.items()}
+    _names_at_right(panel, ends, looks)
+    seaborn.despine(ax=panel)
+
+
+def side_title(panel: Axes, words: str) -> None:
+    """A quiet second title at the right end of a panel."""
+    panel.set_title(words, loc="right", color=FAINT, fontweight="normal", fontsize=8)
+
+
+def apart(positions: Sequence[float], gap: float) -> list[float]:
+    """Positions within 0..1 moved as little as needed to lie `gap` apart, their order kept."""
+    order = np.argsort(positions, kind="stable")
+    placed = np.array(positions, dtype=float)[order]
+    for n in range(1, len(placed)):
+        placed[n] = max(placed[n], placed[n - 1] + gap)
+    limit = 1.0
+    for n in range(len(placed) - 1, -1, -1):
+        placed[n] = min(placed[n], limit)
+        limit = placed[n] - gap
+    moved = np.empty_like(placed)
+    moved[order] = placed
+    return [float(position) for position in moved]
+
+
+def _bar_end(case: Case, name: str, column: Column) -> float | None:
+    """Where the mark of a bar ends: at its number, or at the median beside it."""
+    value = case.number(name, column.name)
+    median = case.number(name, column.median) if column.median else None
+    return value if value is None or median is None else max(value, median)
+
+
+def _number(
+    panel: Axes,
+    point: tuple[float, float],
+    case: Case,
+    name: str,
+    column: Column,
+    notes: Sequence[str],
+) -> None:
+    """The number of one row, right of the point, with what must be said about it."""
+    value = units.value(column, case.number(name, column.name))
+    notes = [*notes, *(["failed"] if name in case.failed else [])]
+    panel.annotate(
+        f"{value} ({', '.join(notes)})" if notes else value,
+        point,
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=8,
+        color=FAINT if name in case.floors else INK,
+        fontweight="bold" if marks(case.rows, column).get(name) == "best" else "normal",
+    )
+
+
+def _finish_rows(panel: Axes, label: str) -> None:
+    panel.set_xlabel(label)
+    panel.set_ylabel("")
+    panel.tick_params(axis="y", labelcolor=INK, length=0)
+    panel.grid(axis="y", visible=False)
+    seaborn.despine(ax=panel, left=True)
+
+
+def _axis_unit(column: Column, top: float) -> tuple[float, str]:
+    if column.unit == "bytes":
+        return units.byte_unit(top)
+    if column.unit == "seconds":
+        return units.second_unit(top)
+    return (0.01, "%") if column.fraction else (1.0, "")
+
+
+def _axis_label(case: Case, column: Column, unit: str) -> str:
+    label = column.name.replace("_", " ") if column.fraction else column.heading
+    label = f"{label}, {unit}" if unit else label
+    if column.name != "device_seconds":
+        return label
+    modelled = "estimate" in set(case.rows["device_seconds_source"])
+    return f"{label} ({'modelled, estimate' if modelled else 'measured'})"
+
+
+def _span_axis(panel: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:
+    """Limits with room around the values; logarithmic when they span more than a factor of 8."""
+    low, high = min(values), max(values)
+    axis = panel.xaxis if which == "x" else panel.yaxis
+    if low > 0 and high / low > 8:
+        room = (high / low) ** 0.08
+        panel.set(**{f"{which}scale": "log", f"{which}lim": (low / room, high * room)})
+        steps = (1.0,) if high / low > 300 else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        room = (high - low) * 0.12 or high * 0.12 or 1.0
+        panel.set(**{f"{which}lim": (max(low - room, -0.02 * high), high + room)})
+        axis.set_major_locator(MaxNLocator(5))
+
+
+def _names_at_right(
+    panel: Axes, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Look]
+) -> None:
+    """The name of each point right of the panel, none over another, led to by a thin line."""
+    to_fraction = panel.transScale + panel.transLimits
+    heights = [float(to_fraction.transform(point)[1]) for point in ends.values()]
+    for (name, point), height in zip(ends.items(), apart(heights, 0.068), strict=True):
+        panel.annotate(
+            looks[name].label,
+            point,
+            xytext=(1.04, height),
+            textcoords="axes fraction",
+            va="center",
+            fontsize=8,
+            color=INK,
+            arrowprops={"arrowstyle": "-", "color": FLOOR, "lw": 0.6, "shrinkA": 1, "shrinkB": 4},
+        )
+
+
+def _say(panel: Axes, words: str) -> None:
+    """Say in a panel why it shows nothing."""
+    panel.set_axis_off()
+    panel.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, transform=panel.transAxes)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures: a checked frame in, a Matplotlib figure out; one panel per workload or allocator.
+
+Every allocator keeps its look through all figures and is named beside its marks. Floors are grey
+and never stretch an axis: what does not fit is cut at the edge and its number written there.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from reports import units
+from reports.extra import needs_extra
+from reports.output import ResultError
+from reports.ranking import Case, cases
+from reports.results import SCHEMA, Column
+
+with needs_extra("report"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from reports import drawing, theme
+
+Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
+Bound: TypeAlias = Callable[[Case], float | None]
+Timelines: TypeAlias = Mapping[tuple[str, str], pd.DataFrame | Mapping[str, ArrayLike]]
+TIMELINE_COLUMNS = ("event", "requested", "allocated", "reserved")
+LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
+FRAGMENTATION = ("internal_fragmentation", "external_fragmentation")
+HOST_TIME = ("seconds_per_event_steady", "seconds_per_event_cold")
+_MOST_POINTS = 240  # a panel is about as many pixels wide
+
+
+def memory_over_time(table: pd.DataFrame, timelines: Timelines, workload: str) -> Figure:
+    """Reserved, allocated and requested bytes over the events of one workload, by allocator.
+
+    `timelines` maps (workload, allocator) to columns event, requested, allocated, reserved. Long
+    ones are drawn by the maximum of each interval. Raises ResultError for a timeline that lacks a
+    column or has columns of unequal length, and when the workload has no timeline.
+    """
+    found = cases(table)
+    case = next((case for case in found if case.workload == workload), None)
+    names = [name for name in case.allocators if (workload, name) in timelines] if case else []
+    if case is None or not names:
+        raise ResultError(f"no timeline for workload {workload!r}")
+    lines = {name: _thin(timelines[workload, name], f"{workload}, {name}") for name in names}
+    sampled = {name: float(line["reserved"].max()) for name, line in lines.items()}
+    peaks = {name: case.number(name, "peak_reserved") or sampled[name] for name in names}
+    looks = theme.looks(found)
+    scaling = [name for name in names if name not in case.floors] or names
+    top = 1.08 * max(case.max_load or 0, *(peaks[name] for name in scaling))
+    divisor, unit = units.byte_unit(top)
+    with theme.style():
+        columns = 2 if len(names) in (2, 4) else 3
+        figure, axes = theme.panels(len(names), 1.9 if len(names) > 3 else 2.6, columns)
+        for n, (panel, name) in enumerate(zip(axes, names, strict=True)):
+            drawing.timeline(panel, lines[name], case.max_load, looks[name], divisor)
+            panel.set_ylim(0, top / divisor)
+            panel.set_ylabel("" if n % columns else unit)
+            panel.set_xlabel("event" if n + columns >= len(names) else "")
+            panel.set_title(looks[name].label)
+            off = ", off the scale" if peaks[name] > top else ""
+            drawing.side_title(panel, f"peak {units.size(peaks[name])}{off}")
+        _legend(figure, _memory_keys())
+    return figure
+
+
+def latency_against_memory(table: pd.DataFrame) -> Figure:
+    """Host time of an alloc, median to 99th percentile, against the peak of reserved bytes."""
+    found = cases(table)
+    looks, titles = theme.looks(found), theme.titles(found)
+    most = max(len(case.allocators) for case in found)
+    with theme.style():
+        figure, axes = theme.panels(len(found), max(2.6, 0.2 * most + 0.9), 2)
+        for panel, case in zip(axes, found, strict=True):
+            panel.set_title(titles[case.title])
+            drawing.trade(panel, case, looks, "peak_reserved", LATENCY)
+        filled = Line2D([], [], marker="o", color=theme.INK, ls="", label="p50")
+        hollow = Line2D([], [], marker="o", color=theme.INK, ls="", mfc="none", label="p99")
+        _legend(figure, [filled, hollow])
+    return figure
+
+
+def overhead(table: pd.DataFrame) -> Figure:
+    """Peak reserved bytes as a multiple of the max load; 1 is the bound."""
+    return _bars(table, ["overhead"], bound=lambda case: 1.0)
+
+
+def min_capacity(table: pd.DataFrame) -> Figure:
+    """The smallest device each allocator completes each workload on, beside the max load."""
+    return _bars(table, ["min_capacity"], bound=lambda case: case.max_load)
+
+
+def fragmentation(table: pd.DataFrame) -> Figure:
+    """Internal and external fragmentation at the instant reserved bytes first peak."""
+    return _bars(table, FRAGMENTATION)
+
+
+def host_time(table: pd.DataFrame) -> Figure:
+    """Host time per event, steady and cold: the minimum of the passes, a line to their median."""
+    return _bars(table, HOST_TIME)
+
+
+def device_time(table: pd.DataFrame) -> Figure:
+    """What the device calls cost; each axis says whether it was modelled or measured."""
+    column = SCHEMA["device_seconds"]
+    return _rows(
+        table, [column], lambda panel, case, _, looks: drawing.dots(panel, case, column, looks)
+    )
+
+
+def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda case: None) -> Figure:
+    columns = [SCHEMA[metric] for metric in metrics]
+
+    def draw(panel: Axes, case: Case, column: Column, looks: Mapping[str, theme.Look]) -> None:
+        drawing.bars(panel, case, column, looks, bound(case))
+
+    figure = _rows(table, columns, draw)
+    if any(bound(case) for case in cases(table)):
+        with theme.style():
+            _legend(figure, [Line2D([], [], color=theme.INK, ls=":", label="load bound")])
+    return figure
+
+
+def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
+    """A row per allocator: a panel per workload, and per column side by side when there are two.
+
+    Names stand at the left panel only, where its neighbours have the same allocators.
+    """
+    found = cases(table)
+    looks, titles = theme.looks(found), theme.titles(found)
+    wanted = [(case, column) for case in found for column in columns]
+    across = min(len(wanted), len(columns) if len(columns) > 1 else 3)
+    most = max(len(case.allocators) for case in found)
+    with theme.style():
+        figure, axes = theme.panels(len(wanted), 0.22 * most + 0.85, across)
+        for n, (panel, (case, column)) in enumerate(zip(axes, wanted, strict=True)):
+            draw(panel, case, column, looks)
+            panel.set_title(titles[case.title])
+            if n % across and wanted[n - 1][0].allocators == case.allocators:
+                panel.set_yticks(panel.get_yticks(), [])
+    return figure
+
+
+def _thin(given: pd.DataFrame | Mapping[str, ArrayLike], where: str) -> drawing.Timeline:
+    """The timeline's columns as arrays of at most `_MOST_POINTS`, by the maximum of intervals."""
+    missing = [name for name in TIMELINE_COLUMNS if name not in given]
+    if missing:
+        raise ResultError(f"timeline of {where}: column {missing[0]!r} is missing")
+    arrays = {name: np.asarray(given[name], dtype=float) for name in TIMELINE_COLUMNS}
+    lengths = {len(array) for array in arrays.values()}
+    if len(lengths) > 1 or lengths == {0}:
+        raise ResultError(f"timeline of {where}: columns are empty or of unequal length")
+    count = lengths.pop()
+    if count <= _MOST_POINTS:
+        return arrays
+    starts = np.arange(_MOST_POINTS) * count // _MOST_POINTS
+    thinned = {name: np.maximum.reduceat(array, starts) for name, array in arrays.items()}
+    return {**thinned, "event": np.append(arrays["event"][starts[:-1]], arrays["event"][-1])}
+
+
+def _memory_keys() -> list[Patch | Line2D]:
+    return [
+        Patch(color=theme.FLOOR, alpha=0.35, label="reserved", lw=0),
+        Patch(color=theme.FLOOR, alpha=0.9, label="allocated", lw=0),
+        Line2D([], [], color=theme.INK, lw=0.8, label="requested"),
+        Line2D([], [], color=theme.INK, lw=0.9, ls=":", label="max load (the bound)"),
+    ]
+
+
+def _legend(figure: Figure, keys: Sequence[Patch | Line2D]) -> None:
+    figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)

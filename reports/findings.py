@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the numbers say, in words: the verdict on a case, and the text beside each figure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports import units
+from reports.ranking import Case, best, extremes, ranked
+from reports.results import SCHEMA
+
+CAPACITY = ("min_capacity", "peak_reserved")
+SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One finding: what is claimed, of which allocators, the number, and what it compares to."""
+
+    label: str
+    allocators: tuple[str, ...]
+    number: str
+    context: str
+
+    @property
+    def sentence(self) -> str:
+        """The claim as a clause of plain text."""
+        number = f" {self.number}" if self.number else ""
+        context = f" ({self.context})" if self.context else ""
+        return f"{self.label}: {units.names(self.allocators)}{number}{context}"
+
+
+def verdict(case: Case) -> tuple[Claim, ...]:
+    """Who needs least memory, host time and device time, and who failed; each where measured.
+
+    Ranked are the candidates that served every request; allocators that do not clearly differ
+    share a claim.
+    """
+    claims = [_smallest(case), _fastest(case), _least_device_time(case), _failed(case)]
+    return tuple(claim for claim in claims if claim is not None)
+
+
+def sentence(claims: Sequence[Claim]) -> str:
+    """The claims as one line."""
+    text = "; ".join(claim.sentence for claim in claims) or "no candidate served every request"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def describe(cases: Sequence[Case], metric: str) -> str:
+    """One metric in words: for each case the best, the worst and the floors, with numbers."""
+    return " ".join(f"{case.title}: {_span(case, metric)}." for case in cases)
+
+
+def describe_memory(case: Case) -> str:
+    """Memory over time in words: the peak of the reserved bytes of every allocator."""
+    bound = "" if case.max_load is None else f"Max load {units.size(case.max_load)}. "
+    peaks = [
+        f"{name} {_value(case, name, 'peak_reserved')} ({_value(case, name, 'overhead')})"
+        for name in case.allocators
+    ]
+    return f"{bound}Reserved bytes peak, and are that many times the max load, at: " + (
+        f"{', '.join(peaks)}."
+    )
+
+
+def describe_trade(cases: Sequence[Case], latency: str) -> str:
+    """Latency against memory in words: both numbers of the two allocators at the ends."""
+    parts = []
+    for case in cases:
+        ends = [best(case.rows, SCHEMA[metric])[:1] for metric in ("peak_reserved", latency)]
+        words = [
+            f"{label} is {name} with {_value(case, name, 'peak_reserved')} reserved and"
+            f" {_value(case, name, latency)}"
+            for label, names in zip(("smallest", "fastest"), ends, strict=True)
+            for name in names
+        ]
+        parts.append(f"{case.title}: {'; '.join(words) or 'not measured'}.")
+    return f"By {SCHEMA[latency].heading}. {' '.join(parts)}"
+
+
+def _smallest(case: Case) -> Claim | None:
+    for metric in CAPACITY:
+        if names := best(case.rows, SCHEMA[metric]):
+            number = case.number(names[0], metric)
+            bound = case.max_load
+            context = f"{units.times(number / bound)} the load bound" if number and bound else ""
+            label = f"smallest {SCHEMA[metric].heading}"
+            return Claim(label, names, f"at {_value(case, names[0], metric)}", context)
+    return None
+
+
+def _fastest(case: Case) -> Claim | None:
+    for metric in SPEED:
+        if names := best(case.rows, SCHEMA[metric]):
+            unit = "call" if metric.startswith("alloc") else "event"
+            context = "no clear difference" if len(names) > 1 else _runner_up(case, metric)
+            number = f"at {_value(case, names[0], metric)} of host time per {unit}"
+            return Claim(f"fastest{_which(metric)}", names, number, context)
+    return None
+
+
+def _runner_up(case: Case, metric: str) -> str:
+    order = ranked(case.rows, SCHEMA[metric])
+    if len(order) < 2 or not order.iloc[0]:
+        return ""
+    return f"next {order.index[1]}, {units.times(order.iloc[1] / order.iloc[0])} the time"
+
+
+def _which(metric: str) -> str:
+    return {"seconds_per_event_cold": " (cold)", "alloc_mean_seconds": " (alloc)"}.get(metric, "")
+
+
+def _least_device_time(case: Case) -> Claim | None:
+    names = best(case.rows, SCHEMA["device_seconds"])
+    if not names:
+        return None
+    source = str(case.rows.at[names[0], "device_seconds_source"])
+    calls = case.number(names[0], "device_calls")
+    context = "" if calls is None else f"{calls:,} device calls"
+    number = f"at {_value(case, names[0], 'device_seconds')}"
+    return Claim(f"least device time ({source})", names, number, context)
+
+
+def _failed(case: Case) -> Claim | None:
+    if not case.failed:
+        return None
+    counts = [f"{name} {n:,}" for name, n in case.failed.items()]
+    return Claim("failed requests", tuple(counts), "", f"on {case.device}")
+
+
+def _span(case: Case, metric: str) -> str:
+    winners, losers = extremes(case, metric)
+    words = []
+    if winners:
+        words.append(f"best {units.names(winners)} {_value(case, winners[0], metric)}")
+        if losers:
+            words.append(f"worst {units.names(losers)} {_value(case, losers[0], metric)}")
+    elif equal := best(case.rows, SCHEMA[metric]):
+        words.append(f"{units.names(equal)} {_value(case, equal[0], metric)}, no clear difference")
+    others = [name for name in case.allocators if name in case.floors or name in case.failed]
+    for name in others:
+        why = "floor" if name in case.floors else "failed requests"
+        words.append(f"{name} ({why}) {_value(case, name, metric)}")
+    return "; ".join(words) or "not measured"
+
+
+def _value(case: Case, name: str, metric: str) -> str:
+    return units.value(SCHEMA[metric], case.number(name, metric))

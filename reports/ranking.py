@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows may be compared, and which of them are best and worst.
+
+Only candidates that served every request are ranked: a floor may not be recommended, and a row
+that failed requests did less work than the others.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pandas as pd
+
+from reports.output import ResultError
+from reports.results import SCHEMA, Column
+
+Mark: TypeAlias = Literal["", "best", "worst", "failed"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One workload on one device: the rows that may be compared, in the order given.
+
+    `rows` is indexed by allocator, floors last; `title` names the device only where needed.
+    """
+
+    title: str
+    workload: str
+    device: str
+    rows: pd.DataFrame
+
+    @property
+    def allocators(self) -> list[str]:
+        """The allocators of the case, floors last."""
+        return [str(name) for name in self.rows.index]
+
+    @property
+    def floors(self) -> list[str]:
+        """The allocators shown only to compare with."""
+        return [str(name) for name in self.rows.index[~self.rows["candidate"]]]
+
+    @property
+    def failed(self) -> dict[str, int]:
+        """The allocators that failed requests, and how many."""
+        failures = self.rows["failures"].dropna()
+        return {str(name): int(n) for name, n in failures.items() if n > 0}
+
+    @property
+    def max_load(self) -> int | None:
+        """The load bound of the workload in bytes, None where no row has it."""
+        bound = self.rows["max_load"].max()
+        return None if pd.isna(bound) else int(bound)
+
+    def number(self, allocator: str, metric: str) -> float | int | None:
+        """One metric of one allocator, None for null."""
+        return plain(self.rows.at[allocator, metric])
+
+    def reference(self, name: str | None) -> str:
+        """The row that ratios are to: `name`, or else the first candidate, or the first row.
+
+        Raises ResultError when the case has no row `name`.
+        """
+        if name is None:
+            return self.allocators[0]
+        if name not in self.rows.index:
+            raise ResultError(
+                f"no row {name!r} to take ratios to on {self.title!r}; the rows are"
+                f" {', '.join(self.allocators)}"
+            )
+        return name
+
+
+def cases(table: pd.DataFrame) -> list[Case]:
+    """The workload and device pairs of a checked frame, in their order."""
+    many_devices = table["device"].nunique() > 1
+    found = []
+    for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
+        title = f"{workload} on {device}" if many_devices else str(workload)
+        ordered = rows.sort_values("candidate", ascending=False, kind="stable")
+        found.append(Case(title, str(workload), str(device), ordered.set_index("allocator")))
+    return found
+
+
+def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
+    """The values that may be ranked, by allocator, best first; empty where none is better."""
+    if column.lower_is_better is None:
+        return pd.Series(dtype="float64")
+    completed = rows["failures"].fillna(0) == 0
+    values = rows.loc[rows["candidate"] & completed, column.name].dropna()
+    return values.sort_values(ascending=column.lower_is_better, kind="stable")
+
+
+def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
+    """The allocators that are best, best first: more than one where they do not clearly differ.
+
+    Where a column has a median beside its minimum, a row whose minimum is within the best row's
+    median is not clearly worse.
+    """
+    order = ranked(rows, column)
+    if order.empty:
+        return ()
+    limit = order.iloc[0]
+    if column.median in rows.columns:
+        median = plain(rows.at[order.index[0], column.median])
+        limit = limit if median is None else max(limit, median)
+    tied = order <= limit if column.lower_is_better else order >= limit
+    return tuple(str(name) for name in order.index[tied])
+
+
+def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
+    """The marks of a column by allocator; none are best where none is clearly worse."""
+    order = ranked(rows, column)
+    winners = best(rows, column)
+    if len(winners) == len(order):
+        return {}
+    found: dict[str, Mark] = dict.fromkeys(winners, "best")
+    for name in order.index[order == order.iloc[-1]]:
+        found.setdefault(str(name), "worst")
+    return found
+
+
+def extremes(case: Case, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The best and the worst allocators of a case by one metric, empty where none is clear."""
+    found = marks(case.rows, SCHEMA[metric])
+    return (
+        tuple(name for name, mark in found.items() if mark == "best"),
+        tuple(name for name, mark in found.items() if mark == "worst"),
+    )
+
+
+def plain(value: object) -> float | int | None:
+    """A cell of a frame as a Python number, None for null."""
+    if value is None or pd.isna(value):  # type: ignore[call-overload]
+        return None
+    return value.item() if hasattr(value, "item") else value  # type: ignore[return-value]

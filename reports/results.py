@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result row: its schema, its check, its JSON.
+
+A row is a flat dict: one allocator on one workload on one device. `COLUMNS` is the only place
+that names a column; tables, figures and the HTML report take headings, units, directions and
+definitions from here.
+"""
+
+import json
+import math
+import numbers
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import pandas as pd
+
+from reports.output import ResultError as ResultError
+from reports.output import write_text
+
+Unit: TypeAlias = Literal["bytes", "seconds", "ratio", "count", ""]
+Group: TypeAlias = Literal[
+    "identity", "memory", "fragmentation", "latency", "time", "device", "failures", "plan", "origin"
+]
+Rows: TypeAlias = Iterable[Mapping[str, Any]] | pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the result row.
+
+    `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
+    0..1, shown in percent. `median` names the column that holds the median of the passes whose
+    minimum this column holds: together they say how far apart two values must be to differ.
+    """
+
+    name: str
+    group: Group
+    unit: Unit
+    heading: str
+    definition: str
+    lower_is_better: bool | None = None
+    fraction: bool = False
+    median: str = ""
+
+
+def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:
+    return Column(name, "memory", "bytes", heading, definition, lower)
+
+
+def _fragmentation(name: str, heading: str, definition: str, lower: bool = True) -> Column:
+    return Column(name, "fragmentation", "ratio", heading, definition, lower, fraction=True)
+
+
+def _latency(call: str, verb: str) -> tuple[Column, ...]:
+    """The columns of one kind of call: mean, percentiles, maximum and how many were timed."""
+    statistics = {
+        "mean": "mean",
+        "p50": "median",
+        "p90": "90th percentile",
+        "p99": "99th percentile",
+        "p999": "99.9th percentile",
+        "max": "maximum",
+    }
+    shown = {"p999": "p99.9"}
+    columns = [
+        Column(
+            f"{call}_{key}_seconds",
+            "latency",
+            "seconds",
+            f"{call} {shown.get(key, key)}",
+            f"Host seconds to {verb} one block: {words} over the {call}_count timed calls, the"
+            " timer's own cost subtracted, device seconds not added.",
+            True,
+        )
+        for key, words in statistics.items()
+    ]
+    count = Column(
+        f"{call}_count", "latency", "count", f"{call}s timed", f"Timed calls that {verb} a block."
+    )
+    return (*columns, count)
+
+
+def _per_event(name: str, heading: str, which: str, median: str = "") -> Column:
+    return Column(
+        name, "time", "seconds", heading, f"Host seconds per event, {which}.", True, median=median
+    )
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("workload", "identity", "", "workload", "The trace that was replayed."),
+    Column("allocator", "identity", "", "allocator", "The allocator and its options."),
+    Column("device", "identity", "", "device", "Where the allocator gets its segments."),
+    Column("device_kind", "identity", "", "device kind", "simulated or cuda."),
+    Column("events", "identity", "count", "events", "Events of the trace."),
+    Column("blocks", "identity", "count", "blocks", "Blocks the trace asks for."),
+    Column(
+        "candidate",
+        "identity",
+        "",
+        "candidate",
+        "Whether the allocator may be recommended; one that may not is a floor, shown to compare"
+        " with.",
+    ),
+    _memory(
+        "min_capacity",
+        "min capacity",
+        "Smallest device on which the trace completes with no failed request, found by bisection"
+        " to 2 MiB.",
+    ),
+    _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
+    Column(
+        "overhead",
+        "memory",
+        "ratio",
+        "overhead",
+        "peak_reserved / max_load (at least 1): the distance from the bound.",
+        True,
+    ),
+    _memory(
+        "stranded",
+        "stranded",
+        "reserved - allocated, at the instant reserved first peaks: held from the device but"
+        " allocated to nothing.",
+    ),
+    _memory(
+        "peak_allocated", "peak allocated", "max over time of the bytes set aside after rounding."
+    ),
+    _memory("peak_requested", "peak requested", "max over time of the bytes asked for.", None),
+    _memory(
+        "max_load",
+        "max load",
+        "max over time of the live requested bytes of the trace: the lower bound for any allocator"
+        " on it.",
+        None,
+    ),
+    _fragmentation(
+        "internal_fragmentation",
+        "internal fragm.",
+        "(allocated - requested) / allocated, at the instant reserved first peaks.",
+    ),
+    _fragmentation(
+        "external_fragmentation",
+        "external fragm.",
+        "(free - largest free block) / free with free = reserved - allocated, at the instant"
+        " reserved first peaks; 0 when nothing is free, n/a where no free block is kept.",
+    ),
+    _fragmentation(
+        "internal_fragmentation_mean",
+        "internal fragm., mean",
+        "(allocated - requested) / allocated, mean over the events.",
+    ),
+    _fragmentation(
+        "external_fragmentation_mean",
+        "external fragm., mean",
+        "(free - largest free block) / free, mean over the events.",
+    ),
+    _fragmentation("utilization", "utilization", "peak_allocated / peak_reserved.", False),
+    _fragmentation(
+        "utilization_at_peak",
+        "utilization at peak",
+        "allocated / reserved, at the instant reserved first peaks.",
+        False,
+    ),
+    *_latency("alloc", "allocate"),
+    *_latency("free", "free"),
+    Column(
+        "timer_seconds",
+        "latency",
+        "seconds",
+        "timer cost",
+        "Host seconds of reading the timer once, subtracted from every timed call.",
+    ),
+    _per_event(
+        "seconds_per_event_steady",
+        "steady per event",
+        "the same allocator replaying the trace again: minimum of the passes",
+        "seconds_per_event_steady_median",
+    ),
+    _per_event(
+        "seconds_per_event_cold",
+        "cold per event",
+        "a new allocator for each pass: minimum of the passes",
+        "seconds_per_event_cold_median",
+    ),
+    _per_event(
+        "seconds_per_event_steady_median",
+        "steady per event, median",
+        "the same allocator replaying the trace again: median of the passes",
+    ),
+    _per_event(
+        "seconds_per_event_cold_median",
+        "cold per event, median",
+        "a new allocator for each pass: median of the passes",
+    ),
+    Column("passes", "time", "count", "passes", "Passes behind each time per event."),
+    Column(
+        "device_calls",
+        "device",
+        "count",
+        "device calls",
+        "Calls to the device: malloc, free, map, unmap.",
+        True,
+    ),
+    Column(
+        "device_seconds",
+        "device",
+        "seconds",
+        "device time",
+        "What the device calls cost: measured on a GPU, modelled (an estimate) on a simulated"
+        " device; never part of host time.",
+        True,
+    ),
+    Column(
+        "device_seconds_source",
+        "device",
+        "",
+        "device time source",
+        "Whether device_seconds is an estimate or was measured.",
+    ),
+    Column("failures", "failures", "count", "failures", "Requests that failed.", True),
+    Column("retries", "failures", "count", "retries", "Requests tried again after a trim.", True),
+    Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
+    Column(
+        "fallback_requests",
+        "plan",
+        "count",
+        "fallback requests",
+        "Requests the plan did not foresee, served by the dynamic pool.",
+    ),
+    Column("planned_bytes", "plan", "bytes", "planned bytes", "Bytes served by the plan."),
+    Column(
+        "fallback_bytes",
+        "plan",
+        "bytes",
+        "fallback bytes",
+        "Bytes the plan did not foresee, served by the dynamic pool.",
+    ),
+    Column("allocbench_version", "origin", "", "allocbench", "Version that made the row."),
+    Column("python", "origin", "", "Python", "Version of Python."),
+    Column("cpu", "origin", "", "CPU", "Processor that host time was measured on."),
+    Column("date", "origin", "", "date", "When the row was made."),
+)
+SCHEMA: Mapping[str, Column] = {column.name: column for column in COLUMNS}
+IDENTITY: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.group == "identity")
+KEY: tuple[str, ...] = ("workload", "device", "allocator")
+SOURCES: tuple[str, ...] = ("estimate", "measured")
+
+
+def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
+    """Rows as a checked DataFrame: one row each, every column of the schema in its order.
+
+    Bytes and counts are exact (nullable Int64), seconds and ratios float64 with NaN for null.
+    A metric that a row lacks is null. Raises ResultError, beginning with `where`, for an unknown
+    column, a missing or null identity column, a value of the wrong kind, a second row for the
+    same workload, device and allocator, or device seconds without one known source per device.
+    """
+    given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
+    checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(given, 1)]
+    table = pd.DataFrame(
+        {
+            column.name: pd.Series([row[column.name] for row in checked], dtype=_dtype(column))
+            for column in COLUMNS
+        }
+    )
+    repeated = table.duplicated(list(KEY))
+    if repeated.any():
+        n = int(repeated.to_numpy().argmax())
+        key = ", ".join(f"{name} {checked[n][name]!r}" for name in KEY)
+        raise ResultError(f"{where}: row {n + 1}: a second row for {key}")
+    _check_sources(checked, where)
+    return table
+
+
+def read(path: str | Path) -> pd.DataFrame:
+    """The rows of a JSON file, checked as `frame` does; raises ResultError naming the file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        rows = json.loads(text, parse_constant=_refuse_constant)
+    except OSError as error:
+        raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ResultError(f"{path}: not JSON: {error}") from error
+    if not isinstance(rows, list):
+        raise ResultError(f"{path}: want a list of result rows, found {_kind(rows)}")
+    return frame(rows, str(path))
+
+
+def write(rows: Rows, path: str | Path) -> None:
+    """Write rows as a JSON list of flat objects, null for what is not a number.
+
+    The file appears whole or not at all; "-" is standard output. Raises ResultError.
+    """
+    text = json.dumps(records(frame(rows)), indent=2, ensure_ascii=False, allow_nan=False)
+    write_text(text + "\n", path)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a checked frame as plain dicts, None for null."""
+    return [
+        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        for row in table.astype(object).to_dict("records")
+    ]
+
+
+def _row(row: object, where: str) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise ResultError(f"{where}: want an object, found {_kind(row)}")
+    unknown = [str(name) for name in row if name not in SCHEMA]
+    if unknown:
+        raise ResultError(
+            f"{where}: unknown column {unknown[0]!r}; the columns are {', '.join(SCHEMA)}"
+        )
+    values = {name: _value(column, row.get(name), where) for name, column in SCHEMA.items()}
+    for name in IDENTITY:
+        if values[name] is None:
+            raise ResultError(f"{where}: column {name!r} is missing")
+    return values
+
+
+def _value(column: Column, value: Any, where: str) -> Any:
+    """The value as str, bool, int, float or None; raises ResultError for any other kind."""
+    if value is None or value is pd.NA or (isinstance(value, numbers.Real) and value != value):
+        return None
+    plain = value.item() if hasattr(value, "item") else value
+    if column.name == "candidate":
+        if isinstance(plain, bool):
+            return plain
+        raise ResultError(f"{where}: column 'candidate' wants true or false, found {value!r}")
+    if column.unit == "":
+        if not isinstance(plain, str):
+            raise ResultError(f"{where}: column {column.name!r} wants text, found {_kind(value)}")
+        if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in plain):
+            raise ResultError(f"{where}: column {column.name!r} has control characters: {plain!r}")
+        return plain
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        raise ResultError(f"{where}: column {column.name!r} wants a number, found {_kind(value)}")
+    if not math.isfinite(plain):
+        return None
+    if column.unit in ("bytes", "count"):
+        if plain != int(plain) or not 0 <= plain < 2**63:
+            raise ResultError(
+                f"{where}: column {column.name!r} wants a whole number from 0 on, found {plain}"
+            )
+        return int(plain)
+    return float(plain)
+
+
+def _dtype(column: Column) -> Any:
+    if column.name == "candidate":
+        return "bool"
+    if column.unit == "":
+        return "object"
+    return "Int64" if column.unit in ("bytes", "count") else "float64"
+
+
+def _check_sources(rows: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Device seconds say where they come from, and one device has one source."""
+    sources: dict[str, str] = {}
+    for n, row in enumerate(rows, 1):
+        if row["device_seconds"] is None:
+            continue
+        source = row["device_seconds_source"]
+        if source not in SOURCES:
+            raise ResultError(
+                f"{where}: row {n}: device_seconds_source must be one of {', '.join(SOURCES)},"
+                f" found {source!r}"
+            )
+        if sources.setdefault(row["device"], source) != source:
+            raise ResultError(
+                f"{where}: row {n}: device {row['device']!r} has both estimated and measured"
+                " device_seconds"
+            )
+
+
+def _kind(value: object) -> str:
+    names: dict[type, str] = {dict: "an object", list: "a list", str: "text", bool: "a boolean"}
+    return names.get(type(value), f"{value!r}"[:40])
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison tables as plain data: per workload, and the geometric mean across workloads.
+
+The terminal (`to_rich`) and the HTML template both render `Table`; neither computes anything.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import rich.box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from reports import units
+from reports.ranking import Case, Mark, cases, marks, plain
+from reports.results import COLUMNS, SCHEMA, Column
+
+TERMINAL = (
+    "min_capacity",
+    "peak_reserved",
+    "overhead",
+    "external_fragmentation",
+    "alloc_p99_seconds",
+    "seconds_per_event_steady",
+    "device_seconds",
+    "failures",
+)
+MEMORY = (
+    "min_capacity",
+    "peak_reserved",
+    "overhead",
+    "stranded",
+    "internal_fragmentation",
+    "external_fragmentation",
+    "utilization",
+    "failures",
+    "planned_requests",
+    "fallback_requests",
+)
+TIME = (
+    "seconds_per_event_steady",
+    "seconds_per_event_cold",
+    "alloc_p50_seconds",
+    "alloc_p99_seconds",
+    "free_p50_seconds",
+    "free_p99_seconds",
+    "device_calls",
+    "device_seconds",
+)
+ALL = tuple(column.name for column in COLUMNS if column.unit)
+MEANS = (
+    "min_capacity",
+    "peak_reserved",
+    "seconds_per_event_steady",
+    "seconds_per_event_cold",
+    "alloc_p50_seconds",
+    "alloc_p99_seconds",
+    "device_calls",
+    "device_seconds",
+)
+
+_STYLES: dict[Mark, str] = {"": "", "best": "bold green", "worst": "red", "failed": "bold red"}
+_SIGNS: dict[Mark, str] = {"": " ", "best": "+", "worst": "-", "failed": "!"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number: as text, as it stands in the row, and against the reference row (None: n/a)."""
+
+    text: str
+    exact: str
+    value: float | int | None
+    ratio: float | None
+    mark: Mark
+
+    @property
+    def ratio_text(self) -> str:
+        """The ratio to the reference row, empty where there is none."""
+        return "" if self.ratio is None else units.times(self.ratio)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One allocator: its cells in the order of the table's columns."""
+
+    allocator: str
+    candidate: bool
+    is_reference: bool
+    failures: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A table's column: the schema's column, and what its numbers are, where that must be said."""
+
+    column: Column
+    label: str
+
+    @property
+    def text(self) -> str:
+        """The heading with its label."""
+        return f"{self.column.heading} ({self.label})" if self.label else self.column.heading
+
+
+@dataclass(frozen=True)
+class Table:
+    """A comparison: rows are allocators, columns metrics. `absent` names what no row has."""
+
+    title: str
+    caption: str
+    headings: tuple[Heading, ...]
+    rows: tuple[Row, ...]
+    absent: tuple[str, ...]
+
+
+def comparison(
+    table: pd.DataFrame, metrics: Sequence[str] = ALL, reference: str | None = None
+) -> list[Table]:
+    """One table for each workload and device of a checked frame.
+
+    Ratios are to the row `reference`, or to the first candidate when it is None. Best and worst
+    are marked among the candidates that failed no request. Raises ResultError when a workload has
+    no row `reference`.
+    """
+    return [case_table(case, metrics, reference) for case in cases(table)]
+
+
+def case_table(case: Case, metrics: Sequence[str] = ALL, reference: str | None = None) -> Table:
+    """The table of one case; see `comparison`."""
+    base = case.reference(reference)
+    columns = [SCHEMA[name] for name in metrics]
+    return _build(case.title, _case_caption(case, base), case.rows, base, columns)
+
+
+def geometric_means(
+    table: pd.DataFrame, metrics: Sequence[str] = MEANS, reference: str | None = None
+) -> list[Table]:
+    """For each device with two or more workloads, the geometric mean of the ratios over them.
+
+    An allocator has a mean only where it and the reference row have a value above 0 on every
+    workload. Failures are added up. Raises ResultError as `comparison` does.
+    """
+    by_device: dict[str, list[Case]] = {}
+    for case in cases(table):
+        by_device.setdefault(case.device, []).append(case)
+    return [
+        _means(members, base, metrics)
+        for members in by_device.values()
+        if len(members) > 1 and (base := _mean_reference(members, reference)) is not None
+    ]
+
+
+def to_rich(table: Table) -> RichTable:
+    """The table for a terminal: 110 columns wide for `TERMINAL` with names of 22 letters.
+
+    The first memory and the first time column carry the ratio to the reference row. Marks are
+    signs as well as colours: + best, - worst, ! failed requests.
+    """
+    drawn = RichTable(
+        title=Text(table.title, style="bold"),
+        caption=Text(_legend(table), style="dim"),
+        title_justify="left",
+        caption_justify="left",
+        box=rich.box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+    drawn.add_column("allocator", overflow="fold", vertical="top")
+    for heading in table.headings:
+        drawn.add_column(Text(_one_word_a_line(heading)), justify="right", no_wrap=True)
+    with_ratio = [
+        next((n for n, h in enumerate(table.headings) if h.column.group == group), -1)
+        for group in ("memory", "time")
+    ]
+    for row in table.rows:
+        cells = [_cell_text(cell, n in with_ratio) for n, cell in enumerate(row.cells)]
+        drawn.add_row(_row_name(row), *cells, style="" if row.candidate else "dim")
+    return drawn
+
+
+def _build(
+    title: str, caption: str, rows: pd.DataFrame, base: str, columns: Sequence[Column]
+) -> Table:
+    shown = [column for column in columns if rows[column.name].notna().any()]
+    cells = [_cells(rows, column, base) for column in shown]
+    return Table(
+        title,
+        caption,
+        tuple(Heading(column, _label(rows, column)) for column in shown),
+        tuple(
+            Row(
+                allocator=str(name),
+                candidate=bool(rows.at[name, "candidate"]),
+                is_reference=name == base,
+                failures=int(plain(rows.at[name, "failures"]) or 0),
+                cells=tuple(column[n] for column in cells),
+            )
+            for n, name in enumerate(rows.index)
+        ),
+        tuple(column.heading for column in columns if column not in shown),
+    )
+
+
+def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
+    """One column, top to bottom."""
+    marked = _failed(rows) if column.name == "failures" else marks(rows, column)
+    against = plain(rows.at[base, column.name])
+    comparable = column.lower_is_better is not None and column.unit != "ratio" and bool(against)
+    values = {str(name): plain(value) for name, value in rows[column.name].items()}
+    return [
+        Cell(
+            units.value(column, value),
+            units.exact(column, value),
+            value,
+            value / against if comparable and against and value is not None else None,
+            marked.get(name, ""),
+        )
+        for name, value in values.items()
+    ]
+
+
+def _failed(rows: pd.DataFrame) -> dict[str, Mark]:
+    return {str(name): "failed" for name in rows.index[rows["failures"].fillna(0) > 0]}
+
+
+def _label(rows: pd.DataFrame, column: Column) -> str:
+    """What the reader must know of a column's numbers: device time is modelled or measured."""
+    if column.name != "device_seconds" or "device_seconds_source" not in rows.columns:
+        return ""
+    return " and ".join(rows["device_seconds_source"].dropna().unique())
+
+
+def _case_caption(case: Case, base: str) -> str:
+    events = ", ".join(f"{n:,}" for n in case.rows["events"].unique())
+    bound = "" if case.max_load is None else f", max load {units.size(case.max_load)}"
+    return f"{events} events{bound}, on {case.device}; ratios are to {base}"
+
+
+def _mean_reference(members: Sequence[Case], reference: str | None) -> str | None:
+    """The row that means are to: `reference`, or the first candidate that every case has."""
+    if reference is not None:
+        for case in members:
+            case.reference(reference)
+        return reference
+    return next(
+        (
+            name
+            for name in members[0].allocators
+            if name not in members[0].floors
+            and all(name in case.rows.index for case in members[1:])
+        ),
+        None,
+    )
+
+
+def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
+    """One row per allocator; each cell the geometric mean of its ratios over the cases."""
+    merged = pd.concat([case.rows for case in members]).sort_values(
+        "candidate", ascending=False, kind="stable"
+    )
+    rows = merged.groupby(level=0, sort=False)[["candidate"]].first()
+    rows["failures"] = merged["failures"].groupby(level=0).sum()
+    rows["device_seconds_source"] = merged["device_seconds_source"].groupby(level=0).first()
+    columns = [replace(SCHEMA[name], unit="ratio", median="") for name in metrics]
+    for column in columns:
+        rows[column.name] = [_mean(members, str(name), base, column.name) for name in rows.index]
+    return _build(
+        f"Geometric mean over {len(members)} workloads",
+        f"each number is the mean ratio to {base}, on {members[0].device}",
+        rows,
+        base,
+        [*columns, SCHEMA["failures"]],
+    )
+
+
+def _mean(members: Sequence[Case], name: str, base: str, metric: str) -> float:
+    """The geometric mean of one allocator's ratios; NaN where a workload has no ratio."""
+    logarithms = []
+    for case in members:
+        value = case.number(name, metric) if name in case.rows.index else None
+        against = case.number(base, metric)
+        if not value or not against:
+            return math.nan
+        logarithms.append(math.log(value / against))
+    return math.exp(math.fsum(logarithms) / len(logarithms))
+
+
+def _legend(table: Table) -> str:
+    """The caption under a terminal table: what the numbers and the signs mean."""
+    signs = "lower is better; + best, - worst of the candidates; ! requests failed: not ranked"
+    absent = f"\nnot available: {', '.join(table.absent)}" if table.absent else ""
+    return f"{table.caption}\n{signs}{absent}"
+
+
+def _one_word_a_line(heading: Heading) -> str:
+    return heading.text.replace(" ", "\n")
+
+
+def _row_name(row: Row) -> Text:
+    name = Text(row.allocator)
+    if row.is_reference:
+        name.append(" (reference)", "dim")
+    if not row.candidate:
+        name.append(" (floor)", "dim")
+    if row.failures:
+        name.append(" (failed)", _STYLES["failed"])
+    return name
+
+
+def _cell_text(cell: Cell, with_ratio: bool) -> Text:
+    ratio = f" {cell.ratio_text:>5}" if with_ratio and cell.ratio is not None else ""
+    return Text(f"{cell.text}{ratio}{_SIGNS[cell.mark]}", style=_STYLES[cell.mark])

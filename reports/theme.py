@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How figures look: colours, one look per allocator, panels."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reports import units
+from reports.ranking import Case
+
+INK, FAINT, FLOOR, GRID, PAPER = "#1d2430", "#5c6675", "#9aa3ad", "#dfe3e8", "#fefefe"
+WIDTH = 11.0  # inches: a laptop's page at 100 dots per inch
+LABEL_LETTERS, TITLE_LETTERS = 26, 34
+_COLOURS = [seaborn.color_palette("colorblind").as_hex()[n] for n in (0, 1, 2, 3, 4, 9, 5)]
+_MARKERS = "osD^vPX*<>"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one allocator is drawn in every figure; `label` is its name cut to fit."""
+
+    label: str
+    colour: str
+    marker: str
+    hatch: str
+
+
+def looks(cases: Sequence[Case]) -> dict[str, Look]:
+    """One look per allocator over all cases; a floor is grey and hatched.
+
+    Colours are told apart by the colour-blind; past the seventh they repeat with another marker,
+    and no figure relies on colour alone.
+    """
+    names = list(dict.fromkeys(name for case in cases for name in case.allocators))
+    floors = {name for case in cases for name in case.floors}
+    labels = units.short(names, LABEL_LETTERS)
+    found: dict[str, Look] = {}
+    for name in names:
+        n = len(found)
+        colour = FLOOR if name in floors else _COLOURS[n % len(_COLOURS)]
+        hatch = "////" if name in floors else ""
+        found[name] = Look(labels[name], colour, _MARKERS[n % len(_MARKERS)], hatch)
+    return found
+
+
+def titles(cases: Sequence[Case]) -> dict[str, str]:
+    """The title of each case, cut to fit over a panel."""
+    return units.short([case.title for case in cases], TITLE_LETTERS)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The settings every figure is drawn in; text is taken literally, never as mathematics."""
+    settings: Any = {
+        **seaborn.axes_style("whitegrid"),
+        **seaborn.plotting_context("paper"),
+        "font.family": "DejaVu Sans",  # comes with Matplotlib: the same layout everywhere
+        "font.size": 8.5,
+        "axes.titlesize": 9.5,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.labelsize": 8.5,
+        "xtick.labelsize": 8,
+        "ytick.labelsize": 8,
+        "legend.fontsize": 8.5,
+        "text.color": INK,
+        "axes.titlecolor": INK,
+        "axes.labelcolor": FAINT,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "axes.edgecolor": FLOOR,
+        "axes.linewidth": 0.8,
+        "grid.color": GRID,
+        "grid.linewidth": 0.7,
+        "hatch.linewidth": 0.6,
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+    }
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def panels(count: int, height: float, columns: int) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, each `height` inches, in rows of at most `columns`."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(WIDTH, rows * height + 0.45), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.set_visible(False)
+    return figure, axes[:count]

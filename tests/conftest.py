@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every strategy by its name, and the options in which each is tested besides its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import allocators
+from tests.oracle import Watched
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A strategy in some options. `most` bytes is what they let it reserve, when that is less."""
+
+    spec: str
+    most: int | None = None
+
+    def __str__(self) -> str:
+        return self.spec
+
+    @property
+    def info(self) -> allocators.StrategyInfo:
+        return allocators.info(self.spec.partition(":")[0])
+
+    def largest_request(self, capacity: int) -> int:
+        """Bytes that an empty device must serve in one block."""
+        return self.info.largest_request(min(capacity, self.most or capacity))
+
+    def make(self, capacity: int | str = 64 * MIB, **device: Any) -> Watched:
+        on = allocators.SimulatedDevice(capacity, **device)
+        return Watched(allocators.make(self.spec, on))
+
+
+VARIANTS = {
+    "arena": [Case("arena:segment=1MiB")],
+    "bfc": [
+        Case("bfc:allow_growth=false"),
+        Case("bfc:garbage_collection=true"),
+        Case("bfc:coalesce_regions=true,garbage_collection=true"),
+        Case("bfc:fragmentation_fraction=0.001"),
+        Case("bfc:memory_limit=48MiB,garbage_collection=true", most=48 * MIB),
+        Case("bfc:per_process_memory_fraction=0.5", most=32 * MIB),
+    ],
+    "buddy": [Case("buddy:region=1MiB")],
+    "bump": [Case("bump:segment=1MiB")],
+    "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
+}
+CASES = [case for name in allocators.names() for case in (Case(name), *VARIANTS.get(name, []))]
+
+
+@pytest.fixture(params=allocators.names())
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., allocators.Allocator]]:
+    """An allocator of a spec on a device of its own, checked when the test ends."""
+    made: list[allocators.Allocator] = []
+
+    def one(spec: str, capacity: int | str = "1GiB", **device: Any) -> allocators.Allocator:
+        made.append(allocators.make(spec, allocators.SimulatedDevice(capacity, **device)))
+        return made[-1]
+
+    yield one
+    for allocator in made:
+        allocator.check()

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge: which promise an allocator broke, found slowly and from the outside alone.
+
+It keeps a book of its own of what was asked and handed out, and compares every pair of blocks. It
+shares no code with the allocators: it sees what any caller can see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import allocators
+
+
+class Promise(StrEnum):
+    NOT_NULL = "a block with bytes has an address other than 0"
+    ALIGNED = "an address is a multiple of the alignment"
+    LARGE_ENOUGH = "a block is at least as large as its request"
+    APART = "live blocks do not overlap"
+    INSIDE = "a live block lies inside one segment held"
+    SEGMENTS_APART = "segments do not overlap"
+    TILED = "the blocks of a segment follow one another from its begin to its end"
+    LIVE_SHOWN = "the snapshot's allocated blocks are the live ones, with their requests"
+    REQUESTED = "requested bytes are the sum over the live blocks"
+    ALLOCATED = "allocated bytes are the sum over the snapshot's allocated blocks"
+    RESERVED = "reserved bytes are the sum over the segments"
+    ORDERED = "requested <= allocated <= reserved <= capacity"
+    PEAKS = "a peak is the highest value so far"
+    COUNTS = "served, freed and refused requests are counted"
+    LARGEST_FREE = "the largest free block is the largest of the snapshot"
+
+
+class Block(Protocol):
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def requested(self) -> int: ...
+
+
+class Segment(Protocol):
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def blocks(self) -> Sequence[Block]: ...
+
+
+class Stats(Protocol):
+    @property
+    def requested(self) -> int: ...
+    @property
+    def allocated(self) -> int: ...
+    @property
+    def reserved(self) -> int: ...
+    @property
+    def peak_requested(self) -> int: ...
+    @property
+    def peak_allocated(self) -> int: ...
+    @property
+    def peak_reserved(self) -> int: ...
+    @property
+    def allocations(self) -> int: ...
+    @property
+    def frees(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Live:
+    """A block handed out; `size` in bytes is what was asked until more is known."""
+
+    address: int
+    requested: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
+
+@dataclass
+class Judge:
+    """The book of one allocator. Capacity and alignment in bytes."""
+
+    capacity: int
+    alignment: int = 256
+    live: dict[int, Live] = field(default_factory=dict)
+    allocations: int = 0
+    frees: int = 0
+    failures: int = 0
+    peaks: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def alloc(self, block: int, requested: int, address: int, size: int | None = None) -> None:
+        assert block not in self.live, "a test asks for a block that lives"
+        self.live[block] = Live(address, requested, requested if size is None else size)
+        self.allocations += 1
+
+    def free(self, block: int) -> None:
+        del self.live[block]
+        self.frees += 1
+
+    def fail(self) -> None:
+        self.failures += 1
+
+    def blocks_broken(self) -> list[Promise]:
+        """The promises about live blocks that need no snapshot."""
+        live = list(self.live.values())
+        broken = []
+        if any(block.address == 0 for block in live):
+            broken.append(Promise.NOT_NULL)
+        if any(block.address % self.alignment for block in live):
+            broken.append(Promise.ALIGNED)
+        if any(block.size < block.requested for block in live):
+            broken.append(Promise.LARGE_ENOUGH)
+        if _overlap([(block.address, block.end) for block in live]):
+            broken.append(Promise.APART)
+        return broken
+
+    def broken(self, segments: Sequence[Segment], stats: Stats, largest_free: int) -> list[Promise]:
+        """The promises broken after the events so far; empty when all are kept."""
+        shown = [block for segment in segments for block in segment.blocks]
+        allocated = [block for block in shown if block.requested]
+        free = [block.size for block in shown if not block.requested]
+        now = (stats.requested, stats.allocated, stats.reserved)
+        self.peaks = [max(peak, value) for peak, value in zip(self.peaks, now, strict=True)]
+        kept = {
+            Promise.INSIDE: all(
+                any(s.address <= b.address and b.end <= s.address + s.size for s in segments)
+                for b in self.live.values()
+            ),
+            Promise.SEGMENTS_APART: not _overlap(
+                [(s.address, s.address + s.size) for s in segments]
+            ),
+            Promise.TILED: all(_tiled(segment) for segment in segments),
+            Promise.LARGE_ENOUGH: all(block.requested <= block.size for block in shown),
+            Promise.LIVE_SHOWN: sorted((b.address, b.requested) for b in allocated)
+            == sorted((b.address, b.requested) for b in self.live.values()),
+            Promise.REQUESTED: stats.requested == sum(b.requested for b in self.live.values()),
+            Promise.ALLOCATED: stats.allocated == sum(b.size for b in allocated),
+            Promise.RESERVED: stats.reserved == sum(s.size for s in segments),
+            Promise.ORDERED: 0 <= now[0] <= now[1] <= now[2] <= self.capacity,
+            # Reserved bytes may pass a peak within one request: memory comes, then goes.
+            Promise.PEAKS: [stats.peak_requested, stats.peak_allocated] == self.peaks[:2]
+            and self.peaks[2] <= stats.peak_reserved <= self.capacity,
+            Promise.COUNTS: (stats.allocations, stats.frees, stats.failures)
+            == (self.allocations, self.frees, self.failures),
+            Promise.LARGEST_FREE: largest_free == max(free, default=0),
+        }
+        return self.blocks_broken() + [promise for promise, is_kept in kept.items() if not is_kept]
+
+
+def _overlap(ranges: Iterable[tuple[int, int]]) -> bool:
+    ranges = list(ranges)
+    return any(
+        begin < other_end and other_begin < end
+        for at, (begin, end) in enumerate(ranges)
+        for other_begin, other_end in ranges[:at]
+    )
+
+
+def _tiled(segment: Segment) -> bool:
+    at = segment.address
+    for block in segment.blocks:
+        if block.address != at or block.size <= 0:
+            return False
+        at += block.size
+    return at == segment.address + segment.size
+
+
+class Watched:
+    """An allocator whose every call is judged; blocks are named by the order of requests.
+
+    Each call raises AssertionError with the broken promises, and what `check` raises.
+    """
+
+    def __init__(self, allocator: allocators.Allocator, alignment: int = 256) -> None:
+        self.allocator = allocator
+        self.judge = Judge(allocator.device.capacity, alignment)
+        self.asked = 0
+
+    @property
+    def live(self) -> list[int]:
+        """The blocks alive, in the order in which they were asked for."""
+        return list(self.judge.live)
+
+    def allocate(self, size: int, stream: int = 0) -> int | None:
+        """The block's name, or None when the request of at least 1 byte failed."""
+        block, self.asked = self.asked, self.asked + 1
+        try:
+            address = self.allocator.allocate(size, stream)
+        except allocators.OutOfMemory:
+            self.judge.fail()
+            self.verify()
+            return None
+        self.judge.alloc(block, size, address)
+        self.verify()
+        return block
+
+    def address(self, block: int) -> int:
+        return self.judge.live[block].address
+
+    def free(self, block: int) -> int:
+        """Free the block; returns the address that it had."""
+        address = self.address(block)
+        self.allocator.deallocate(address)
+        self.judge.free(block)
+        self.verify()
+        return address
+
+    def free_all(self) -> None:
+        for block in self.live:
+            self.free(block)
+
+    def trim(self) -> None:
+        self.allocator.trim()
+        self.verify()
+
+    def step(self) -> None:
+        self.allocator.step()
+        self.verify()
+
+    def verify(self) -> None:
+        allocator = self.allocator
+        stats = allocator.stats()
+        broken = self.judge.broken(allocator.snapshot(), stats, allocator.largest_free())
+        assert not broken, "; ".join(broken)
+        assert stats.reserved == allocator.device.reserved, "the device lends what is reserved"
+        allocator.check()

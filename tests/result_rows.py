@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result rows and timelines made up for the tests of the reports."""
+
+from typing import Any
+
+GIB = 2**30
+HOSTILE = "<script>alert('x')</script> & \"q\" $x^2$ {{ 7 * 7 }} [red]"
+
+
+def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, Any]:
+    """One full row with plausible numbers; `changes` replace columns."""
+    values: dict[str, Any] = {
+        "workload": workload,
+        "allocator": allocator,
+        "device": "sim:80GiB",
+        "device_kind": "simulated",
+        "events": 1000,
+        "blocks": 500,
+        "candidate": True,
+        "max_load": 8 * GIB,
+        "peak_requested": 8 * GIB,
+        "peak_allocated": 9 * GIB,
+        "peak_reserved": 10 * GIB,
+        "min_capacity": 10 * GIB,
+        "stranded": GIB,
+        "internal_fragmentation": 0.125,
+        "internal_fragmentation_mean": 0.1,
+        "external_fragmentation": 0.5,
+        "external_fragmentation_mean": 0.25,
+        "utilization": 0.9,
+        "utilization_at_peak": 0.85,
+        "overhead": 1.25,
+        "failures": 0,
+        "retries": 0,
+        "device_calls": 100,
+        "device_seconds": 0.004,
+        "device_seconds_source": "estimate",
+        "alloc_count": 500,
+        "free_count": 400,
+        "timer_seconds": 2e-8,
+        "seconds_per_event_cold": 60e-9,
+        "seconds_per_event_cold_median": 61e-9,
+        "seconds_per_event_steady": 40e-9,
+        "seconds_per_event_steady_median": 41e-9,
+        "passes": 5,
+        "allocbench_version": "1.2.3",
+        "python": "3.11.9",
+        "cpu": "Example CPU",
+        "date": "2030-01-02T03:04:05Z",
+    }
+    for call in ("alloc", "free"):
+        for n, statistic in enumerate(("mean", "p50", "p90", "p99", "p999", "max"), 1):
+            values[f"{call}_{statistic}_seconds"] = n * 30e-9
+    return {**values, **changes}
+
+
+def sized(
+    allocator: str, gib: float, nanoseconds: float, workload: str = "train", **changes: Any
+) -> dict[str, Any]:
+    """A row told apart by its memory (GiB) and its host time per event (ns)."""
+    size = int(gib * GIB)
+    seconds = nanoseconds * 1e-9
+    return row(
+        allocator,
+        workload,
+        **{
+            "peak_reserved": size,
+            "min_capacity": size,
+            "overhead": size / (8 * GIB),
+            "seconds_per_event_steady": seconds,
+            "seconds_per_event_steady_median": seconds * 1.01,
+            "alloc_p50_seconds": seconds,
+            "alloc_p99_seconds": seconds * 9,
+            **changes,
+        },
+    )
+
+
+def floor(allocator: str = "ground", workload: str = "train") -> dict[str, Any]:
+    """The row of a floor: best by every number, but no candidate."""
+    return sized(allocator, 8, 1, workload, candidate=False, device_seconds=1e-6, device_calls=1)
+
+
+def timeline(peak: int, points: int = 50) -> dict[str, list[int]]:
+    """A timeline that climbs to `peak` reserved bytes."""
+    steps = range(points)
+    reserved = [peak * (n + 1) // points for n in steps]
+    return {
+        "event": [10 * n for n in steps],
+        "requested": [value // 2 for value in reserved],
+        "allocated": [value * 3 // 4 for value in reserved],
+        "reserved": reserved,
+    }

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A capture is what the program does: the same every time, and on the path a GPU would take."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+torch = pytest.importorskip("torch", reason="captures need the extra 'torch'")
+
+from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from tests.traces import assert_same  # noqa: E402
+from workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, fake_cuda, read  # noqa: E402
+from workloads.capture import CaptureError, capture  # noqa: E402
+from workloads.models import llama, llm_decode  # noqa: E402
+from workloads.program import Mark, Program  # noqa: E402
+from workloads.recorder import record  # noqa: E402
+
+MODULES = [catalog.info(name).module for name in catalog.names()]
+
+
+def program_of(module: str) -> Program[Any]:
+    program: Program[Any] = importlib.import_module(module).PROGRAM
+    return program
+
+
+def recorded(run: Any) -> Trace:
+    trace = record(run, "cpu").trace(Provenance())
+    trace.validate()
+    return trace
+
+
+def rows(trace: Trace) -> list[tuple[int, int | str, int]]:
+    """Op, block (a mark: its name) and size of each event."""
+    events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
+    return [(op, trace.labels[block] if op == MARK else block, size) for op, block, size in events]
+
+
+# --- the bundled traces
+
+
+def test_recreating_the_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
+    bundled = {name: catalog.info(name).path for name in catalog.names()}
+    made_with = {read(path).provenance.torch for path in bundled.values()}
+    if {torch.__version__.partition("+")[0]} != made_with:
+        pytest.skip(f"the bundled traces were made with torch {made_with}")
+    catalog.recreate(bundled, tmp_path)
+    for name, path in bundled.items():
+        again = tmp_path / path.name
+        assert_same(read(path), read(again))
+        assert read(path).provenance == read(again).provenance
+        writers = {pq.read_metadata(file).created_by for file in (path, again)}
+        if len(writers) == 1:  # another pyarrow may write the same trace as other bytes
+            assert path.read_bytes() == again.read_bytes(), name
+
+
+# --- the programs
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_programs_run_on_a_cpu(module: str) -> None:
+    program = program_of(module)
+    marks: list[str] = []
+    program.run(program.tiny, "cpu", marks.append)
+    assert (marks[0], marks[-1]) == ("init", "teardown")
+    assert marks.count("step") >= 3
+
+
+def test_a_program_runs_alone() -> None:
+    command = [sys.executable, "-m", MODULES[0], "--tiny"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    phases = [line.split()[-1] for line in done.stdout.splitlines()]
+    assert phases[:3] == ["init", "step", "forward"]
+    assert phases[-2:] == ["teardown", "done"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_fake_tensors_allocate_what_real_ones_do(module: str) -> None:
+    program = program_of(module)
+
+    def run(mark: Mark) -> None:
+        program.run(program.tiny, "cpu", mark)
+
+    real = recorded(run)
+    with FakeTensorMode():
+        fake = recorded(run)
+    assert rows(real) == rows(fake)
+    assert real.allocs > 500
+    assert (real.op == FREE).sum() == real.allocs
+
+
+def test_decoding_with_a_cache_equals_reading_it_all_again() -> None:
+    torch.manual_seed(1)
+    with torch.no_grad():
+        model = llama.Llama(llama.TINY)
+        requests = [llm_decode.Request(0, prompt, 5) for prompt in (3, 8)]
+        texts, sequences = [], []
+        for request in requests:
+            torch.manual_seed(request.prompt)
+            sequences.append(llm_decode.prefill(model, request, "cpu"))
+            torch.manual_seed(request.prompt)
+            texts.append(torch.randint(llama.TINY.vocabulary, (1, request.prompt)))
+        for _ in range(4):
+            for index, sequence in enumerate(sequences):
+                texts[index] = torch.cat((texts[index], sequence.token), dim=1)
+            llm_decode.decode(model, sequences, "cpu")
+        for text, sequence in zip(texts, sequences, strict=True):
+            x, rotation = model.tokens(text), model.rotation(torch.arange(text.shape[1]))
+            for layer in model.layers:
+                x = layer(x, rotation, llama.causal)
+            assert sequence.length == text.shape[1]
+            assert sequence.remaining == 1
+            assert torch.equal(sequence.token, llm_decode.choose(model, x[:, -1:]))
+
+
+# --- paths that a GPU would not take
+
+TRAPS = {
+    "attention in full": (
+        "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)",
+        ["_scaled_dot_product_flash_attention:bfloat16 did not run", "aten::_safe_softmax ran"],
+    ),
+    "no flash": (
+        "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION)",
+        ["_scaled_dot_product_flash_attention:bfloat16 did not run"],
+    ),
+    "float32": (
+        "mock.patch('torch.autocast', lambda *_: contextlib.nullcontext())",
+        ["aten::addmm:bfloat16 did not run", "aten::addmm:float32 ran"],
+    ),
+    "an optimizer that loops": (
+        "mock.patch('torch.optim.AdamW', lambda p, lr, foreach: adamw(p, lr, foreach=False))",
+        ["aten::_foreach_addcdiv_ did not run", "aten::addcdiv_ ran"],
+    ),
+    "none": ("contextlib.nullcontext()", []),
+}
+
+TRAPPED = """
+import contextlib, dataclasses, torch, torch.nn.attention
+from unittest import mock
+from workloads.models import gpt2
+
+adamw = torch.optim.AdamW
+
+def run(config, device, mark):
+    with {trap}:
+        gpt2.train(config, device, mark)
+
+SMALL = dataclasses.replace(gpt2.PROGRAM.tiny, layers=1, lengths=(16,))
+PROGRAM = dataclasses.replace(gpt2.PROGRAM, run=run, full=SMALL)
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which a capture can import."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_a_capture_on_another_path_is_refused(modules: Path, trap: str) -> None:
+    code, faults = TRAPS[trap]
+    (modules / "trapped.py").write_text(TRAPPED.format(trap=code))
+    if not faults:
+        assert capture("trapped", "mine", "2000-01-01").provenance.date == "2000-01-01"
+        return
+    with pytest.raises(CaptureError) as caught:
+        capture("trapped")
+    assert str(caught.value).startswith("trapped took an unexpected path: ")
+    assert all(fault in str(caught.value) for fault in faults)
+
+
+# --- what is in the way of a capture
+
+
+def test_modules_that_are_no_program(modules: Path) -> None:
+    with pytest.raises(CaptureError, match=r"^nowhere is no module with a PROGRAM: No module"):
+        capture("nowhere")
+    (modules / "other.py").write_text("PROGRAM = 3")
+    with pytest.raises(CaptureError, match=r"^other.PROGRAM is no workloads.program.Program$"):
+        capture("other")
+
+
+def test_a_program_that_fails(modules: Path) -> None:
+    code = TRAPPED.format(trap="1 / 0")
+    (modules / "failing.py").write_text(code)
+    with pytest.raises(CaptureError, match=r"^ZeroDivisionError: division by zero$"):
+        capture("failing")
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CaptureError, match=r"needs a C\+\+20 compiler: install g\+\+"):
+        capture("workloads.models.gpt2")
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(CaptureError, match=r"false cannot compile fake_cuda\.cpp"):
+        capture("workloads.models.gpt2")
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CaptureError, match="torch is imported already"):
+        fake_cuda.load()
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CaptureError, match=r"pip install 'allocbench\[torch\]'"):
+        fake_cuda.load()
+
+
+# --- the recorder
+
+
+def test_storages_are_seen_once_however_many_views_they_have() -> None:
+    def run(mark: Mark) -> None:
+        mark("step")
+        tensor = torch.zeros(4, 4)
+        view = tensor.t()[1]
+        view += 1
+        del tensor
+        view + 1  # a temporary
+        mark("step")
+        del view
+
+    trace = recorded(run)
+    assert rows(trace) == [
+        (MARK, "step", 0),
+        (ALLOC, 0, 64),
+        (ALLOC, 1, 16),
+        (FREE, 1, 0),
+        (MARK, "step", 0),
+        (FREE, 0, 0),
+    ]
+    assert trace.label is not None
+    labels = [trace.labels[label] for label in trace.label]
+    assert labels == ["", "aten::zeros", "aten::add", "", "", ""]
+
+
+def test_a_storage_resized_in_place_is_freed_and_allocated() -> None:
+    def run(mark: Mark) -> None:
+        torch.empty(4).resize_(8)
+
+    assert rows(recorded(run)) == [(ALLOC, 0, 16), (FREE, 0, 0), (ALLOC, 1, 32), (FREE, 1, 0)]
+
+
+def test_cyclic_garbage_is_collected_at_marks_alone() -> None:
+    def run(mark: Mark) -> None:
+        cycle: list[Any] = [torch.empty(4)]
+        cycle.append(cycle)
+        del cycle
+        torch.empty(8)
+        mark("step")
+
+    assert [op for op, _, _ in rows(recorded(run))] == [ALLOC, ALLOC, FREE, FREE, MARK]
+
+
+def test_adjacent_frees_are_in_order_of_their_blocks() -> None:
+    def run(mark: Mark) -> None:
+        tensors = [torch.empty(1) for _ in range(4)]
+        for index in (2, 0, 3, 1):
+            tensors[index] = None
+
+    trace = recorded(run)
+    assert trace.block[trace.op == FREE].tolist() == [0, 1, 2, 3]
+
+
+def test_saved_activations_die_as_backward_uses_them() -> None:
+    """A chain of three: forward keeps an output each, backward drops them last to first."""
+
+    def run(mark: Mark) -> None:
+        layers = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))
+        x = torch.ones(2, 4)
+        mark("forward")
+        loss = layers(x).relu().sum()
+        mark("backward")
+        torch.autograd.backward(loss)
+
+    trace = recorded(run)
+    backward = int(np.flatnonzero(trace.op == MARK)[1])
+    made = set(trace.block[:backward][trace.op[:backward] == ALLOC].tolist())
+    freed = [block for op, block, _ in rows(trace)[backward:] if op == FREE and block in made]
+    activations = freed[:3]
+    assert activations == sorted(activations, reverse=True)

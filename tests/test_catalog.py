@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bundled traces are whole, say where they come from, and are of the size of their models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.traces import message_of
+from workloads import ALLOC, FREE, MARK, Trace, catalog
+
+NAMES = ["gpt2-train", "llama3-8b-lora", "llm-decode"]
+PHASES = {
+    "gpt2-train": {"init", "step", "forward", "backward", "optimizer", "teardown"},
+    "llama3-8b-lora": {"init", "step", "forward", "backward", "optimizer", "teardown"},
+    "llm-decode": {"init", "step", "prefill", "decode", "teardown"},
+}
+
+
+def config_of(trace: Trace) -> Any:
+    return trace.provenance.extra["config"]
+
+
+def allocated(trace: Trace, operator: str) -> list[int]:
+    """Sizes that an operator allocated, in order."""
+    assert trace.label is not None
+    chosen = (trace.op == ALLOC) & (trace.label == trace.labels.index(operator))
+    sizes: list[int] = trace.size[chosen].tolist()
+    return sizes
+
+
+def before_first_step(trace: Trace) -> Trace:
+    end = int(np.argmax((trace.op == MARK) & (trace.block == trace.step_label)))
+    return Trace(trace.op[:end], trace.block[:end], trace.size[:end], trace.stream[:end])
+
+
+def test_names() -> None:
+    assert catalog.names() == NAMES
+    assert [catalog.info(name).name for name in NAMES] == NAMES
+
+
+def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+    expected = f"unknown workload 'gpt5'; bundled are {', '.join(NAMES)}"
+    assert message_of(lambda: catalog.load("gpt5")) == expected
+    assert message_of(lambda: catalog.capture("gpt5")) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_provenance_is_complete(name: str) -> None:
+    provenance, workload = catalog.load(name).provenance, catalog.info(name)
+    assert (provenance.name, provenance.kind) == (name, "captured")
+    assert (provenance.source, provenance.date) == (workload.module, workload.date)
+    assert provenance.torch == "2.13.0"
+    assert provenance.device == "cuda (fake tensors)"
+    assert provenance.live_at_start == 0
+    assert provenance.seed is not None
+    assert provenance.model
+    assert provenance.extra["config"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_events_are_whole(name: str) -> None:
+    trace = catalog.load(name)
+    trace.validate()
+    assert 10_000 <= len(trace) <= 120_000
+    assert trace.steps >= 3
+    assert (trace.op == FREE).sum() == trace.allocs == trace.blocks
+    assert {trace.labels[mark] for mark in trace.block[trace.op == MARK]} == PHASES[name]
+    assert trace.label is not None
+    operators = {trace.labels[label] for label in set(trace.label[trace.op == ALLOC].tolist())}
+    assert all(operator.startswith("aten::") for operator in operators)
+
+
+def test_gpt2_is_gpt2() -> None:
+    trace = catalog.load("gpt2-train")
+    config = config_of(trace)
+    width, layers, vocabulary = config["width"], config["layers"], config["vocabulary"]
+    parameters = (
+        (vocabulary + max(config["lengths"])) * width
+        + layers * (12 * width**2 + 13 * width)
+        + 2 * width
+    )
+    init = before_first_step(trace)
+    made_and_dropped = 4 * vocabulary * width  # the head's own weight, before it shares
+    assert init.size.sum() == 4 * parameters + made_and_dropped
+    assert len(set(config["lengths"])) == trace.steps == 12
+    logits = [2 * config["batch"] * length * vocabulary for length in config["lengths"]]
+    assert allocated(trace, "aten::_log_softmax") == logits
+    assert trace.max_load > 4 * 4 * parameters  # weights, gradients and two moments in float32
+
+
+def test_llama_lora_is_llama() -> None:
+    trace = catalog.load("llama3-8b-lora")
+    config = config_of(trace)
+    adapters = 32 * config["rank"] * ((4096 + 4096) + (4096 + 1024))
+    assert before_first_step(trace).size.sum() == 2 * (8_030_261_248 + adapters)
+    logits = [4 * config["batch"] * length * 128256 for length in config["lengths"]]
+    assert allocated(trace, "aten::_log_softmax") == logits
+    hidden = [2 * config["batch"] * length * 14336 for length in config["lengths"]]
+    silu = [size for size in hidden for _ in range(2 * 32)]  # forward, and again in backward
+    assert allocated(trace, "aten::silu") == silu
+
+
+def test_decoding_grows_every_cache_by_a_token_a_step() -> None:
+    trace = catalog.load("llm-decode")
+    assert before_first_step(trace).size.sum() == 2 * 8_030_261_248
+    grown = Counter(allocated(trace, "aten::cat"))
+    token = 2 * 8 * 128  # bytes of one token's keys, or values, in one layer
+    for request in config_of(trace)["requests"]:
+        for made in range(1, request["answer"] + 1):
+            assert grown[token * (request["prompt"] + made)] >= 2 * 32
+
+
+def test_the_table_of_the_readme_is_measured() -> None:
+    assert catalog.markdown() in (catalog.DATA / "README.md").read_text()
+
+
+def test_the_data_is_small() -> None:
+    assert sum(path.stat().st_size for path in catalog.DATA.iterdir()) <= 4 * 2**20
+    assert sorted(path.stem for path in catalog.DATA.glob("*.parquet")) == NAMES
+
+
+def test_the_catalogue_needs_no_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; from workloads import catalog as c; "
+    code += "print(sum(len(c.load(name)) for name in c.names()))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert int(done.stdout) == sum(len(catalog.load(name)) for name in NAMES)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench.cli: commands as a user runs them, and every way to get them wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import allocators
+from allocbench import __version__
+from allocbench.cli import COMMANDS, app
+from reports import results
+from reports.results import SCHEMA
+from tests.traces import Event, assert_same, make
+from workloads import ALLOC, FREE, Provenance, catalog, read, write
+
+NAMES = ", ".join(catalog.names())
+QUICK = "--time 0 --no-min-capacity"
+EVENTS: list[Event] = [
+    (ALLOC, 0, 4096),
+    (ALLOC, 1, 100),
+    (FREE, 0, 0),
+    (ALLOC, 2, 3 << 20),
+    (ALLOC, 0, 1),
+    (FREE, 1, 0),
+    (FREE, 2, 0),
+    (FREE, 0, 0),
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An own working folder with one good trace and the bad ones."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(allocators.__file__).parents[1]))
+    monkeypatch.chdir(tmp_path)
+    write(make(EVENTS), "good.csv")
+    write(make(EVENTS, provenance=Provenance(name="made", kind="synthetic")), "good.parquet")
+    Path("text.csv").write_text("hello\n")
+    Path("broken.csv").write_text("op,id,size\na,0,4096\na,x,7\n")
+    Path("dead.csv").write_text("op,id,size\na,0,4096\nf,0,\nf,0,\n")
+    Path("cut.parquet").write_bytes(Path("good.parquet").read_bytes()[:200])
+    return tmp_path
+
+
+def run(line: str) -> Result:
+    return CliRunner().invoke(app, shlex.split(line), prog_name="allocbench")
+
+
+def output(line: str) -> str:
+    result = run(line)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def error(line: str) -> str:
+    """The one line that a command leaves on standard error when it has left nothing else."""
+    before = sorted(Path().rglob("*"))
+    result = run(line)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert sorted(Path().rglob("*")) == before
+    return result.stderr
+
+
+def python(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "allocbench", *arguments]
+
+
+def placements(line: str) -> list[tuple[int, ...]]:
+    header, *rows = csv.reader(io.StringIO(output(line)))
+    assert header == ["block", "segment", "offset", "size"]
+    return [tuple(map(int, row)) for row in rows]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_its_examples(command: ModuleType) -> None:
+    name = command.__name__.rpartition(".")[2]
+    shown = " ".join(output(f"{name} --help").split())
+    assert command.EXAMPLES
+    for example in command.EXAMPLES:
+        assert f"$ {example}" in shown
+        assert example.split()[:2] == ["allocbench", name]
+
+
+@pytest.mark.parametrize(
+    "example", [e for command in COMMANDS for e in command.EXAMPLES if "capture" not in e]
+)
+def test_every_example_works(example: str) -> None:
+    write(make(EVENTS), "trace.csv")
+    write(make(EVENTS), "trace.parquet")
+    line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
+    if line.startswith(("compare", "replay")):
+        line = f"{line} {QUICK}"
+    result = run(line)
+    assert result.exit_code == 0, result.output
+
+
+def test_help_and_version() -> None:
+    assert output("") == output("--help")
+    assert "$ allocbench compare gpt2-train" in output("")
+    assert output("--version") == f"allocbench {__version__}\n"
+
+
+def test_list_names_everything_there_is() -> None:
+    shown = output("list")
+    for info in allocators.strategies():
+        assert info.name in shown
+        for option in info.options:
+            assert f"{info.name}:{option.name}" in shown
+    assert "bump (floor)" in shown
+    for name in catalog.names():
+        assert name in shown
+    for device in allocators.DEVICE_SPECS:
+        assert device in shown
+    for what in ("allocators", "workloads", "devices"):
+        assert output(f"list {what}").split()[0] == what
+        assert output(f"list {what}").strip() in shown
+
+
+def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = output(f"compare gpt2-train llm-decode {QUICK} --reference bfc")
+    for name in allocators.names():
+        assert shown.count(f"\n{name} ") == 3  # two workloads and their geometric mean
+    assert "bfc (reference)" in shown
+    assert "naive 7.05 GiB" in " ".join(shown.split())
+    assert "gpt2-train: Smallest peak reserved: naive" in shown
+    monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal has fewer columns, none of them cut
+    assert "…" not in output(f"compare gpt2-train {QUICK}")
+
+
+def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
+    output("compare good.csv good.parquet --time 1 --json rows.json --html report.html")
+    rows = json.loads(Path("rows.json").read_text())
+    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * len(allocators.names())
+    assert {row["workload"] for row in rows} == {"good", "made"}
+    assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in rows)
+    page = Path("report.html").read_text()
+    assert "allocbench compare good.csv good.parquet --time 1" in page
+    assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
+
+
+def test_standard_output_takes_json_alone() -> None:
+    specs = ["naive", "bfc:allow_growth=false,memory_limit=1GiB", "buddy"]
+    line = f"compare good.csv --allocators {','.join(specs)} {QUICK} --json -"
+    rows = json.loads(output(line), parse_constant=pytest.fail)
+    assert [row["allocator"] for row in rows] == specs
+    assert rows[1]["peak_reserved"] == 1 << 30
+    assert output(f"compare good.csv {QUICK} --html -").lower().startswith("<!doctype html>")
+    (row,) = json.loads(output(f"replay good.csv --allocator naive {QUICK} --json -"))
+    assert row["peak_reserved"] == (3 << 20) + 100 + 1
+
+
+def test_traces_of_one_name_are_told_apart_by_their_path() -> None:
+    Path("more").mkdir()
+    write(make(EVENTS), "more/good.csv")
+    line = f"compare good.csv more/good.csv --allocators naive {QUICK} --json -"
+    assert [row["workload"] for row in json.loads(output(line))] == ["good.csv", "more/good.csv"]
+
+
+def test_content_tells_the_format_and_a_workload_comes_before_a_file() -> None:
+    Path("good.parquet").rename("parquet.csv")
+    Path("good.csv").rename("gpt2-train")
+    assert "synthetic" in output("inspect parquet.csv")
+    assert "29,452" in output("inspect gpt2-train")
+    assert "8: 4 allocs" in output("inspect ./gpt2-train")
+
+
+def test_replay_shows_the_times_cold_and_steady_minimum_and_median() -> None:
+    shown = output("replay good.csv --allocator bfc --time 2")
+    for metric in ("cold per event", "steady per event"):
+        assert f"{metric} " in shown
+        assert f"{metric}, median " in shown
+    assert "device time (estimate)" in shown
+
+
+def test_placements_are_what_the_rules_of_naive_and_bump_say() -> None:
+    asked = [(block, size) for op, block, size in EVENTS if op == ALLOC]
+    line = f"replay good.csv {QUICK} --placements - --allocator"
+    expected = [(block, segment, 0, size) for segment, (block, size) in enumerate(asked)]
+    assert placements(f"{line} naive") == expected
+    rounded = [-(-size // 256) * 256 for _, size in asked]
+    tops = [0, *itertools.accumulate(rounded)]
+    expected = [
+        (block, 0, top, size) for (block, _), top, size in zip(asked, tops, rounded, strict=False)
+    ]
+    assert placements(f"{line} bump") == expected
+
+
+def test_a_failed_request_is_placed_nowhere_and_the_replay_goes_on() -> None:
+    line = f"replay good.csv --allocator naive --device sim:3145730 {QUICK}"
+    assert placements(f"{line} --placements -") == [
+        (0, 0, 0, 4096),
+        (1, 1, 0, 100),
+        (2, -1, -1, 0),
+        (0, 2, 0, 1),
+    ]
+    (row,) = json.loads(output(f"{line} --json -"))
+    assert row["failures"] == 1
+
+
+def test_placements_are_written_in_as_many_parts_as_it_takes() -> None:
+    blocks = 150_000
+    write(make([(ALLOC, block, 7) for block in range(blocks)]), "long.parquet")
+    found = placements(f"replay long.parquet --allocator naive {QUICK} --placements -")
+    assert found == [(block, block, 0, 7) for block in range(blocks)]
+    line = f"replay long.parquet --allocator naive {QUICK} --placements new.csv"
+    assert "peak reserved" in output(line)
+    assert len(Path("new.csv").read_text().splitlines()) == 1 + blocks
+
+
+def test_inspect_tells_provenance_counts_sizes_and_load() -> None:
+    shown = output("inspect gpt2-train")
+    trace = catalog.load("gpt2-train")
+    assert trace.provenance.model in shown
+    assert f"{len(trace):,}: {trace.allocs:,} allocs" in shown
+    assert f"{trace.max_load:,} bytes" in shown
+    assert f"{int(trace.size.max()):,}" in shown
+    assert "step 12, forward 12, backward 12" in shown
+    assert "█" in shown
+    write(make([(2, 0, 0), (3, 0, 0)], labels=("step",)), "marks.parquet")
+    assert "0 allocs, 0 frees, 1 marks, 1 trims" in output("inspect marks.parquet")
+
+
+def test_convert_goes_both_ways() -> None:
+    assert output("convert good.csv new.parquet") == ""
+    assert output("convert new.parquet new.csv") == ""
+    assert Path("new.csv").read_text() == Path("good.csv").read_text()
+    assert output("convert new.parquet -") == Path("good.csv").read_text()
+    assert_same(read("new.parquet"), read("good.csv"))
+    result = run("convert gpt2-train new.csv")
+    assert result.exit_code == 0
+    assert result.stderr == "note: 50 marks and trims have no place in CSV\n"
+
+
+def test_capture_writes_what_the_catalogue_captures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "capture", lambda name: make(EVENTS))
+    assert run("capture gpt2-train -o new.parquet").exit_code == 0
+    assert_same(read("new.parquet"), make(EVENTS))
+    assert run("capture gpt2-train -o -").stdout == Path("good.csv").read_text()
+    monkeypatch.setattr(catalog, "capture", lambda name: 1 / 0)  # a defect is no user error
+    assert isinstance(run("capture gpt2-train -o new.csv").exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("command", ["compare", "replay --allocator bfc", "inspect"])
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ("missing.csv", f"missing.csv: neither a file nor a workload; workloads: {NAMES}"),
+        ("text.csv", "text.csv: line 1: neither Parquet nor CSV"),
+        ("broken.csv", "broken.csv: line 3: id 'x' is not a whole number"),
+        ("dead.csv", "dead.csv: line 4: free of block 0, which is not live"),
+        ("cut.parquet", "cut.parquet: "),
+        (".", ".: is not a regular file"),
+    ],
+)
+def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str) -> None:
+    assert f"error: {told}" in error(f"{command} {argument}")
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--device sim:-1", "--device sim:-1: '-1' is no number of bytes"),
+        ("--device sim:1GiB,speed=9", "has no option 'speed'; valid options: alignment,"),
+        ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
+        (
+            "--device sim:1MiB",
+            "--device sim:1MiB: a capacity of 1.00 MiB (1048576 bytes) is too small for good.csv:"
+            " event 3 (from 0) asks for 3.00 MiB (3145728 bytes)",
+        ),
+        ("--time -1", "'--time'"),
+        ("--time x", "'--time'"),
+        ("--pin 99999", "--pin 99999: "),
+        ("--bogus", "No such option: --bogus"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare good.csv", "replay good.csv --allocator bfc"])
+def test_a_wrong_option_is_an_error(command: str, option: str, told: str) -> None:
+    assert told in error(f"{command} --json new.json {option}")
+
+
+@pytest.mark.parametrize(
+    "command", ["compare good.csv --allocators", "replay good.csv --allocator"]
+)
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("nope", f"no allocator is called 'nope'; valid names: {', '.join(allocators.names())}"),
+        ("bfc:nope=1", "bfc has no option 'nope'; valid options: memory_limit"),
+        ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
+        ("bfc:allow_growth", "'allow_growth' is not option=value"),
+        ("''", "'' is no spec"),
+    ],
+)
+def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, told: str) -> None:
+    assert told in error(f"{command} {spec}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare good.csv --json {}",
+        "compare good.csv --html {}",
+        "replay good.csv --allocator bfc --json {}",
+        "replay good.csv --allocator bfc --placements {}",
+        "convert good.csv {}",
+        "capture gpt2-train -o {}",
+    ],
+)
+@pytest.mark.parametrize("path", ["nowhere/new.csv", "good.csv/new.csv", "folder.csv"])
+def test_an_unwritable_output_is_an_error_before_any_work(line: str, path: str) -> None:
+    Path("folder.csv").mkdir()
+    assert f"error: {path}: cannot write: " in error(line.format(path))
+
+
+def test_a_full_disk_is_an_error() -> None:
+    line = f"replay good.csv --allocator bfc {QUICK}"
+    assert "/dev/full: cannot write" in error(f"{line} --placements /dev/full")
+    assert "/dev/full: cannot write" in error(f"{line} --json /dev/full --placements new.csv")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("compare", "Missing argument"),
+        ("compare good.csv good.csv", "good.csv: given twice"),
+        ("compare good.csv --allocators bfc,bfc", "'bfc' is given twice"),
+        ("compare good.csv --reference nope", "--reference nope: not compared; compared are arena"),
+        ("compare good.csv --json - --html -", "cannot both go to standard output"),
+        ("compare good.csv --json new --html ./new", "cannot both go to ./new"),
+        ("replay good.csv", "Missing option '--allocator'"),
+        ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
+        ("convert good.csv new.txt", "new.txt: the extension must say the format"),
+        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled are {NAMES}"),
+        ("capture gpt2-train -o new", "new: the extension must say the format"),
+        ("nonsense", "No such command 'nonsense'"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error(line: str, told: str) -> None:
+    assert told in error(line)
+
+
+def test_a_hostile_name_stays_on_one_line() -> None:
+    assert "no such?[31m: neither" in error("inspect 'no\nsuch\x1b[31m'")
+    write(make(EVENTS, provenance=Provenance(name="evil\n\x1b[31m[bold]")), "evil.parquet")
+    (row,) = json.loads(output(f"compare evil.parquet --allocators naive {QUICK} --json -"))
+    assert row["workload"] == "evil ?[31m[bold]"
+    assert "[bold]" in output(f"compare evil.parquet {QUICK}")
+
+
+def test_the_module_runs_as_a_program() -> None:
+    command = python("replay", "good.csv", "--allocator", "bfc", "--json", "-")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["allocator"] for row in json.loads(done.stdout)] == ["bfc"]
+    done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
+    told = "error: text.csv: line 1: neither Parquet nor CSV: no header 'op,id,size'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+@pytest.mark.parametrize(
+    "line", ["list", "convert gpt2-train -", "compare good.csv --time 0 --json -"]
+)
+def test_a_reader_that_leaves_early_is_no_error(line: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(python(*shlex.split(line)), stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_an_interrupt_is_quiet_and_leaves_nothing() -> None:
+    before = sorted(Path().iterdir())
+    line = python("replay", "llm-decode", "--allocator=bfc", "--time=99999", "--placements=new")
+    process = subprocess.Popen(line, stderr=subprocess.PIPE)
+    while not any(path.name.endswith(".partial") for path in Path().iterdir()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr == b""
+    assert sorted(Path().iterdir()) == before

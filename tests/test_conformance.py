@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every strategy promises, asked of each one, with its defaults and in its variants.
+
+The exemptions are data that a strategy declares about itself: the largest request that it must
+serve, and why that is less than the capacity. The random walk over all calls is in
+`test_state_machine.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import allocators
+import workloads.catalog
+from tests.conftest import GIB, MIB, Case
+from tests.oracle import Judge, Watched
+from tests.traces import make as trace_of
+from workloads import ALLOC, FREE, MARK, Trace
+
+EDGES = (1, 2, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4096, MIB - 1, MIB, MIB + 1)
+
+
+def drift(watched: Watched, seed: int, calls: int = 150, top: int = 4 * MIB) -> None:
+    """Random requests and frees, a few steps and trims."""
+    rng = random.Random(seed)
+    for _ in range(calls):
+        draw = rng.random()
+        if draw < 0.55 or not watched.live:
+            watched.allocate(rng.choice(EDGES) if draw < 0.2 else int(top ** rng.random()))
+        elif draw < 0.94:
+            watched.free(rng.choice(watched.live))
+        elif draw < 0.97:
+            watched.step()
+        else:
+            watched.trim()
+
+
+def in_steps(seed: int, steps: int = 4) -> Trace:
+    """A synthetic program whose steps are nearly alike, and which keeps a block now and then."""
+    rng = random.Random(seed)
+    sizes = [int((8 * MIB) ** rng.random()) for _ in range(40)]
+    events, kept, block = [], [], 0
+    for _ in range(steps):
+        events.append((MARK, 0, 0))
+        alive: list[int] = []
+        for size in sizes:
+            events.append((ALLOC, block, size if rng.random() < 0.9 else size + 1000))
+            alive.append(block)
+            block += 1
+            if rng.random() < 0.4:
+                events.append((FREE, alive.pop(rng.randrange(len(alive))), 0))
+        kept.append(alive.pop())
+        events += [(FREE, gone, 0) for gone in alive]
+    return trace_of([*events, *((FREE, gone, 0) for gone in kept)], labels=("step",))
+
+
+def on_ample_device(case: Case, trace: Trace) -> tuple[allocators.Allocator, dict[str, Any]]:
+    """A replay on a device that holds twice what the trace ever asks for: nothing may fail."""
+    device = allocators.SimulatedDevice(2 * int(trace.size.sum()) + 16 * GIB)
+    allocator = allocators.make(case.spec, device)
+    result = allocators.replay(trace, allocator, samples=10, placements=True)
+    assert result.stats.failures == 0 or case.most is not None
+    assert result.max_load == trace.max_load
+    return allocator, result.placements
+
+
+# -- the demands
+
+
+def test_01_addresses_are_aligned_and_inside_a_segment(case: Case) -> None:
+    watched = case.make()
+    for size in EDGES:
+        block = watched.allocate(size)
+        assert block is not None
+        address = watched.address(block)
+        assert address % 256 == 0
+        assert any(
+            s.address <= address and address + size <= s.address + s.size
+            for s in watched.allocator.snapshot()
+        )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_02_live_blocks_never_overlap(case: Case, seed: int) -> None:
+    drift(case.make(), seed)  # the judge compares every pair after every call
+
+
+def test_03_requested_up_to_allocated_up_to_reserved_up_to_capacity(case: Case) -> None:
+    watched = case.make(20 * MIB)
+    for size in (*EDGES, 3 * MIB, 5 * MIB, 9 * MIB, 30 * MIB) * 2:
+        watched.allocate(size)
+        stats = watched.allocator.stats()
+        assert stats.requested <= stats.allocated <= stats.reserved <= 20 * MIB
+        assert stats.reserved == watched.allocator.device.reserved
+
+
+def test_04_the_snapshot_tiles_every_segment_and_its_sums_are_the_stats(case: Case) -> None:
+    watched = case.make()
+    drift(watched, 4)
+    requested = allocated = reserved = 0
+    last_end = 0
+    for segment in watched.allocator.snapshot():
+        assert segment.address >= last_end
+        at = segment.address
+        for block in segment.blocks:
+            assert block.address == at
+            assert block.allocated == (block.requested > 0)
+            at += block.size
+            requested += block.requested
+            allocated += block.size if block.allocated else 0
+        last_end = segment.address + segment.size
+        assert at == last_end
+        reserved += segment.size
+    stats = watched.allocator.stats()
+    assert (requested, allocated, reserved) == (stats.requested, stats.allocated, stats.reserved)
+
+
+def test_05_with_everything_freed_nothing_is_requested_or_allocated(case: Case) -> None:
+    watched = case.make()
+    drift(watched, 5)
+    watched.free_all()
+    stats = watched.allocator.stats()
+    assert (stats.requested, stats.allocated) == (0, 0)
+    assert stats.frees == stats.allocations
+
+
+def test_06_with_everything_freed_a_trim_gives_all_back(case: Case) -> None:
+    watched = case.make()
+    drift(watched, 6)
+    watched.free_all()
+    watched.trim()
+    assert watched.allocator.stats().reserved == watched.allocator.device.reserved == 0
+    assert watched.allocator.snapshot() == []
+
+
+def test_07_a_double_or_foreign_free_raises_and_changes_nothing(case: Case) -> None:
+    watched = case.make()
+    kept, freed = watched.allocate(5000), watched.allocate(5000)
+    assert kept is not None
+    assert freed is not None
+    gone, begin = watched.free(freed), watched.address(kept)
+    for address in (gone, begin + 1, begin + 256, begin - 1, 1, 2**64 - 1):
+        before = state(watched.allocator)
+        with pytest.raises(allocators.BadFree, match=f"0x{address:x}"):
+            watched.allocator.deallocate(address)
+        assert state(watched.allocator) == before
+        watched.verify()
+    other = allocators.make(case.spec, allocators.SimulatedDevice("1GiB"))
+    with pytest.raises(allocators.BadFree):
+        other.deallocate(begin)
+    watched.free(kept)
+
+
+def test_08_a_request_over_capacity_fails_and_a_later_small_one_succeeds(case: Case) -> None:
+    watched = case.make()
+    for size in (64 * MIB + 1, GIB, 2**62, 2**62 + 1, 2**63, 2**64 - 1):
+        assert watched.allocate(size) is None
+        small = watched.allocate(1)
+        assert small is not None
+        watched.free(small)
+    assert watched.allocator.stats().failures == 6
+
+
+@pytest.mark.parametrize("capacity", [64 * MIB, 64 * MIB - 1, 48 * MIB + 12345, MIB, 4097, 1024])
+def test_09_a_request_that_fits_in_an_empty_device_succeeds(name: str, capacity: int) -> None:
+    case = Case(name)
+    largest = case.largest_request(capacity)
+    assert largest == capacity or case.info.exemption
+    for size in {1, largest // 2 + 1, largest - 1, largest} - {0}:
+        watched = case.make(capacity)
+        assert watched.allocate(size) is not None
+
+
+def test_09_so_does_it_in_every_variant(case: Case) -> None:
+    largest = case.largest_request(64 * MIB)
+    for size in (1, 5 * MIB, largest - 1, largest):
+        assert case.make(64 * MIB).allocate(size) is not None
+
+
+def test_09_so_does_it_in_a_device_that_was_emptied(case: Case) -> None:
+    watched = case.make()
+    drift(watched, 9)
+    watched.free_all()
+    watched.trim()
+    assert watched.allocate(case.largest_request(64 * MIB)) is not None
+
+
+def test_10_the_same_trace_gets_the_same_addresses(case: Case) -> None:
+    trace = in_steps(10)
+    (first, one), (second, other) = (on_ample_device(case, trace) for _ in range(2))
+    for column, values in one.items():
+        np.testing.assert_array_equal(values, other[column])
+    assert state(first) == state(second)
+
+
+def test_11_no_bytes_is_the_null_address_and_one_byte_is_a_block(case: Case) -> None:
+    watched = case.make()
+    assert watched.allocator.allocate(0) == 0
+    watched.allocator.deallocate(0)
+    watched.verify()
+    assert watched.allocator.stats().allocations == watched.allocator.stats().frees == 0
+    blocks = [watched.allocate(1) for _ in range(100)]
+    assert None not in blocks
+    watched.free_all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_13_every_synthetic_program_replays(case: Case, seed: int) -> None:
+    trace = in_steps(seed)
+    allocator, placements = on_ample_device(case, trace)
+    judge_placements(trace, placements)
+    allocator.check()
+
+
+@pytest.mark.parametrize("workload", workloads.catalog.names())
+def test_13_every_bundled_workload_replays(name: str, workload: str) -> None:
+    allocator, placements = on_ample_device(Case(name), load(workload))
+    assert (placements["size"] >= load(workload).size[load(workload).op == ALLOC]).all()
+    allocator.check()
+    allocator.trim()
+    assert allocator.device.reserved == 0
+
+
+def test_14_an_unknown_name_raises_and_the_message_lists_the_valid_ones() -> None:
+    with pytest.raises(allocators.SpecError) as caught:
+        allocators.make("no_such_strategy", allocators.SimulatedDevice("1GiB"))
+    assert all(name in str(caught.value) for name in allocators.names())
+
+
+# -- helpers of the above
+
+
+def state(allocator: allocators.Allocator) -> object:
+    """All that a caller can see of the memory."""
+    stats = allocator.stats()
+    counted = [getattr(stats, field) for field in dir(stats) if not field.startswith("_")]
+    segments = [
+        (s.address, s.size, [(b.address, b.size, b.requested) for b in s.blocks])
+        for s in allocator.snapshot()
+    ]
+    return counted, segments, allocator.device.reserved, allocator.counters()
+
+
+def judge_placements(trace: Trace, placements: dict[str, Any]) -> None:
+    """Ask the judge after every event; segments are kept apart by the high half of an address."""
+    judge = Judge(capacity=1 << 62)
+    rows: Iterator[tuple[int, int, int]] = zip(
+        *(placements[column].tolist() for column in ("segment", "offset", "size")), strict=True
+    )
+    events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
+    for op, block, size in events:
+        if op == ALLOC:
+            segment, offset, granted = next(rows)
+            if granted:
+                judge.alloc(block, size, ((segment + 1) << 64) + offset, granted)
+        elif op == FREE and block in judge.live:
+            judge.free(block)
+        assert judge.blocks_broken() == []
+
+
+_LOADED: dict[str, Trace] = {}
+
+
+def load(workload: str) -> Trace:
+    return _LOADED.setdefault(workload, workloads.catalog.load(workload))

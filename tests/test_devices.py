@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated device, seen through `naive`, which makes one device call for each request."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+
+import pytest
+
+import allocators
+from allocators.devices import cost_model
+from tests.conftest import GIB, MIB
+
+BASE = 1 << 40
+
+
+def naive(capacity: int | str = "1GiB", **options: object) -> allocators.Allocator:
+    device = allocators.SimulatedDevice(capacity, **options)  # type: ignore[arg-type]
+    return allocators.make("naive", device)
+
+
+def served(allocator: allocators.Allocator, size: int) -> bool:
+    try:
+        allocator.allocate(size)
+    except allocators.OutOfMemory:
+        return False
+    return True
+
+
+def test_capacity_counts_bytes_without_rounding() -> None:
+    allocator = naive(1000)
+    assert served(allocator, 999)
+    assert served(allocator, 1)
+    assert not served(allocator, 1)
+    assert allocator.device.reserved == allocator.device.capacity == 1000
+
+
+@pytest.mark.parametrize("alignment", [1, 4096, 2 * MIB, GIB])
+def test_segments_follow_one_another_at_the_alignment(alignment: int) -> None:
+    allocator = naive("16GiB", alignment=alignment)
+    addresses = [allocator.allocate(size) for size in (1, 5000, 2 * MIB, 1)]
+    expected, top = [], BASE
+    for size in (1, 5000, 2 * MIB, 1):
+        expected.append(-(-top // alignment) * alignment)
+        top = expected[-1] + size
+    assert addresses == expected
+
+
+def test_an_address_is_never_used_again() -> None:
+    allocator = naive()
+    seen = set()
+    for _ in range(100):
+        address = allocator.allocate(MIB)
+        seen.add(address)
+        allocator.deallocate(address)
+    assert len(seen) == 100
+
+
+def test_two_allocators_share_the_capacity_but_no_segment() -> None:
+    device = allocators.SimulatedDevice(3 * MIB)
+    one, other = allocators.make("naive", device), allocators.make("naive", device)
+    mine, theirs = one.allocate(MIB), other.allocate(2 * MIB)
+    assert not served(one, 1)
+    with pytest.raises(allocators.BadFree):
+        one.deallocate(theirs)
+    del one
+    gc.collect()
+    assert device.reserved == 2 * MIB
+    assert other.allocate(MIB) > mine
+
+
+def test_an_allocator_keeps_its_device_alive() -> None:
+    allocator = naive(MIB)
+    gc.collect()
+    assert served(allocator, MIB)
+    assert not served(allocator, 1)
+
+
+def test_calls_are_counted_refused_ones_too() -> None:
+    allocator = naive(MIB)
+    address = allocator.allocate(MIB)
+    served(allocator, 1)
+    allocator.deallocate(address)
+    stats = allocator.device.stats()
+    assert (stats.malloc_calls, stats.free_calls, stats.refused_calls) == (2, 1, 1)
+    assert stats.calls == 3
+
+
+def curve(points: list[tuple[float, float]], size: int) -> float:
+    """Straight lines between the points, level outside them."""
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x0 <= size <= x1:
+            return y0 + (y1 - y0) * (size - x0) / (x1 - x0)
+    return points[0][1] if size < points[0][0] else points[-1][1]
+
+
+@pytest.mark.parametrize("size", [1, 256, 257, 3000, 4096, MIB, 100 * MIB, GIB, 5 * GIB])
+def test_seconds_follow_the_cost_model(size: int) -> None:
+    calls = cost_model()["calls"]
+    allocator = naive("8GiB")
+    address = allocator.allocate(size)
+    malloc = curve(calls["malloc"], size)
+    assert allocator.device.stats().seconds == pytest.approx(malloc)
+    allocator.deallocate(address)
+    assert allocator.device.stats().seconds == pytest.approx(malloc + curve(calls["free"], size))
+
+
+def test_the_cost_model_says_where_it_comes_from() -> None:
+    model = cost_model()
+    assert model["provenance"]
+    device = allocators.SimulatedDevice("1GiB")
+    assert device.cost_source == model["source"]
+    assert device.simulated
+
+
+@pytest.mark.parametrize("call", [1, 2, 5])
+def test_the_kth_call_fails(call: int) -> None:
+    allocator = naive(fail_call=call)
+    assert [served(allocator, 1) for _ in range(6)] == [at != call for at in range(1, 7)]
+
+
+def test_large_calls_fail() -> None:
+    allocator = naive(fail_above="1MiB")
+    assert served(allocator, MIB)
+    assert not served(allocator, MIB + 1)
+    assert not served(naive(fail_above=0), 1)
+
+
+def test_calls_fail_at_random_and_the_seed_repeats_them() -> None:
+    def outcomes(rate: float, seed: int) -> list[bool]:
+        allocator = naive(fail_rate=rate, seed=seed)
+        return [served(allocator, 1) for _ in range(400)]
+
+    assert outcomes(0.25, 1) == outcomes(0.25, 1) != outcomes(0.25, 2)
+    assert 60 < outcomes(0.25, 1).count(False) < 140
+    assert outcomes(1.0, 1).count(True) == 0
+    assert all(outcomes(0.0, 1))
+
+
+def test_a_device_is_made_from_a_spec() -> None:
+    device = allocators.make_device("sim:1MiB,alignment=4096,fail_call=2,seed=7")
+    assert device.capacity == MIB
+    allocator = allocators.make("naive", device)
+    assert [served(allocator, 1) for _ in range(3)] == [True, False, True]
+    assert allocator.allocate(1) == BASE + 2 * 4096
+    assert allocators.make_device("sim:capacity=1GiB").capacity == GIB
+
+
+BEYOND = 10**30
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("sim", "lacks a capacity"),
+        ("sim:", "lacks a capacity"),
+        ("sim:seed=1", "lacks a capacity"),
+        ("sim:-1", "-1"),
+        ("sim:0", "at least 1 byte"),
+        ("sim:lots", "lots"),
+        ("sim:4611686018427387904", "below 2\\^62"),
+        (f"sim:{BEYOND}", str(BEYOND)),
+        ("sim:1GiB,alignment=3", "power of two"),
+        ("sim:1GiB,alignment=0", "power of two"),
+        ("sim:1GiB,alignment=2GiB", "power of two"),
+        ("sim:1GiB,fail_rate=1.5", "between 0 and 1"),
+        ("sim:1GiB,fail_rate=-1", "fail_rate"),
+        ("sim:1GiB,fail_rate=nan", "fail_rate"),
+        ("sim:1GiB,fail_rate=often", "fail_rate=often"),
+        ("sim:1GiB,fail_call=-1", "fail_call=-1"),
+        ("sim:1GiB,fail_call=1.5", "fail_call=1.5"),
+        ("sim:1GiB,seed=x", "seed=x"),
+        (f"sim:1GiB,seed={BEYOND}", "seed"),
+        (f"sim:1GiB,fail_call={BEYOND}", "fail_call"),
+        ("sim:1GiB,fail_above=-5", "-5"),
+        ("sim:1GiB,colour=red", "no option 'colour'; valid options: alignment, capacity"),
+        ("tpu:1GiB", "no device is called 'tpu'; valid: sim:CAPACITY"),
+    ],
+)
+def test_a_wrong_spec_is_an_error_in_one_line(text: str, word: str) -> None:
+    with pytest.raises(allocators.SpecError, match=word) as caught:
+        allocators.make_device(text)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the README promises is there: the table of strategies, the commands, the targets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import allocators
+from allocbench.cli import app
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+NATIVE = ROOT / "allocators" / "native" / "strategies"
+
+
+def row(info: allocators.StrategyInfo) -> str:
+    """The README's line for a strategy, as it must stand there."""
+    path = f"allocators/native/strategies/{info.name}.hpp"
+    return f"| [`{info.name}`]({path}) | {info.summary} | {info.worst_case} | {info.reference} |"
+
+
+def test_the_table_of_strategies_is_that_of_the_registry() -> None:
+    listed = re.findall(r"^\| \[`.*$", README, flags=re.MULTILINE)
+    expected = [row(info) for info in allocators.strategies()]
+    assert listed == expected, "the README's table should be:\n" + "\n".join(expected)
+    assert [info.name for info in allocators.strategies()] == allocators.names()
+
+
+@pytest.mark.parametrize("name", allocators.names())
+def test_each_strategy_is_one_header_of_its_name(name: str) -> None:
+    text = (NATIVE / f"{name}.hpp").read_text(encoding="utf-8")
+    assert text.startswith(f"// strategies/{name}.hpp: ")
+    assert (NATIVE / f"{name}.hpp").is_file()
+
+
+def test_make_demo_and_make_test_are_on_the_first_screen() -> None:
+    first_screen = "\n".join(README.splitlines()[:30])
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+
+
+def test_every_command_in_the_readme_exists_and_explains_itself() -> None:
+    commands = set(re.findall(r"^\$? ?allocbench ([a-z]+)", README, flags=re.MULTILINE))
+    assert len(commands) >= 6
+    for command in commands:
+        result = CliRunner().invoke(app, [command, "--help"])
+        assert result.exit_code == 0, command
+        assert f"allocbench {command}" in result.output, f"{command} --help shows no example"
+
+
+def test_files_that_documents_point_to_exist() -> None:
+    for document in ("README.md", "CONTRIBUTING.md", "allocators/native/README.md"):
+        base = (ROOT / document).parent
+        text = (ROOT / document).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
+            assert (base / target).exists(), f"{document} points to {target}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that refuse: nothing is lost, nothing lies, and the next request is served."""
+
+from __future__ import annotations
+
+import gc
+import random
+import re
+
+import pytest
+
+import allocators
+from tests.conftest import MIB, Case
+from tests.oracle import Watched
+
+SIZES = (100, 5000, 3 * MIB, 700, 9 * MIB, MIB + 1, 256, 5 * MIB)
+
+
+def work(watched: Watched) -> None:
+    """Requests of all sizes, frees in between."""
+    for at, size in enumerate(SIZES * 3):
+        watched.allocate(size)
+        if at % 3 == 2 and watched.live:
+            watched.free(watched.live[0])
+
+
+def assert_sound_afterwards(watched: Watched) -> None:
+    watched.free_all()
+    watched.trim()
+    assert watched.allocator.device.reserved == 0
+    assert watched.allocate(1) is not None
+
+
+@pytest.mark.parametrize("call", range(1, 13))
+def test_one_refused_call_loses_nothing(case: Case, call: int) -> None:
+    watched = case.make(fail_call=call)
+    work(watched)
+    device = watched.allocator.device.stats()
+    assert device.refused_calls >= (device.malloc_calls >= call)
+    watched.free_all()
+    watched.trim()
+    assert watched.allocator.device.reserved == 0
+    blocks = [watched.allocate(1), watched.allocate(1)]  # the fault strikes one of them at most
+    assert blocks != [None, None]
+
+
+def test_a_device_that_refuses_large_segments_still_serves_small_ones(case: Case) -> None:
+    watched = case.make(fail_above=4 * MIB)
+    work(watched)
+    assert_sound_afterwards(watched)
+    assert watched.allocator.stats().reserved <= 4 * MIB
+
+
+def test_a_device_that_refuses_everything_serves_nothing(case: Case) -> None:
+    watched = case.make(fail_above=0)
+    work(watched)
+    assert watched.live == []
+    assert watched.allocator.stats().failures == 3 * len(SIZES)
+    assert watched.allocator.snapshot() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_refusals_at_random_lose_nothing(case: Case, seed: int) -> None:
+    watched = case.make(fail_rate=0.4, seed=seed)
+    rng = random.Random(seed)
+    for _ in range(60):
+        if rng.random() < 0.6 or not watched.live:
+            watched.allocate(rng.choice(SIZES))
+        else:
+            watched.free(rng.choice(watched.live))
+        if rng.random() < 0.1:
+            watched.trim()
+        if rng.random() < 0.1:
+            watched.step()
+    watched.free_all()
+    watched.trim()
+    assert watched.allocator.device.reserved == 0
+
+
+def test_a_full_device_serves_again_after_frees(case: Case) -> None:
+    watched = case.make(8 * MIB)
+    while watched.allocate(MIB // 4) is not None:
+        pass
+    assert len(watched.live) >= 3
+    watched.free_all()
+    watched.trim()
+    assert watched.allocate(2 * MIB) is not None
+
+
+def test_growing_and_trimming_go_on_for_ever(case: Case) -> None:
+    watched = case.make()
+    for _ in range(150):
+        block = watched.allocate(MIB)
+        assert block is not None
+        watched.free(block)
+        watched.trim()
+
+
+def test_the_message_has_the_numbers(case: Case) -> None:
+    watched = case.make(16 * MIB)
+    watched.allocate(3000)
+    with pytest.raises(allocators.OutOfMemory) as caught:
+        watched.allocator.allocate(17 * MIB)
+    stats = watched.allocator.stats()
+    held = {
+        "asked": 17 * MIB,
+        "device": 16 * MIB,
+        "reserved": stats.reserved,
+        "allocated": stats.allocated,
+        "requested": stats.requested,
+        "free": stats.reserved - stats.allocated,
+        "largest": watched.allocator.largest_free(),
+    }
+    number = r"(?:[\d.]+ \w+ \()?(\d+) bytes\)?"
+    found = re.match(
+        f"{case.info.name}: out of memory: asked for {number}; reserved {number} of a device of "
+        f"{number}; allocated {number} for requests of {number}; free {number}, "
+        f"largest free block {number}",
+        str(caught.value),
+    )
+    assert found is not None, str(caught.value)
+    order = ("asked", "reserved", "device", "allocated", "requested", "free", "largest")
+    assert {k: int(v) for k, v in zip(order, found.groups(), strict=True)} == held
+
+
+def test_an_allocator_that_goes_away_gives_everything_back(case: Case) -> None:
+    device = allocators.SimulatedDevice("64MiB")
+    other = allocators.make(case.spec, device)
+    other.allocate(1000)
+    mine = device.reserved
+    allocator = allocators.make(case.spec, device)
+    for size in (1000, MIB, 3 * MIB):
+        try:
+            allocator.allocate(size)
+        except allocators.OutOfMemory:
+            assert device.reserved > 8 * MIB  # the other took nearly all
+    del allocator
+    gc.collect()
+    assert device.reserved == mine
+    other.check()
+    del other
+    gc.collect()
+    assert device.reserved == 0
+    stats = device.stats()
+    assert stats.malloc_calls - stats.refused_calls == stats.free_calls
+
+
+@pytest.mark.parametrize("size", [2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 256, 2**64 - 1])
+def test_sizes_beyond_any_device_are_out_of_memory(case: Case, size: int) -> None:
+    watched = case.make()
+    with pytest.raises(allocators.OutOfMemory, match=f"{size} bytes"):
+        watched.allocator.allocate(size)
+    assert watched.allocator.stats().reserved == 0
+
+
+@pytest.mark.parametrize("size", [-1, 2**64, 1.5, "4096", None])
+def test_what_is_no_number_of_bytes_is_a_type_error(case: Case, size: object) -> None:
+    watched = case.make()
+    with pytest.raises(TypeError):
+        watched.allocator.allocate(size)  # type: ignore[arg-type]
+    watched.verify()
+
+
+def test_a_stream_is_accepted_by_every_call(case: Case) -> None:
+    watched = case.make()
+    block = watched.allocate(1000, stream=7)
+    assert block is not None
+    watched.allocator.deallocate(watched.address(block), stream=7)
+    watched.judge.free(block)
+    watched.verify()
+
+
+def test_an_unknown_option_is_an_error_that_lists_the_valid_ones(name: str) -> None:
+    with pytest.raises(allocators.SpecError) as caught:
+        allocators.make(f"{name}:no_such_option=1", allocators.SimulatedDevice("1GiB"))
+    message = str(caught.value)
+    assert "no_such_option" in message
+    options = [option.name for option in allocators.info(name).options]
+    assert all(option in message for option in options)
+    assert options or "it has no options" in message
+
+
+def test_every_option_says_what_it_is_and_refuses_what_it_is_not(name: str) -> None:
+    for option in allocators.info(name).options:
+        assert option.help
+        device = allocators.SimulatedDevice("1GiB")
+        with pytest.raises(allocators.SpecError, match=f"{option.name}=nonsense must be"):
+            allocators.make(name, device, **{option.name: "nonsense"})
+        if option.default:
+            allocators.make(name, device, **{option.name: option.default}).check()
+
+
+def test_a_strategy_describes_itself(name: str) -> None:
+    info = allocators.info(name)
+    assert info.name == name
+    assert all([info.summary, info.worst_case, info.reference])
+    assert "\n" not in info.summary
+    for capacity in (0, 1, 1000, 2**20, 2**40 + 12345):
+        assert 0 <= info.largest_request(capacity) <= capacity
+        assert info.largest_request(capacity) == capacity or info.exemption

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files give back the trace that was written, or say in one line what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.traces import GOOD, assert_same, make, message_of, valid_traces
+from workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError, read, write
+from workloads.files import FORMAT_VERSION
+
+GOOD_CSV = "op,id,size\na,0,100\na,1,7\nf,0,\na,0,50\nf,1,\n"
+KEY = b"allocbench.trace"
+
+# --- files that are right
+
+
+@given(trace=valid_traces())
+def test_parquet_gives_back_everything(
+    trace: Trace, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("parquet") / "t.parquet"
+    write(trace, path)
+    again = read(path)
+    assert_same(trace, again)
+    assert again.provenance == trace.provenance
+
+
+@given(trace=valid_traces(plain=True))
+def test_csv_gives_back_allocs_and_frees(
+    trace: Trace, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("csv") / "t.csv"
+    write(trace, path)
+    assert_same(trace, read(path))
+
+
+def test_csv_is_as_documented_and_leaves_out_marks_and_trims(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    write(make([(MARK, 0, 0), *GOOD, (TRIM, 0, 0)], labels=("step",)), path)
+    assert path.read_text() == GOOD_CSV
+    again = read(path)
+    assert_same(again, make(GOOD))
+    assert again.provenance == Provenance(name="t", kind="imported", source="t.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD_CSV.replace("f,0,\n", "f,0\n"),
+        GOOD_CSV.replace("\n", "\r\n"),
+        GOOD_CSV.removesuffix("\n"),
+        GOOD_CSV.replace("a,1,7", "a,0000000001,0000007"),
+    ],
+)
+def test_csv_as_others_write_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode())
+    assert_same(read(path), make(GOOD))
+
+
+def test_the_format_is_told_by_content(tmp_path: Path) -> None:
+    write(make(GOOD), tmp_path / "t.parquet")
+    parquet = (tmp_path / "t.parquet").rename(tmp_path / "really-parquet.csv")
+    csv = tmp_path / "really-csv.parquet"
+    csv.write_text(GOOD_CSV)
+    assert_same(read(parquet), read(csv))
+
+
+def test_a_file_of_many_parts(tmp_path: Path) -> None:
+    """More rows than are read at a time, so that lines and batches cross the seams."""
+    n = 150_000
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 2**40, n).tolist()
+    pairs = [[(ALLOC, block, size), (FREE, block, 0)] for block, size in enumerate(sizes)]
+    trace = make(chain.from_iterable(pairs))
+    for name in ("t.csv", "t.parquet"):
+        write(trace, tmp_path / name)
+        assert_same(trace, read(tmp_path / name))
+
+
+# --- files that are wrong
+
+
+def parquet_bytes(table: pa.Table | None = None, header: Any = None) -> bytes:
+    """A Parquet file of columns and metadata of our choice."""
+    table = pa.table(make(GOOD).columns()) if table is None else table
+    sink = pa.BufferOutputStream()
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    metadata = {} if header is None else {KEY: text}
+    pq.write_table(table.replace_schema_metadata(metadata), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+HEADER = {"version": FORMAT_VERSION, "labels": [], "provenance": {}}
+COLUMNS = make(GOOD).columns()
+NULL = pa.array([100, 7, None, 50, 0], pa.uint64())
+WRONG_FILES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty"),
+    "rubbish": (
+        bytes(range(256)) * 64,
+        "line 1: neither Parquet nor CSV: no header 'op,id,size'",
+    ),
+    "other header": (
+        b"op,id,bytes\na,0,1\n",
+        "line 1: neither Parquet nor CSV: no header 'op,id,size'",
+    ),
+    "no events": (b"op,id,size\n", "holds no events"),
+    "cut Parquet": (
+        parquet_bytes(header=HEADER)[:-40],
+        "Parquet magic bytes not found in footer. "
+        "Either the file is corrupted or this is not a parquet file.",
+    ),
+    "other Parquet": (
+        parquet_bytes(),
+        "is Parquet, but not a trace: it has no 'allocbench.trace' metadata",
+    ),
+    "newer": (
+        parquet_bytes(header=HEADER | {"version": FORMAT_VERSION + 1}),
+        f"trace format {FORMAT_VERSION + 1} is newer than this program's {FORMAT_VERSION}",
+    ),
+    "no version": (parquet_bytes(header=[]), "the trace's metadata has no format version"),
+    "no labels": (
+        parquet_bytes(header=HEADER | {"labels": [1]}),
+        "the trace's metadata has no list of labels",
+    ),
+    "no provenance": (
+        parquet_bytes(header=HEADER | {"provenance": 1}),
+        "the trace's metadata has no provenance",
+    ),
+    "unknown provenance": (
+        parquet_bytes(header=HEADER | {"provenance": {"colour": "red"}}),
+        "unknown provenance 'colour'",
+    ),
+    "wrong provenance": (
+        parquet_bytes(header=HEADER | {"provenance": {"name": 3}}),
+        "provenance 'name' is 3",
+    ),
+    "not JSON": (
+        parquet_bytes(header=b"{"),
+        "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    ),
+    "missing column": (
+        parquet_bytes(pa.table(COLUMNS).drop_columns("size"), HEADER),
+        "column 'size' is missing",
+    ),
+    "other type": (
+        parquet_bytes(pa.table(COLUMNS | {"size": COLUMNS["size"].astype(np.int64)}), HEADER),
+        "column 'size' is int64, not uint64",
+    ),
+    "null": (
+        parquet_bytes(pa.table(COLUMNS | {"size": NULL}), HEADER),
+        "event 2: column 'size' has no value",
+    ),
+    "broken rule": (
+        parquet_bytes(pa.table(make([*GOOD, (FREE, 1, 0)]).columns()), HEADER),
+        "event 5: free of block 1, which is not live",
+    ),
+}
+
+NUMBERS = "a whole number from 0 to 4294967295"
+SIZES = "a whole number from 1 to 9223372036854775807"
+WRONG_ROWS = {
+    "a,2,x": f"size 'x' is not {SIZES}",
+    "a,2,-5": f"size '-5' is not {SIZES}",
+    "a,2,1.5": f"size '1.5' is not {SIZES}",
+    "a,2,": f"size '' is not {SIZES}",
+    "a,2,99999999999999999999": f"size '99999999999999999999' is not {SIZES}",
+    "a,2,9223372036854775808": "size 9223372036854775808 is above 9223372036854775807 bytes",
+    "a,2,0": "alloc of block 2 has size 0",
+    "a,2": "a field is missing: 'a,2'",
+    "f": "a field is missing: 'f'",
+    "a,2,5,6": "4 fields, not 3: 'a,2,5,6'",
+    "a,x,5": f"id 'x' is not {NUMBERS}",
+    "a,-1,5": f"id '-1' is not {NUMBERS}",
+    "a,4294967296,5": f"id '4294967296' is not {NUMBERS}",
+    "a,9,5": "block id 9 is out of range: there are 4 allocs",
+    "f,0,50": "a free takes no size: 'f,0,50'",
+    "z,2,5": "unknown op 'z'; 'a' allocates, 'f' frees",
+    "A,2,5": "unknown op 'A'; 'a' allocates, 'f' frees",
+    "": "unknown op ''; 'a' allocates, 'f' frees",
+    " a,2,5": "unknown op ' a'; 'a' allocates, 'f' frees",
+    "a, 2,5": f"id ' 2' is not {NUMBERS}",
+    "a,2,\u0665": f"size '\\\\xd9\\\\xa5' is not {SIZES}",
+    "x" * 99: f"unknown op '{'x' * 37}...'; 'a' allocates, 'f' frees",
+    "a,0,5": "alloc of block 0, which is live already",
+    "f,1,": "free of block 1, which is not live",
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "t"
+    content, message = WRONG_FILES[case]
+    path.write_bytes(content)
+    assert message_of(lambda: read(path)) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize("row", WRONG_ROWS)
+@pytest.mark.parametrize("after", ["", "a,2,1\n"])
+def test_a_wrong_row_is_named_with_its_line(tmp_path: Path, row: str, after: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{GOOD_CSV}{row}\n{after}")
+    rule = WRONG_ROWS[row]
+    if after and row == "a,9,5":
+        rule = rule.replace("4 allocs", "5 allocs")
+    assert message_of(lambda: read(path)) == f"{path}: line 7: {rule}"
+
+
+def test_a_wrong_row_far_down_is_named_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    pairs = [f"a,{block},1\nf,{block},\n" for block in range(100_000)]
+    path.write_text("op,id,size\n" + "".join(pairs) + "a,7,many\n")
+    assert ": line 200002: size 'many' is not" in message_of(lambda: read(path))
+
+
+def test_places_that_are_no_file(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.csv"
+    assert message_of(lambda: read(missing)) == f"{missing}: No such file or directory"
+    assert message_of(lambda: read(tmp_path)) == f"{tmp_path}: is not a regular file"
+
+
+@given(data=st.data())
+@settings(max_examples=150)
+def test_a_damaged_parquet_is_refused_or_valid(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(parquet_bytes(header=HEADER))
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(4, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("damaged") / "t.parquet"
+    path.write_bytes(content)
+    with suppress(TraceError):
+        read(path).validate()
+
+
+# --- writing
+
+
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "t.csv"
+    assert message_of(lambda: write(make(GOOD), nowhere)).startswith(f"{nowhere}: No such file")
+    folder = tmp_path / "folder.csv"
+    folder.mkdir()
+    assert message_of(lambda: write(make(GOOD), folder)) == f"{folder}: Is a directory"
+    other = tmp_path / "t.json"
+    assert "must say the format, .parquet or .csv" in message_of(lambda: write(make(GOOD), other))
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_failed_write_keeps_the_file_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("precious")
+    dead_free = [(ALLOC, 0, 1), (FREE, 0, 0), (FREE, 0, 0)]
+    two_streams = make(GOOD, stream=np.array([0, 0, 1, 0, 0], np.uint16))
+    assert "CSV holds one stream" in message_of(lambda: write(two_streams, path))
+    assert "event 2: free of block 0" in message_of(lambda: write(make(dead_free), path))
+    assert path.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [path]
+    write(make(GOOD), path)
+    assert path.read_text() == GOOD_CSV
+
+
+# --- memory
+
+READ_AND_MEASURE = """
+import sys
+import workloads
+
+def peak():
+    status = open("/proc/self/status").read()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+small, large = sys.argv[1:]
+workloads.read(small)
+before = peak()
+trace = workloads.read(large)
+print(len(trace), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("extension", ["csv", "parquet"])
+def test_reading_and_validating_takes_at_most_28_bytes_an_event(
+    tmp_path: Path, extension: str
+) -> None:
+    """Peak memory, the 15 bytes an event of the trace itself included."""
+    n, lag = 1_500_000, 5_000
+    op = np.concatenate([np.zeros(lag), np.tile([ALLOC, FREE], n - lag), np.ones(lag)])
+    events = np.zeros((2 * n, 3), np.uint64)
+    events[:, 0] = op
+    events[op == ALLOC, 1] = events[op == FREE, 1] = np.arange(n)
+    events[op == ALLOC, 2] = np.random.default_rng(0).integers(1, 2**33, n)
+    small, large = tmp_path / f"small.{extension}", tmp_path / f"large.{extension}"
+    write(make(GOOD), small)
+    write(
+        Trace(
+            op=events[:, 0].astype(np.uint8),
+            block=events[:, 1].astype(np.uint32),
+            size=events[:, 2].copy(),
+            stream=np.zeros(2 * n, np.uint16),
+        ),
+        large,
+    )
+    command = [sys.executable, "-c", READ_AND_MEASURE, str(small), str(large)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    count, grown = map(int, done.stdout.split())
+    assert count == 2 * n
+    assert 13 <= grown / count <= 28

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Imports and includes go down only, and files stay small."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NATIVE = Path("allocators/native")
+
+# package -> the packages of this repository that it may import besides itself
+PYTHON_FLOORS = {
+    "allocators": set[str](),
+    "workloads": set[str](),
+    "reports": set[str](),
+    "allocbench": {"allocators", "workloads", "reports"},
+    "benchmarks": {"allocators", "workloads", "reports"},
+    "tests": {"allocators", "workloads", "reports", "allocbench", "benchmarks"},
+}
+# folder of the native code -> the folders that it may include besides itself
+NATIVE_FLOORS = {
+    "core": set[str](),
+    "devices": {"core"},
+    "parts": {"core"},
+    "planners": {"core", "parts"},
+    "strategies": {"core", "parts", "planners"},
+    "wrappers": {"core"},
+    "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
+}
+MOST_LINES = 400
+MOST_LINES_OF_A_STRATEGY = 300
+GENERATED = {Path("allocators/_core.pyi")}
+
+
+def python_violations(root: Path) -> list[str]:
+    """Every import of a package that lies above or beside, as `file: imports package`."""
+    return [
+        f"{file.relative_to(root)}: imports {imported}"
+        for package, below in PYTHON_FLOORS.items()
+        for file in sorted((root / package).rglob("*.py"))
+        for imported in imports(ast.parse(file.read_text(encoding="utf-8")))
+        if imported in PYTHON_FLOORS and imported not in below | {package}
+    ]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """The top-level packages that a module imports, those named to `import_module` included."""
+    for node in ast.walk(tree):
+        modules: list[str | None] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules = [node.module]
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            named = node.args[0]
+            if called in {"import_module", "__import__"} and isinstance(named, ast.Constant):
+                modules = [str(named.value)]
+        yield from (module.partition(".")[0] for module in modules if module)
+
+
+def native_violations(root: Path) -> list[str]:
+    """Every include that goes up or sideways, as `file: includes header`."""
+    native = root / NATIVE
+    found = []
+    for file in sorted([*native.rglob("*.hpp"), *native.rglob("*.cpp")]):
+        path = file.relative_to(native)
+        folder = path.parts[0] if len(path.parts) > 1 else ""
+        for open_, header in re.findall(r'#\s*include\s*([<"])([^>"]+)', file.read_text()):
+            if open_ == '"':
+                allowed = may_include(path, folder, Path(header))
+            else:  # a header of the standard library has no extension
+                allowed = folder in {"", "devices"} or re.fullmatch(r"\w+", header) is not None
+            if not allowed:
+                found.append(f"{path}: includes {header}")
+    return found
+
+
+def may_include(path: Path, folder: str, header: Path) -> bool:
+    target = header.parts[0] if len(header.parts) > 1 else ""
+    if target == folder == "strategies":
+        return header.stem == path.stem
+    return target == folder or target in NATIVE_FLOORS.get(folder, set())
+
+
+def test_python_imports_go_down() -> None:
+    assert python_violations(ROOT) == []
+
+
+def test_native_includes_go_down() -> None:
+    assert native_violations(ROOT) == []
+
+
+def test_every_folder_of_the_native_code_has_a_floor() -> None:
+    folders = {path.name for path in (ROOT / NATIVE).iterdir() if path.is_dir()}
+    assert folders <= NATIVE_FLOORS.keys()
+    assert {"core", "devices", "parts", "planners", "strategies"} <= folders
+
+
+def plant(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("allocators/a.py", "import workloads"),
+        ("allocators/deep/a.py", "def f() -> None:\n    from allocbench.cli import main"),
+        ("workloads/a.py", "import numpy, allocators.spec as s"),
+        ("workloads/a.py", "from importlib import import_module\nimport_module('reports.html')"),
+        ("reports/a.py", "import importlib\nimportlib.import_module('allocators')"),
+        ("reports/a.py", "from workloads import Trace"),
+        ("allocbench/a.py", "import benchmarks"),
+        ("benchmarks/a.py", "from tests.oracle import Judge"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path: Path, path: str, text: str) -> None:
+    plant(tmp_path, "tests/ok.py", "import numpy\nfrom . import x\nfrom allocators import names")
+    assert python_violations(tmp_path) == []
+    plant(tmp_path, path, text)
+    assert [line.partition(":")[0] for line in python_violations(tmp_path)] == [path]
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("core/a.hpp", '"parts/b.hpp"'),
+        ("core/a.hpp", "<nanobind/nanobind.h>"),
+        ("core/a.cpp", '"registry.hpp"'),
+        ("devices/a.cpp", '"parts/b.hpp"'),
+        ("parts/a.hpp", '"strategies/b.hpp"'),
+        ("parts/a.hpp", '"planners/b.hpp"'),
+        ("planners/a.cpp", '"strategies/b.hpp"'),
+        ("strategies/a.hpp", '"strategies/b.hpp"'),
+        ("strategies/a.cpp", '"devices/simulated.hpp"'),
+        ("strategies/a.cpp", "<cuda.h>"),
+        ("wrappers/a.cpp", '"strategies/b.hpp"'),
+        ("elsewhere/a.cpp", '"core/b.hpp"'),
+    ],
+)
+def test_a_planted_include_is_found(tmp_path: Path, path: str, include: str) -> None:
+    ok = '#include <map>\n#include "strategies/s.hpp"\n#include "core/b.hpp"\n'
+    plant(tmp_path, f"{NATIVE}/strategies/s.cpp", ok)
+    assert native_violations(tmp_path) == []
+    plant(tmp_path, f"{NATIVE}/{path}", f"#include {include}\n")
+    assert [line.partition(":")[0] for line in native_violations(tmp_path)] == [path]
+
+
+def sources() -> list[Path]:
+    return [
+        path
+        for package in PYTHON_FLOORS
+        for pattern in ("*.py", "*.pyi", "*.hpp", "*.cpp")
+        for path in sorted((ROOT / package).rglob(pattern))
+        if path.relative_to(ROOT) not in GENERATED
+    ]
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def test_no_file_is_too_long() -> None:
+    assert len(sources()) > 50
+    assert [path for path in sources() if lines(path) > MOST_LINES] == []
+
+
+def test_no_strategy_is_too_long() -> None:
+    length: dict[str, int] = {}
+    for path in (ROOT / NATIVE / "strategies").iterdir():
+        length[path.stem] = length.get(path.stem, 0) + lines(path)
+    assert length
+    assert {name: n for name, n in length.items() if n > MOST_LINES_OF_A_STRATEGY} == {}

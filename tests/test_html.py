@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTML report: self-contained, escaped, the same bytes each time, and no number lost."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("seaborn")
+pytest.importorskip("jinja2")
+
+from reports import html, tables, units
+from reports.output import ResultError
+from reports.results import SCHEMA, frame
+from tests.result_rows import GIB, HOSTILE, floor, row, sized, timeline
+
+VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}
+ROWS = [
+    sized("a", 9.5, 31.23),
+    sized("b", 12, 40, external_fragmentation=None),
+    sized("c", 11, 20, failures=3),
+    floor(),
+    sized("a", 9, 40, "serve"),
+    sized("b", 14, 30, "serve"),
+]
+TIMELINES = {("train", name): timeline(12 * GIB) for name in ("a", "b", "c", "ground")}
+
+
+class Page(HTMLParser):
+    """What a reader needs of a page: its elements with their attributes, and text by element."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[tuple[tuple[str, ...], str]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open[-1:] == [tag], f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append((tuple(self.open), data.strip()))
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def text_in(self, tag: str) -> list[str]:
+        return [text for path, text in self.texts if path and path[-1] == tag]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return html.render(ROWS, TIMELINES, command="allocbench compare train serve")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_the_page_is_whole(page: Page) -> None:
+    assert page.open == []
+    assert len(page.all("h1")) == 1
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for attributes in page.all("a")]
+    assert links
+    assert all(link.removeprefix("#") in ids for link in links)
+
+
+def test_nothing_is_fetched(text: str, page: Page) -> None:
+    assert "://" not in text
+    assert "@import" not in text
+    loading = {"src", "srcset", "href", "xlink:href", "data", "action", "poster", "background"}
+    for tag, attributes in page.elements:
+        for name in loading & attributes.keys():
+            assert attributes[name].startswith(("#", "data:")), (tag, attributes)
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
+    policy = next(meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
+    assert policy.startswith("default-src 'none'")
+
+
+def test_every_picture_says_in_words_what_it_shows(page: Page) -> None:
+    pictures = page.all("svg")
+    assert len(pictures) == 1 + 6
+    ids = {attributes["id"]: tag for tag, attributes in page.elements if "id" in attributes}
+    for picture in pictures:
+        assert picture["role"] == "img"
+        names = picture["aria-labelledby"].split()
+        assert [ids[name] for name in names] == ["title", "desc"]
+    titles = page.text_in("title")[1:]
+    words = page.text_in("desc")
+    assert len(titles) == len(words) == len(pictures)
+    by_title = dict(zip(titles, words, strict=True))
+    assert by_title["Overhead"] == (
+        "train: best a 1.19x; worst b 1.50x; c (failed requests) 1.38x; ground (floor) 1.00x."
+        " serve: best a 1.12x; worst b 1.75x."
+    )
+    assert "a 9.50 GiB (1.19x)" in by_title["Memory over time: train"]
+    assert "fastest is a with 9.50 GiB reserved" in by_title["Latency against peak memory"]
+
+
+def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
+    shown = {attributes.get("title", "") for attributes in page.all("td")}
+    values = [
+        attributes["data-value"] for attributes in page.all("td") if "data-value" in attributes
+    ]
+    for given in ROWS:
+        for name, value in given.items():
+            if SCHEMA[name].unit and value is not None:
+                assert units.exact(SCHEMA[name], value) in shown, (given["allocator"], name)
+                assert str(value) in values
+    cells = page.text_in("span")
+    table = tables.comparison(frame(ROWS), tables.MEMORY)[0]
+    for line in table.rows:
+        for cell in line.cells:
+            assert cell.text in cells
+    assert "n/a" in cells
+
+
+def test_marks_stand_in_words(text: str) -> None:
+    body = text[text.index('aria-label="Memory: train"') :]
+    lines = body[: body.index("</table>")].split("<tr")
+    by_name = {re.findall(r'class="name">([^<]*)', line)[0]: line for line in lines[2:]}
+    assert list(by_name) == ["a", "b", "c", "ground"]
+    assert '<td class="best" data-value="10200547328"' in by_name["a"]
+    assert "<b>best</b> 1.00x" in by_name["a"]
+    assert "<b>worst</b> 1.26x" in by_name["b"]
+    assert "best" not in by_name["c"]
+    assert "best" not in by_name["ground"]
+    assert "3 failed" in by_name["c"]
+    assert "<b>failed</b>" in by_name["c"]
+    assert '<span class="tag">floor</span>' in by_name["ground"]
+
+
+def test_the_verdict_and_the_origin_are_on_the_page(page: Page) -> None:
+    words = " ".join(text for _, text in page.texts)
+    assert "smallest min capacity a at 9.50 GiB (1.19x the load bound)" in words
+    assert "fastest a at 31.2 ns of host time per event (next b, 1.28x the time)" in words
+    assert "failed requests c 3 (on sim:80GiB)" in words
+    assert "sim:80GiB: modelled, estimate" in words
+    for fact in ("1.2.3", "3.11.9", "Example CPU", "2030-01-02T03:04:05Z"):
+        assert fact in words
+    assert "allocbench compare train serve" in page.text_in("code")
+    assert SCHEMA["external_fragmentation"].definition in words
+
+
+def test_hostile_names_are_text() -> None:
+    rows = [
+        row(HOSTILE, HOSTILE, device=HOSTILE, cpu=HOSTILE, **{"python": "</style></title>"}),
+        row("b", HOSTILE, device=HOSTILE),
+    ]
+    text = html.render(rows, {(HOSTILE, "b"): timeline(GIB)}, command=f"{HOSTILE} \udcff")
+    page = Page(text)
+    assert page.open == []
+    assert len(page.all("script")) == 1
+    assert "<script>alert" not in text
+    assert "{{" in " ".join(page.text_in("h2"))  # the template is not run over its own output
+    assert HOSTILE in page.text_in("h2")
+    assert HOSTILE in page.text_in("span")
+    assert HOSTILE in page.text_in("dd")
+    assert f"{HOSTILE} ?" in page.text_in("code")
+    assert any(HOSTILE in words for words in page.text_in("desc"))
+    attributes = {name for _, found in page.elements for name in found}
+    assert not {name for name in attributes if name.startswith("on")}
+
+
+def test_the_same_rows_give_the_same_bytes(text: str) -> None:
+    assert html.render(ROWS, TIMELINES, command="allocbench compare train serve") == text
+    assert html.render(frame(ROWS), TIMELINES, command="allocbench compare train serve") == text
+    assert html.render(ROWS, TIMELINES, command="other") != text
+
+
+def test_tables_can_be_sorted_from_the_keyboard(page: Page) -> None:
+    sortable = [table for table in page.all("table") if table.get("class") == "sortable"]
+    assert len(sortable) == 1 + 2 * 2  # the means, then memory and time of each workload
+    regions = [found for _, found in page.elements if found.get("role") == "region"]
+    assert all(found["tabindex"] == "0" and found["aria-label"] for found in regions)
+    buttons = page.text_in("button")
+    assert buttons.count("allocator") == 5
+    assert buttons.count("device time (estimate)") == 3
+
+
+def test_a_table_of_a_single_row_is_a_report() -> None:
+    nothing: dict[str, Any] = {
+        name: None
+        for name, column in SCHEMA.items()
+        if column.group not in ("identity", "memory", "origin")
+    }
+    page = Page(html.render([row("only", **nothing)]))
+    assert page.open == []
+    words = " ".join(text for _, text in page.texts)
+    assert "Not available: steady per event" in words
+    assert "1 allocator on 1 workload, device sim:80GiB" in words
+    assert len(page.all("svg")) == 2  # min capacity and overhead
+
+
+def test_one_workload_on_two_devices_is_two_sections() -> None:
+    rows = [row("a"), row("a", device="sim:40GiB")]
+    page = Page(html.render(rows, {("train", "a"): timeline(GIB)}))
+    assert page.open == []
+    assert {"train on sim:80GiB", "train on sim:40GiB"} <= set(page.text_in("h2"))
+    assert not any("Memory over time" in title for title in page.text_in("title"))
+
+
+def test_ratios_are_to_the_reference_asked_for() -> None:
+    rows = [sized("a", 10, 40), sized("b", 15, 20)]
+    assert "ratios are to b" in html.render(rows, reference="b")
+    with pytest.raises(ResultError, match="no row 'z'"):
+        html.render(rows, reference="z")
+
+
+def test_no_rows_and_bad_rows_write_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    bad: list[Any] = [[], [row("a", overhead="much")]]
+    for rows in bad:
+        with pytest.raises(ResultError):
+            html.write(rows, None, path)
+    with pytest.raises(ResultError, match="cannot write"):
+        html.write([row("a")], None, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_and_standard_output_are_the_page(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.html"
+    for target in (path, "-"):
+        html.write(ROWS, TIMELINES, target, command="allocbench compare train serve")
+    assert path.read_text(encoding="utf-8") == text
+    assert capsys.readouterr().out == text
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge itself: every promise, broken on purpose, is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.oracle import Judge, Promise
+
+BASE = 1 << 21
+
+
+@dataclass(frozen=True)
+class Block:
+    address: int
+    size: int
+    requested: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    address: int
+    size: int
+    blocks: list[Block]
+
+
+@dataclass(frozen=True)
+class Stats:
+    requested: int = 800
+    allocated: int = 1024
+    reserved: int = 4096
+    peak_requested: int = 800
+    peak_allocated: int = 1024
+    peak_reserved: int = 4096
+    allocations: int = 2
+    frees: int = 0
+    failures: int = 0
+
+
+@dataclass
+class World:
+    """Two live blocks in a segment of 4096 bytes: 300 in 512, 500 in 512, the rest free."""
+
+    judge: Judge = field(default_factory=lambda: Judge(capacity=1 << 20))
+    stats: Stats = field(default_factory=Stats)
+    largest_free: int = 3072
+    segments: list[Segment] = field(
+        default_factory=lambda: [
+            Segment(
+                BASE,
+                4096,
+                [
+                    Block(BASE, 512, 300),
+                    Block(BASE + 512, 512, 500),
+                    Block(BASE + 1024, 3072, 0),
+                ],
+            )
+        ]
+    )
+
+    def __post_init__(self) -> None:
+        self.judge.alloc(0, 300, BASE)
+        self.judge.alloc(1, 500, BASE + 512)
+
+    def move(self, address: int, size: int = 500) -> None:
+        del self.judge.live[1]
+        self.judge.alloc(1, 500, address, size)
+        self.judge.allocations -= 1
+
+    def show(self, at: int, **changes: int) -> None:
+        blocks = self.segments[0].blocks
+        blocks[at] = replace(blocks[at], **changes)
+
+    def count(self, **changes: int) -> None:
+        self.stats = replace(self.stats, **changes)
+
+    def broken(self) -> list[Promise]:
+        return self.judge.broken(self.segments, self.stats, self.largest_free)
+
+
+def test_a_sound_allocator_breaks_no_promise() -> None:
+    assert World().broken() == []
+
+
+BREAKS: list[tuple[Promise, Callable[[World], object]]] = [
+    (Promise.NOT_NULL, lambda w: w.move(0)),
+    (Promise.ALIGNED, lambda w: w.move(BASE + 513)),
+    (Promise.LARGE_ENOUGH, lambda w: w.move(BASE + 512, 499)),
+    (Promise.LARGE_ENOUGH, lambda w: w.show(1, requested=513)),
+    (Promise.APART, lambda w: w.move(BASE + 256)),
+    (Promise.APART, lambda w: w.move(BASE)),
+    (Promise.APART, lambda w: w.move(BASE - 256)),
+    (Promise.INSIDE, lambda w: w.move(BASE + 4096)),
+    (Promise.INSIDE, lambda w: w.move(BASE + 3840)),
+    (Promise.INSIDE, lambda w: w.segments.clear()),
+    (Promise.SEGMENTS_APART, lambda w: w.segments.append(Segment(BASE + 4095, 1, []))),
+    (Promise.TILED, lambda w: w.show(2, size=3071)),
+    (Promise.TILED, lambda w: w.show(1, address=BASE + 513)),
+    (Promise.TILED, lambda w: w.segments[0].blocks.insert(1, Block(BASE + 512, 0, 0))),
+    (Promise.LIVE_SHOWN, lambda w: w.show(2, requested=1)),
+    (Promise.LIVE_SHOWN, lambda w: w.show(1, requested=0)),
+    (Promise.LIVE_SHOWN, lambda w: w.show(1, requested=499)),
+    (Promise.REQUESTED, lambda w: w.count(requested=801)),
+    (Promise.ALLOCATED, lambda w: w.count(allocated=1025)),
+    (Promise.RESERVED, lambda w: w.count(reserved=4097)),
+    (Promise.ORDERED, lambda w: w.count(requested=1025)),
+    (Promise.ORDERED, lambda w: w.count(allocated=4097)),
+    (Promise.ORDERED, lambda w: w.count(reserved=(1 << 20) + 1)),
+    (Promise.PEAKS, lambda w: w.count(peak_requested=801)),
+    (Promise.PEAKS, lambda w: w.count(peak_allocated=1023)),
+    (Promise.PEAKS, lambda w: w.count(peak_reserved=4095)),
+    (Promise.PEAKS, lambda w: w.count(peak_reserved=(1 << 20) + 1)),
+    (Promise.COUNTS, lambda w: w.count(allocations=1)),
+    (Promise.COUNTS, lambda w: w.count(frees=1)),
+    (Promise.COUNTS, lambda w: w.judge.fail()),
+    (Promise.LARGEST_FREE, lambda w: setattr(w, "largest_free", 3073)),
+]
+
+
+@pytest.mark.parametrize(("promise", "break_it"), BREAKS)
+def test_a_broken_promise_is_named(promise: Promise, break_it: Callable[[World], object]) -> None:
+    world = World()
+    break_it(world)
+    assert promise in world.broken()
+
+
+def test_every_promise_is_seen_to_break() -> None:
+    assert {promise for promise, _ in BREAKS} == set(Promise)
+
+
+def test_a_peak_is_remembered_after_it_has_passed() -> None:
+    world = World()
+    assert world.broken() == []
+    world.judge.free(1)
+    world.show(1, requested=0)
+    world.count(requested=300, allocated=512, frees=1)
+    assert world.broken() == []
+    world.count(peak_requested=300)
+    assert world.broken() == [Promise.PEAKS]

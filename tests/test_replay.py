@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: every number is what a plain recomputation in Python gives."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from statistics import mean
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import allocators
+from tests.conftest import GIB, MIB, Case
+from tests.test_conformance import in_steps
+from tests.traces import Event
+from tests.traces import make as trace_of
+from workloads import ALLOC, FREE, MARK, TRIM, Trace
+
+
+class Moment(NamedTuple):
+    event: int
+    requested: int
+    allocated: int
+    reserved: int
+    largest_free: int
+
+    @property
+    def free(self) -> int:
+        return self.reserved - self.allocated
+
+
+def now(allocator: allocators.Allocator, event: int) -> Moment:
+    stats = allocator.stats()
+    largest = allocator.largest_free() if allocator.info.keeps_free_blocks else 0
+    return Moment(event, stats.requested, stats.allocated, stats.reserved, largest)
+
+
+def walk(
+    trace: Trace, allocator: allocators.Allocator
+) -> tuple[list[Moment], list[tuple[int, int, int]]]:
+    """The trace by calls from Python: the moment after each alloc and free, and the placements."""
+    moments: list[Moment] = []
+    placements: list[tuple[int, int, int]] = []
+    address: dict[int, int | None] = {}
+    births: list[int] = []
+    top = 0
+    for at, (op, block, size) in enumerate(rows(trace)):
+        if op == ALLOC:
+            try:
+                address[block] = found = allocator.allocate(size)
+            except allocators.OutOfMemory:
+                address[block] = found = None
+            # Addresses only rise: memory above all that was seen is a new segment, joined or not.
+            for segment in allocator.snapshot():
+                if segment.address + segment.size > top:
+                    births.append(max(segment.address, top))
+                    top = segment.address + segment.size
+            placements.append((-1, -1, 0) if found is None else where(allocator, births, found))
+        elif op == FREE:
+            if (gone := address.pop(block)) is not None:
+                allocator.deallocate(gone)
+        elif op == MARK and block == trace.step_label:
+            allocator.step()
+        elif op == TRIM:
+            allocator.trim()
+        if op in (ALLOC, FREE):
+            moments.append(now(allocator, at))
+    return moments, placements
+
+
+def rows(trace: Trace) -> list[Event]:
+    columns = (trace.op, trace.block, trace.size)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def where(allocator: allocators.Allocator, births: list[int], address: int) -> tuple[int, int, int]:
+    (size,) = (
+        block.size
+        for segment in allocator.snapshot()
+        for block in segment.blocks
+        if block.address == address
+    )
+    ordinal = bisect_right(births, address) - 1
+    return ordinal, address - births[ordinal], size
+
+
+def program() -> Trace:
+    """Steps and trims, and more than the device holds."""
+    steps = in_steps(3, steps=3)
+    events: list[Event] = []
+    for at, (op, block, size) in enumerate(rows(steps)):
+        events.append((op, block, size))
+        if at % 50 == 49:
+            events.append((TRIM, 0, 0))
+        if at % 70 == 69:
+            events.append((MARK, 1, 0))
+    return trace_of(events, labels=("step", "forward"))
+
+
+@pytest.mark.parametrize("capacity", [GIB, 12 * MIB])
+def test_every_number_equals_its_recomputation(case: Case, capacity: int) -> None:
+    trace = program()
+    allocator, by_hand = case.make(capacity).allocator, case.make(capacity).allocator
+    result = allocators.replay(trace, allocator, samples=len(trace), placements=True)
+    moments, placements = walk(trace, by_hand)
+
+    assert result.max_load == trace.max_load
+    peak = max(moments, key=lambda moment: moment.reserved)  # the first of equals
+    assert Moment(*(getattr(result.peak, field) for field in Moment._fields)) == peak
+    internal = [(m.allocated - m.requested) / m.allocated if m.allocated else 0 for m in moments]
+    assert result.internal_fragmentation_mean == pytest.approx(mean(internal))
+    kept = case.info.keeps_free_blocks
+    external = [(m.free - m.largest_free) / m.free if kept and m.free else 0 for m in moments]
+    assert result.external_fragmentation_mean == pytest.approx(mean(external))
+    assert moments == [Moment(*row) for row in zip(*columns(result.timeline), strict=True)]
+    assert placements == list(zip(*columns(result.placements)[1:], strict=True))
+    assert result.placements["block"].tolist() == [b for op, b, _ in rows(trace) if op == ALLOC]
+
+    for name in ("requested", "allocated", "reserved"):
+        assert getattr(result.stats, name) == getattr(by_hand.stats(), name)
+        assert getattr(result.stats, f"peak_{name}") == getattr(by_hand.stats(), f"peak_{name}")
+    for name in ("allocations", "frees", "failures", "retries"):
+        assert getattr(result.stats, name) == getattr(by_hand.stats(), name)
+    for name in ("malloc_calls", "free_calls", "refused_calls", "seconds"):
+        assert getattr(result.device, name) == getattr(by_hand.device.stats(), name)
+    assert result.counters == by_hand.counters()
+    assert result.stats.failures == sum(size == 0 for _, _, size in placements)
+    assert result.stats.failures > 0 or capacity == GIB
+
+
+def columns(table: dict[str, Any]) -> list[list[int]]:
+    return [column.tolist() for column in table.values()]
+
+
+def test_a_failed_request_is_counted_and_the_replay_goes_on() -> None:
+    events = [(ALLOC, 0, 600), (ALLOC, 1, 600), (ALLOC, 2, 400), (FREE, 1, 0), (FREE, 0, 0)]
+    device = allocators.SimulatedDevice(1000)
+    result = allocators.replay(trace_of(events), allocators.make("naive", device), placements=True)
+    assert result.placements["segment"].tolist() == [0, -1, 1]
+    assert result.placements["offset"].tolist() == [0, -1, 0]
+    assert result.placements["size"].tolist() == [600, 0, 400]
+    assert (result.stats.failures, result.stats.allocations) == (1, 2)
+    assert (result.max_load, result.stats.peak_requested) == (1600, 1000)
+
+
+def test_blocks_alive_at_the_end_are_freed_after_the_measurement(case: Case) -> None:
+    allocator = case.make().allocator
+    result = allocators.replay(trace_of([(ALLOC, 0, 5000), (ALLOC, 1, 300)]), allocator)
+    assert (result.stats.frees, result.stats.requested) == (0, 5300)
+    assert result.timeline["requested"].tolist() == [5000, 5300]
+    assert (allocator.stats().frees, allocator.stats().requested) == (2, 0)
+
+
+def test_placements_may_be_taken_in_parts() -> None:
+    trace = trace_of(
+        [event for at in range(100_000) for event in ((ALLOC, at, 100 + at), (FREE, at, 0))]
+    )
+    parts: list[dict[str, Any]] = []
+    bfc, again = Case("bfc").make(GIB).allocator, Case("bfc").make(GIB).allocator
+    assert allocators.replay(trace, bfc, placements=parts.append).placements == {}
+    assert len(parts) > 1
+    for name, whole in allocators.replay(trace, again, placements=True).placements.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), whole)
+
+
+def test_a_step_is_a_mark_with_the_steps_label() -> None:
+    events = [(MARK, 0, 0), (ALLOC, 0, 100), (FREE, 0, 0)] * 3
+    for labels, planned in ((("step",), 2), (("forward",), 0), (("forward", "step"), 0)):
+        arena = allocators.make("arena", allocators.SimulatedDevice("1GiB"))
+        result = allocators.replay(trace_of(events, labels=labels), arena)
+        assert result.counters["planned_requests"] == planned
+
+
+def test_a_trim_gives_segments_back_within_the_trace() -> None:
+    events = [(ALLOC, 0, 100), (FREE, 0, 0), (TRIM, 0, 0), (ALLOC, 1, 100)]
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    result = allocators.replay(trace_of(events), allocator, placements=True)
+    assert result.placements["segment"].tolist() == [0, 1]
+    assert result.device.free_calls == 1
+
+
+def test_a_second_replay_goes_on_where_the_first_ended() -> None:
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    trace = in_steps(1)
+    allocators.replay(trace, allocator)
+    calls = allocator.device.stats().malloc_calls
+    again = allocators.replay(trace, allocator, samples=len(trace))
+    assert allocator.device.stats().malloc_calls == calls
+    assert set(again.timeline["reserved"].tolist()) == {allocator.stats().reserved}
+    assert again.peak.event == 1  # a mark comes first
+
+
+@pytest.mark.parametrize("samples", [1, 7, 100, 10**6])
+def test_the_timeline_has_about_as_many_samples_as_asked(samples: int) -> None:
+    events = [(ALLOC, block, 1000) for block in range(1000)]
+    trace = trace_of(events + [(FREE, block, 0) for _, block, _ in events])
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    seen = allocators.replay(trace, allocator, samples=samples).timeline["event"].tolist()
+    assert (seen[0], seen[-1]) == (0, len(trace) - 1)
+    assert seen == sorted(set(seen))
+    assert min(samples, len(trace)) <= len(seen) <= 2 * samples
+
+
+def test_a_trace_of_nothing_has_nothing() -> None:
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    result = allocators.replay(trace_of([]), allocator, placements=True)
+    assert (result.max_load, result.peak.reserved, result.stats.allocations) == (0, 0, 0)
+    assert result.internal_fragmentation_mean == result.external_fragmentation_mean == 0
+    assert [len(column) for column in columns(result.timeline)] == [0] * 5
+    assert [len(column) for column in columns(result.placements)] == [0] * 4
+    assert allocators.time_pass(trace_of([]), allocator) == 0
+    assert allocators.completes(trace_of([]), allocator)
+
+
+Replay = Callable[[Any, allocators.Allocator], object]
+EVERY_REPLAY: list[Replay] = [
+    allocators.replay,
+    allocators.time_pass,
+    allocators.time_each,
+    allocators.completes,
+]
+
+
+@pytest.mark.parametrize("replay", EVERY_REPLAY)
+@pytest.mark.parametrize(
+    ("events", "event", "rule"),
+    [
+        ([(ALLOC, 0, 1), (4, 0, 0)], 1, "unknown op 4"),
+        ([(ALLOC, 0, 1), (ALLOC, 2, 1)], 1, "block 2 is out of range"),
+        ([(FREE, 9, 0)], 0, "block 9 is out of range"),
+        ([(ALLOC, 0, 1), (ALLOC, 1, 5), (ALLOC, 1, 5)], 2, "block 1 is alive"),
+        ([(ALLOC, 0, 1), (FREE, 0, 0), (FREE, 0, 0)], 2, "block 0"),
+        ([(ALLOC, 0, 1), (FREE, 1, 0)], 1, "block 1"),
+    ],
+)
+def test_arrays_that_are_no_trace_are_refused_naming_the_event(
+    replay: Replay, events: list[Event], event: int, rule: str
+) -> None:
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    with pytest.raises(ValueError, match=f"not a trace: event {event}: {rule}"):
+        replay(trace_of(events), allocator)
+    assert allocator.stats().allocated == 0
+    allocator.check()
+
+
+@pytest.mark.parametrize("replay", EVERY_REPLAY)
+def test_arrays_of_different_lengths_are_refused(replay: Replay) -> None:
+    arrays = vars(trace_of([(ALLOC, 0, 1), (FREE, 0, 0)])) | {"step_label": -1}
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    for name in ("op", "block", "size", "stream"):
+        short = SimpleNamespace(**(arrays | {name: arrays[name][:1].copy()}))
+        with pytest.raises(ValueError, match="differ in length"):
+            replay(short, allocator)
+
+
+def test_arrays_of_the_wrong_type_are_refused() -> None:
+    arrays = vars(trace_of([(ALLOC, 0, 1)])) | {"step_label": -1}
+    arrays["size"] = arrays["size"].astype(np.int32)
+    allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
+    with pytest.raises(TypeError):
+        allocators.replay(SimpleNamespace(**arrays), allocator)
+
+
+def test_a_pass_is_timed_per_event(case: Case) -> None:
+    allocator, trace = case.make(GIB).allocator, in_steps(2)
+    assert 0 < allocators.time_pass(trace, allocator) < 1
+    assert allocator.stats().allocations + allocator.stats().failures == trace.allocs
+    assert allocator.stats().allocated == 0
+
+
+def test_each_alloc_and_each_free_is_timed(case: Case) -> None:
+    allocator, trace = case.make(GIB).allocator, in_steps(2)
+    alloc, free, timer = allocators.time_each(trace, allocator)
+    assert alloc.dtype == free.dtype == np.float32
+    assert alloc.shape == (trace.allocs,)
+    assert free.shape == (np.count_nonzero(trace.op == FREE),)
+    assert (alloc >= 0).all()
+    assert (free >= 0).all()
+    assert alloc.max() > 0
+    assert timer > 0
+
+
+def test_completes_tells_whether_every_request_succeeds() -> None:
+    trace = in_steps(5)
+    needed = trace.max_load
+    for capacity, completes in ((needed, True), (needed - 1, False)):
+        allocator = allocators.make("naive", allocators.SimulatedDevice(capacity))
+        assert allocators.completes(trace, allocator) is completes
+        assert allocator.stats().failures == (not completes)
+        assert allocator.stats().allocated == 0

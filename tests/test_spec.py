@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs: read, written, cut apart; and allocators made from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import allocators
+from allocators.spec import Spec, parse, split
+from tests.conftest import CASES, GIB, MIB
+
+WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True)
+SPECS = st.builds(Spec, WORDS, st.dictionaries(WORDS, WORDS, max_size=4))
+
+
+@given(SPECS)
+def test_a_written_spec_reads_back(spec: Spec) -> None:
+    assert parse(str(spec)) == spec
+
+
+@given(st.lists(SPECS, min_size=1, max_size=6))
+def test_a_list_of_specs_is_cut_between_them(specs: list[Spec]) -> None:
+    assert [parse(text) for text in split(",".join(map(str, specs)))] == specs
+
+
+def test_options_have_names_and_values() -> None:
+    assert parse("bfc") == Spec("bfc")
+    assert parse(" bfc:a=1, b = x=y ") == Spec("bfc", {"a": "1", "b": "x=y"})
+    assert parse("bfc:") == Spec("bfc")
+
+
+def test_one_option_may_go_without_its_name() -> None:
+    assert parse("sim:80GiB,seed=1", first="capacity").options == {"capacity": "80GiB", "seed": "1"}
+    assert parse("sim:capacity=80GiB", first="capacity").options == {"capacity": "80GiB"}
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "no spec"),
+        (":a=1", "no spec"),
+        ("bfc:a", "'a' is not option=value"),
+        ("bfc:=1", "'=1' is not option=value"),
+        ("bfc:a=1,", "'' is not option=value"),
+        ("bfc:a=1,b", "'b' is not option=value"),
+        ("bfc:a=1,a=2", "option a twice"),
+    ],
+)
+def test_what_is_no_spec_is_an_error_in_one_line(text: str, word: str) -> None:
+    with pytest.raises(allocators.SpecError, match=word) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["sim:80GiB,70GiB", "sim:80GiB,capacity=70GiB"])
+def test_the_unnamed_option_comes_once_and_first(text: str) -> None:
+    with pytest.raises(allocators.SpecError):
+        parse(text, first="capacity")
+
+
+def test_an_allocator_is_made_from_a_spec_and_options() -> None:
+    device = allocators.SimulatedDevice("1GiB")
+    allocator = allocators.make("bfc:allow_growth=false", device, memory_limit="32MiB")
+    allocator.allocate(1)
+    assert allocator.info.name == "bfc"
+    assert allocator.device is device
+    assert allocator.stats().reserved == 32 * MIB
+
+
+@pytest.mark.parametrize("value", [False, "false", "False", 0, "off", "no"])
+def test_a_flag_may_be_written_in_several_ways(value: object) -> None:
+    device = allocators.SimulatedDevice("1GiB")
+    allocators.make("bfc", device, allow_growth=value).allocate(1)
+    assert device.stats().malloc_calls == 1
+    assert allocators.make("bfc", allocators.SimulatedDevice("1GiB"), allow_growth=True)
+
+
+def test_an_option_given_twice_is_an_error() -> None:
+    with pytest.raises(allocators.SpecError, match="memory_limit is given in"):
+        allocators.make("bfc:memory_limit=1MiB", allocators.SimulatedDevice("1GiB"), memory_limit=1)
+
+
+def test_names_are_sorted_and_complete() -> None:
+    assert allocators.names() == sorted({info.name for info in allocators.strategies()})
+    assert {"arena", "bfc", "buddy", "bump", "free_lists", "naive"} <= set(allocators.names())
+    assert {case.spec.partition(":")[0] for case in CASES} == set(allocators.names())
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("4096", 4096),
+        ("4096B", 4096),
+        ("1KiB", 1024),
+        ("1K", 1024),
+        ("1.5MiB", 3 * MIB // 2),
+        ("0.5 GB", GIB // 2),
+        ("80GiB", 80 * GIB),
+        ("9007199254740993", 2**53 + 1),
+        (str(2**63 - 1), 2**63 - 1),
+        ("2TiB", 2048 * GIB),
+    ],
+)
+def test_bytes_are_read_exactly(text: str, size: int) -> None:
+    assert allocators.parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-1", "GiB", "1 0", "1PiB", "1e9", "0x10", "1.3", "nan", "inf", "1.2.3", "1iB", "1KiBs",
+     str(2**63), "8388608TiB", "9999999999999999999999", "1,000", " 1"],
+)  # fmt: skip
+def test_what_is_no_number_of_bytes_is_an_error(text: str) -> None:
+    with pytest.raises(allocators.SpecError, match="is no number of bytes"):
+        allocators.parse_bytes(text)
+
+
+@given(st.integers(0, 2**63 - 1))
+def test_human_bytes_say_the_exact_count(size: int) -> None:
+    text = allocators.human_bytes(size)
+    unit = "byte" if size == 1 else "bytes"
+    assert text == f"{size} {unit}" or text.endswith(f" ({size} {unit})")

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison tables: every number is the row's, marks are right, the terminal has room."""
+
+import io
+import math
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from reports import findings, tables, units
+from reports.ranking import cases, marks
+from reports.results import SCHEMA, ResultError, frame
+from reports.tables import Cell, Table
+from tests.result_rows import GIB, HOSTILE, floor, row, sized
+
+
+def cell(table: Table, allocator: str, metric: str) -> Cell:
+    """The cell of one allocator and metric."""
+    names = [heading.column.name for heading in table.headings]
+    found = next(one for one in table.rows if one.allocator == allocator)
+    return found.cells[names.index(metric)]
+
+
+def marked(table: Table, metric: str) -> dict[str, str]:
+    """The marks of one column by allocator, where there are any."""
+    found = {one.allocator: cell(table, one.allocator, metric).mark for one in table.rows}
+    return {name: str(mark) for name, mark in found.items() if mark}
+
+
+def printed(table: Table, width: int = 112) -> str:
+    """The table as a terminal of that width shows it, without colour."""
+    output = io.StringIO()
+    Console(file=output, width=width, color_system=None).print(tables.to_rich(table))
+    return output.getvalue()
+
+
+def test_every_number_in_the_table_is_the_row_s() -> None:
+    rows = [sized("a", 9.5, 31.23), sized("b", 12, 40, external_fragmentation=None), floor()]
+    (table,) = tables.comparison(frame(rows))
+    assert [one.allocator for one in table.rows] == ["a", "b", "ground"]
+    checked = 0
+    for given in rows:
+        for heading in table.headings:
+            column = heading.column
+            value = given.get(column.name)
+            found = cell(table, given["allocator"], column.name)
+            assert found.value == value, column.name
+            assert found.text == units.value(column, value)
+            assert found.exact == units.exact(column, value)
+            checked += 1
+    assert checked == 3 * len(table.headings) > 100
+    assert cell(table, "b", "external_fragmentation").text == "n/a"
+    assert cell(table, "a", "peak_reserved").text == "9.50 GiB"
+    assert cell(table, "a", "peak_reserved").exact == f"{int(9.5 * GIB):,} bytes"
+    assert cell(table, "a", "seconds_per_event_steady").text == "31.2 ns"
+
+
+def test_ratios_are_to_the_first_candidate_or_the_row_named() -> None:
+    rows = frame([floor(), sized("a", 10, 40), sized("b", 15, 20)])
+    (table,) = tables.comparison(rows)
+    assert [one.allocator for one in table.rows if one.is_reference] == ["a"]
+    assert cell(table, "b", "peak_reserved").ratio == 1.5
+    assert cell(table, "b", "peak_reserved").ratio_text == "1.50x"
+    assert cell(table, "ground", "min_capacity").ratio == 0.8
+    (table,) = tables.comparison(rows, reference="b")
+    assert cell(table, "a", "peak_reserved").ratio == pytest.approx(10 / 15)
+    with pytest.raises(ResultError, match="no row 'c' to take ratios to on 'train'; the rows are"):
+        tables.comparison(rows, reference="c")
+
+
+def test_no_ratio_where_there_is_none() -> None:
+    rows = [row("a", stranded=0, min_capacity=None), row("b", stranded=5, min_capacity=7)]
+    (table,) = tables.comparison(frame(rows))
+    assert cell(table, "b", "stranded").ratio is None
+    assert cell(table, "b", "min_capacity").ratio is None
+    assert cell(table, "b", "overhead").ratio is None  # already a ratio, to the bound
+    assert cell(table, "b", "events").ratio is None
+
+
+def test_best_and_worst_are_candidates_that_served_every_request() -> None:
+    rows = [
+        sized("small", 9, 50),
+        sized("big", 20, 30),
+        sized("middle", 12, 40),
+        sized("broken", 8.5, 10, failures=3),
+        sized("unknown", 10, 45, min_capacity=None),
+        floor(),
+    ]
+    (table,) = tables.comparison(frame(rows))
+    assert marked(table, "min_capacity") == {"small": "best", "big": "worst"}
+    assert marked(table, "peak_reserved") == {"small": "best", "big": "worst"}
+    assert marked(table, "seconds_per_event_steady") == {"big": "best", "small": "worst"}
+    assert marked(table, "failures") == {"broken": "failed"}
+    assert marked(table, "events") == {}
+    broken = next(one for one in table.rows if one.allocator == "broken")
+    assert broken.failures == 3
+
+
+def test_more_is_better_for_utilization() -> None:
+    rows = [row("a", utilization=0.5), row("b", utilization=0.9), row("c", utilization=0.7)]
+    (table,) = tables.comparison(frame(rows))
+    assert marked(table, "utilization") == {"b": "best", "a": "worst"}
+
+
+def test_ties_share_a_mark_and_equal_rows_have_none() -> None:
+    rows = [row("a", stranded=1), row("b", stranded=1), row("c", stranded=2), row("d", stranded=2)]
+    (table,) = tables.comparison(frame(rows))
+    ends = {"a": "best", "b": "best", "c": "worst", "d": "worst"}
+    assert marked(table, "stranded") == ends
+    assert marked(table, "peak_reserved") == {}
+    (alone,) = tables.comparison(frame(rows[:1]))
+    assert all(not one.mark for one in alone.rows[0].cells)
+
+
+def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
+    def timed(name: str, minimum: float, median: float | None) -> dict[str, Any]:
+        return row(name, seconds_per_event_steady=minimum, seconds_per_event_steady_median=median)
+
+    metric = "seconds_per_event_steady"
+    close = [timed("a", 30e-9, 34e-9), timed("b", 33e-9, 35e-9), timed("c", 60e-9, 61e-9)]
+    (table,) = tables.comparison(frame(close))
+    assert marked(table, metric) == {"a": "best", "b": "best", "c": "worst"}
+    (table,) = tables.comparison(frame(close[:2]))
+    assert marked(table, metric) == {}
+    (table,) = tables.comparison(frame([timed("a", 30e-9, None), *close[1:]]))
+    assert marked(table, metric) == {"a": "best", "c": "worst"}
+
+
+def test_nothing_is_marked_when_no_candidate_served_every_request() -> None:
+    rows = frame([row("a", failures=1, stranded=1), row("b", failures=2, stranded=2), floor()])
+    (case,) = cases(rows)
+    for column in SCHEMA.values():
+        assert marks(case.rows, column) == {}
+    claims = findings.verdict(case)
+    assert [claim.label for claim in claims] == ["failed requests"]
+    assert findings.sentence(claims) == "Failed requests: a 1 and b 2 (on sim:80GiB)."
+
+
+def test_columns_without_numbers_are_named_not_shown() -> None:
+    rows = frame([row("a", min_capacity=None), row("b", min_capacity=None)])
+    (table,) = tables.comparison(rows, tables.MEMORY)
+    shown = [heading.column.name for heading in table.headings]
+    assert "min_capacity" not in shown
+    assert "peak_reserved" in shown
+    assert table.absent == ("min capacity", "planned requests", "fallback requests")
+
+
+def test_planned_and_fallback_are_shown_where_a_row_has_them() -> None:
+    rows = frame([row("a"), row("b", planned_requests=90, fallback_requests=10)])
+    (table,) = tables.comparison(rows, tables.MEMORY)
+    assert cell(table, "b", "planned_requests").text == "90"
+    assert cell(table, "a", "fallback_requests").text == "n/a"
+
+
+def test_device_time_says_what_it_is() -> None:
+    on_gpu = row("a", device="cuda:0", device_kind="cuda", device_seconds_source="measured")
+    simulated, measured = tables.comparison(frame([row("a"), on_gpu]), tables.TIME)
+    assert simulated.headings[-1].text == "device time (estimate)"
+    assert measured.headings[-1].text == "device time (measured)"
+    assert [table.title for table in (simulated, measured)] == [
+        "train on sim:80GiB",
+        "train on cuda:0",
+    ]
+
+
+def test_geometric_mean_over_workloads() -> None:
+    rows = [
+        sized("a", 10, 40, "one"),
+        sized("b", 20, 10, "one"),
+        floor(workload="one"),
+        sized("a", 10, 40, "two"),
+        sized("b", 5, 10, "two", failures=2),
+        sized("c", 30, 10, "two"),
+        floor(workload="two"),
+    ]
+    (table,) = tables.geometric_means(frame(rows))
+    assert table.title == "Geometric mean over 2 workloads"
+    assert [one.allocator for one in table.rows] == ["a", "b", "c", "ground"]
+    assert cell(table, "b", "peak_reserved").value == pytest.approx(math.sqrt(2 * 0.5))
+    assert cell(table, "b", "seconds_per_event_steady").value == pytest.approx(0.25)
+    assert cell(table, "b", "seconds_per_event_steady").text == "0.25x"
+    assert cell(table, "c", "peak_reserved").text == "n/a"  # not on every workload
+    assert cell(table, "ground", "peak_reserved").value == pytest.approx(0.8)
+    assert cell(table, "b", "failures").value == 2
+    assert marked(table, "peak_reserved") == {}  # b failed, c is not on all: only a is left
+    (table,) = tables.geometric_means(frame(rows), reference="b")
+    assert cell(table, "a", "seconds_per_event_steady").value == pytest.approx(4)
+    with pytest.raises(ResultError, match="no row 'c'"):
+        tables.geometric_means(frame(rows), reference="c")
+
+
+def test_one_workload_has_no_mean_and_devices_have_their_own() -> None:
+    assert tables.geometric_means(frame([row("a"), row("b")])) == []
+    apart = [row("a"), row("a", "serve", device="sim:40GiB")]
+    assert tables.geometric_means(frame(apart)) == []
+    both = [*apart, row("a", "serve"), row("a", device="sim:40GiB")]
+    means = tables.geometric_means(frame(both))
+    assert [table.caption.rpartition(" ")[2] for table in means] == ["sim:80GiB", "sim:40GiB"]
+
+
+def test_the_terminal_table_fits_and_shows_what_matters() -> None:
+    rows = [
+        sized("a", 9, 31.2),
+        sized("pooled:growth=false,limit=24GiB", 12, 40, external_fragmentation=None),
+        sized("c", 20, 50, failures=12),
+        floor(),
+    ]
+    (table,) = tables.comparison(frame(rows), tables.TERMINAL)
+    text = printed(table)
+    assert max(len(line) for line in text.splitlines()) <= 112
+    assert "…" not in text
+    lines = text.splitlines()
+    mine = next(line for line in lines if line.startswith("a (reference)"))
+    for part in ("9.00 GiB 1.00x+", "1.12x+", "31.2 ns 1.00x+", "4.00 ms"):
+        assert part in mine
+    assert "n/a" in text
+    assert "(estimate)" in text
+    failed = next(line for line in lines if line.startswith("c (failed)"))
+    assert failed.rstrip().endswith("12!")
+    assert any(line.startswith("ground (floor)") for line in lines)
+    assert "124,000" not in text
+    assert "1,000 events, max load 8.00 GiB, on sim:80GiB; ratios are to a" in text
+
+
+def test_names_are_text_in_the_terminal() -> None:
+    (table,) = tables.comparison(frame([row(HOSTILE, workload=HOSTILE)]), tables.TERMINAL)
+    text = printed(table, width=300)
+    assert text.count(HOSTILE) >= 2
+
+
+def test_the_verdict_has_the_numbers() -> None:
+    rows = [sized("lean", 9, 50), sized("quick", 12, 25, device_seconds=0.002), floor()]
+    (case,) = cases(frame(rows))
+    assert findings.sentence(findings.verdict(case)) == (
+        "Smallest min capacity: lean at 9.00 GiB (1.12x the load bound);"
+        " fastest: quick at 25.0 ns of host time per event (next lean, 2.00x the time);"
+        " least device time (estimate): quick at 2.00 ms (100 device calls)."
+    )
+
+
+def test_the_verdict_falls_back_to_what_was_measured() -> None:
+    untimed: dict[str, Any] = {"seconds_per_event_steady": None, "seconds_per_event_cold": None}
+    rows = [
+        row("a", min_capacity=None, device_seconds=None, **untimed),
+        row("b", min_capacity=None, device_seconds=None, **untimed),
+    ]
+    (case,) = cases(frame(rows))
+    assert findings.sentence(findings.verdict(case)) == (
+        "Smallest peak reserved: a and b at 10.0 GiB (1.25x the load bound);"
+        " fastest (alloc): a and b at 30.0 ns of host time per call (no clear difference)."
+    )

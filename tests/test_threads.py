@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several threads on one allocator: nothing is lost, nothing is handed out twice."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import allocators
+from tests.conftest import GIB, MIB, Case
+from tests.traces import make as trace_of
+from workloads import ALLOC, FREE, Trace
+
+THREADS = 4
+
+
+def program(seed: int, blocks: int) -> Trace:
+    """Blocks that come and go in random order; none is left."""
+    rng = random.Random(seed)
+    events, live = [], []
+    for block in range(blocks):
+        events.append((ALLOC, block, rng.choice([100, 700, 4096, MIB // 4, MIB])))
+        live.append(block)
+        while live and rng.random() < 0.5:
+            events.append((FREE, live.pop(rng.randrange(len(live))), 0))
+    return trace_of([*events, *((FREE, block, 0) for block in live)])
+
+
+def on_a_large_device(case: Case) -> allocators.Allocator:
+    most = "" if case.most is None else case.spec.partition(":")[0]
+    return allocators.make(most or case.spec, allocators.SimulatedDevice(1024 * GIB))
+
+
+def test_replays_in_threads_add_up(case: Case) -> None:
+    allocator = on_a_large_device(case)
+    traces = [program(seed, 3000) for seed in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = list(pool.map(lambda trace: allocators.replay(trace, allocator), traces))
+    stats = allocator.stats()
+    assert stats.allocations == stats.frees == THREADS * 3000
+    assert (stats.failures, stats.requested, stats.allocated) == (0, 0, 0)
+    assert [r.max_load for r in results] == [trace.max_load for trace in traces]
+    assert stats.peak_requested <= sum(result.max_load for result in results)
+    allocator.check()
+    allocator.trim()
+    assert allocator.device.reserved == 0
+
+
+def test_blocks_of_different_threads_never_overlap(case: Case) -> None:
+    allocator = on_a_large_device(case)
+
+    def work(seed: int) -> list[tuple[int, int]]:
+        rng = random.Random(seed)
+        mine: list[tuple[int, int]] = []
+        for _ in range(300):
+            size = rng.choice([1, 300, 5000, 100_000])
+            mine.append((allocator.allocate(size), size))
+            if rng.random() < 0.5:
+                allocator.deallocate(mine.pop(rng.randrange(len(mine)))[0])
+            if rng.random() < 0.02:
+                allocator.trim()
+        return mine
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        live = sorted(block for mine in pool.map(work, range(THREADS)) for block in mine)
+    for (address, size), (following, _) in pairwise(live):
+        assert address + size <= following
+    allocator.check()
+    assert allocator.stats().requested == sum(size for _, size in live)
+
+
+def test_a_check_beside_a_replay_finds_nothing_broken(case: Case) -> None:
+    allocator = on_a_large_device(case)
+    trace = program(0, 8000)
+    with ThreadPoolExecutor(1) as pool:
+        replaying = pool.submit(allocators.replay, trace, allocator)
+        while not replaying.done():
+            allocator.check()
+        replaying.result()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small traces for tests: made from a list of events, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+
+Event = tuple[int, int, int]
+GOOD: list[Event] = [(ALLOC, 0, 100), (ALLOC, 1, 7), (FREE, 0, 0), (ALLOC, 0, 50), (FREE, 1, 0)]
+
+
+def make(events: Iterable[Event], **others: Any) -> Trace:
+    op, block, size = np.array(list(events), np.uint64).reshape(-1, 3).T
+    return Trace(
+        op=op.astype(np.uint8),
+        block=block.astype(np.uint32),
+        size=size.copy(),
+        stream=others.pop("stream", np.zeros(len(op), np.uint16)),
+        **others,
+    )
+
+
+def assert_same(left: Trace, right: Trace) -> None:
+    assert left.columns().keys() == right.columns().keys()
+    for name, array in left.columns().items():
+        np.testing.assert_array_equal(array, right.columns()[name], strict=True)
+    assert left.labels == right.labels
+
+
+def message_of(broken: Callable[[], object]) -> str:
+    with pytest.raises(TraceError) as caught:
+        broken()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@st.composite
+def valid_traces(draw: st.DrawFn, plain: bool = False) -> Trace:
+    """Valid traces; plain ones fit a CSV."""
+    labels = ("", "step", "forward")
+    live: list[int] = []
+    dead: list[int] = []
+    events: list[Event] = []
+    blocks = 0
+    kinds = (ALLOC, FREE) if plain else (ALLOC, FREE, MARK, TRIM)
+    steps: list[int] = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=60))
+    for kind in steps:
+        if kind == FREE and live:
+            dead.append(live.pop(draw(st.integers(0, len(live) - 1))))
+            events.append((FREE, dead[-1], 0))
+        elif kind in (ALLOC, FREE):
+            reuse = draw(st.booleans())
+            if dead and reuse:
+                block = dead.pop()
+            else:
+                block, blocks = blocks, blocks + 1
+            live.append(block)
+            events.append((ALLOC, block, draw(st.integers(1, 2**63 - 1))))
+        elif kind == MARK:
+            events.append((MARK, draw(st.integers(0, 2)), 0))
+        else:
+            events.append((TRIM, 0, 0))
+    n = len(events)
+    if plain:
+        return make(events)
+
+    def column(dtype: str, most: int) -> np.ndarray[Any, Any]:
+        return np.array(draw(st.lists(st.integers(0, most), min_size=n, max_size=n)), dtype)
+
+    return make(
+        events,
+        labels=labels,
+        stream=column("uint16", 2**16 - 1),
+        label=draw(st.none() | st.builds(column, st.just("uint32"), st.just(2))),
+        time_ns=draw(st.none() | st.builds(column, st.just("uint64"), st.just(2**64 - 1))),
+        provenance=Provenance(name=draw(st.text()), seed=draw(st.none() | st.integers(0, 9))),
+    )

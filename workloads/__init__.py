@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of what programs ask of a GPU memory allocator: bundled, read, written, captured.
+
+The bundled ones are found by name in `workloads.catalog`.
+"""
+
+from workloads.files import read, write, write_csv, write_parquet
+from workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+
+__all__ = [
+    "ALLOC",
+    "FREE",
+    "MARK",
+    "TRIM",
+    "Provenance",
+    "Trace",
+    "TraceError",
+    "read",
+    "write",
+    "write_csv",
+    "write_parquet",
+]

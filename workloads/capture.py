@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch program -> the trace of its allocations on a GPU, made without a GPU.
+
+The program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
+"cuda" device that computes nothing (fake_cuda.cpp). Recorded are the storages that operators
+return, with their exact sizes and lifetimes; what a CUDA kernel would take for itself while
+it runs (workspaces) is not there to be seen.
+
+    python -m workloads.capture workloads.models.gpt2 -o gpt2.parquet
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from workloads import fake_cuda
+from workloads.fake_cuda import CaptureError
+from workloads.files import read, write
+from workloads.program import Program
+from workloads.trace import Provenance, Trace, TraceError
+
+__all__ = ["CaptureError", "capture", "capture_here"]
+
+
+def capture(module: str, name: str = "", date: str = "") -> Trace:
+    """Capture the full configuration of `PROGRAM` in a module, in a fresh Python process.
+
+    module: dotted name of a module that holds a `PROGRAM` (see workloads.program).
+    name, date: for the provenance; the module's own name and today when empty.
+
+    Raises CaptureError when torch or a compiler is missing, the program fails, or it did not
+    run the operators that it expects to.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.parquet"
+        command = [sys.executable, "-m", "workloads.capture", module, "-o", str(path)]
+        command += ["--name", name, "--date", date]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            complaint = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            raise CaptureError(complaint.removeprefix("error: "))
+        return read(path)
+
+
+def capture_here(module: str, name: str = "", date: str = "") -> Trace:
+    """What `capture` does, in this process, into which torch must not have been imported."""
+    fake_cuda.load()
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from workloads.recorder import record
+
+    program = _program(module)
+    with FakeTensorMode():
+        recorder = record(lambda mark: program.run(program.full, "cuda", mark), "cuda")
+    missing, unwanted = program.expects - recorder.seen, program.forbids & recorder.seen
+    if missing or unwanted:
+        faults = [f"{operator} did not run" for operator in sorted(missing)]
+        faults += [f"{operator} ran" for operator in sorted(unwanted)]
+        raise CaptureError(f"{module} took an unexpected path: {', '.join(faults)}")
+    return recorder.trace(
+        Provenance(
+            name=name or module.rpartition(".")[2],
+            kind="captured",
+            source=module,
+            model=program.model,
+            torch=torch.__version__.partition("+")[0],
+            device="cuda (fake tensors)",
+            date=date or datetime.date.today().isoformat(),
+            seed=program.seed,
+            extra={"config": asdict(program.full)},
+        )
+    )
+
+
+def _program(module: str) -> Program[Any]:
+    try:
+        program = importlib.import_module(module).PROGRAM
+    except (ImportError, AttributeError) as error:
+        raise CaptureError(f"{module} is no module with a PROGRAM: {error}") from error
+    if not isinstance(program, Program):
+        raise CaptureError(f"{module}.PROGRAM is no workloads.program.Program")
+    return program
+
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workloads.capture", description=__doc__)
+    parser.add_argument("module", help="dotted name of a module that holds a PROGRAM")
+    parser.add_argument("-o", "--output", required=True, help=".parquet or .csv")
+    parser.add_argument("--name", default="", help="of the trace; default: the module's")
+    parser.add_argument("--date", default="", help="of the capture; default: today")
+    arguments = parser.parse_args()
+    try:
+        trace = capture_here(arguments.module, arguments.name, arguments.date)
+        write(trace, arguments.output)
+    except (CaptureError, TraceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

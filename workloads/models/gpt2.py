@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPT-2 124M trained with AdamW in bfloat16 autocast, each step on sequences of another length.
+
+Interesting for an allocator because no two steps ask for the same sizes: what one step leaves
+free fits the next one's activations only nearly. Long-lived blocks are born in the middle of
+the short-lived: AdamW makes its state in the first step, after a whole forward and backward;
+gradients appear one by one among dying activations; and autocast keeps bfloat16 copies of the
+weights for the length of a forward pass. The logits, of 50,257 tokens, and what the loss makes
+of them are blocks of up to 1.3 GiB between others of a few KiB.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workloads.program import Mark, Program
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """A GPT-2 and its training; sequence lengths are in tokens, one for each step."""
+
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    batch: int
+    lengths: tuple[int, ...]
+    dropout: float = 0.1
+    learning_rate: float = 6e-4
+
+
+def draw_lengths(steps: int, longest: int, multiple: int) -> tuple[int, ...]:
+    """Draw the length of each step's sequences: a quarter of the longest, or more."""
+    draw = random.Random(SEED)
+    return tuple(draw.randrange(longest // 4, longest + 1, multiple) for _ in range(steps))
+
+
+class Block(nn.Module):
+    """Attention, then a perceptron four times as wide, each on a normalised residual stream."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.width
+        self.heads, self.dropout = config.heads, config.dropout
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.expand, self.contract = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, width) -> the same shape."""
+        x = x + self._drop(self.projection(self._attend(self.norm_1(x))))
+        hidden = functional.gelu(self.expand(self.norm_2(x)), approximate="tanh")
+        return x + self._drop(self.contract(hidden))
+
+    def _attend(self, x: Tensor) -> Tensor:
+        split = self.qkv(x).unflatten(2, (3, self.heads, -1))
+        query, key, value = split.permute(2, 0, 3, 1, 4)
+        attended = functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout, is_causal=True
+        )
+        return attended.transpose(1, 2).flatten(2)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return functional.dropout(x, self.dropout)
+
+
+class GPT2(nn.Module):
+    """Token and position embeddings, blocks, and a head that shares the token embedding."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(max(config.lengths), config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+        nn.init.normal_(self.head.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Token ids (batch, length) -> logits (batch, length, vocabulary)."""
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = functional.dropout(self.tokens(tokens) + self.positions(positions), self.dropout)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+
+def train(config: Config, device: str, mark: Mark) -> None:
+    """Train on random tokens, one step for each of `config.lengths`."""
+    mark("init")
+    with torch.device(device):
+        model = GPT2(config)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(parameters, config.learning_rate, foreach=True)
+    for length in config.lengths:
+        mark("step")
+        mark("forward")
+        shape = (config.batch, length + 1)
+        text = torch.randint(config.vocabulary, shape, device=device)
+        with torch.autocast(device, torch.bfloat16):
+            logits = model(text[:, :-1])
+            loss = functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+        del logits
+        mark("backward")
+        torch.autograd.backward(loss)
+        mark("optimizer")
+        nn.utils.clip_grad_norm_(parameters, 1.0, foreach=True)
+        optimizer.step()
+        optimizer.zero_grad()
+    mark("teardown")
+
+
+PROGRAM = Program(
+    run=train,
+    full=Config(
+        layers=12,
+        width=768,
+        heads=12,
+        vocabulary=50257,
+        batch=8,
+        lengths=draw_lengths(steps=12, longest=1024, multiple=8),
+    ),
+    tiny=Config(
+        layers=2,
+        width=32,
+        heads=2,
+        vocabulary=101,
+        batch=2,
+        lengths=draw_lengths(steps=3, longest=32, multiple=1),
+    ),
+    model="GPT-2 124M, batch 8, up to 1024 tokens, bfloat16 autocast, dropout, AdamW",
+    seed=SEED,
+    expects=frozenset(
+        {
+            "aten::_scaled_dot_product_flash_attention:bfloat16",
+            "aten::_scaled_dot_product_flash_attention_backward:bfloat16",
+            "aten::addmm:bfloat16",
+            "aten::native_dropout:bfloat16",
+            "aten::_foreach_norm",
+            "aten::_foreach_addcdiv_",
+        }
+    ),
+    forbids=frozenset(
+        {"aten::_safe_softmax", "aten::_softmax", "aten::addmm:float32", "aten::addcdiv_"}
+    ),
+)
+
+if __name__ == "__main__":
+    PROGRAM.main()

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trace: what a program asked of its allocator, event by event, as arrays of equal length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ALLOC, FREE, MARK, TRIM = range(4)
+MAX_SIZE = 2**63 - 1
+"""Bytes; the largest size an event may carry."""
+
+COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
+OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32"}
+
+_CHUNK = 1 << 16  # events checked at a time, so that checking needs little beyond the arrays
+
+
+class TraceError(ValueError):
+    """A trace, or a file that should hold one, breaks a rule; one line says which and where."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a trace comes from.
+
+    `live_at_start` is the number of blocks that were already live when recording began: the
+    first so many allocs of the trace stand for them. `extra` holds whatever else its maker
+    wants to say, as plain JSON values.
+    """
+
+    name: str = ""
+    kind: str = ""  # captured, imported or synthetic
+    source: str = ""
+    model: str = ""
+    torch: str = ""
+    device: str = ""
+    date: str = ""
+    seed: int | None = None
+    live_at_start: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A broken rule, and the event that breaks it (None: the trace as a whole)."""
+
+    rule: str
+    event: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Events in order, one per entry of each array; n = `len(trace)`.
+
+    op: uint8 (n,), one of ALLOC, FREE, MARK, TRIM.
+    block: uint32 (n,), the block's id, below the number of allocs; an id may serve again after
+        its free. For a mark, an index into `labels`.
+    size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
+    stream: uint16 (n,), the stream on which the event happens.
+    labels: the names that marks and `label` refer to. A mark named "step" begins a step.
+    time_ns: uint64 (n,) or None, nanoseconds since the recording began.
+    label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
+    """
+
+    op: NDArray[np.uint8]
+    block: NDArray[np.uint32]
+    size: NDArray[np.uint64]
+    stream: NDArray[np.uint16]
+    labels: tuple[str, ...] = ()
+    time_ns: NDArray[np.uint64] | None = None
+    label: NDArray[np.uint32] | None = None
+    provenance: Provenance = Provenance()
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    @property
+    def name(self) -> str:
+        """The provenance's name."""
+        return self.provenance.name
+
+    @property
+    def blocks(self) -> int:
+        """Number of block ids: one more than the largest."""
+        return int(self.block.max(where=self.op <= FREE, initial=0)) + 1 if self.allocs else 0
+
+    @property
+    def allocs(self) -> int:
+        """Number of allocs."""
+        return int(np.count_nonzero(self.op == ALLOC))
+
+    @property
+    def step_label(self) -> int:
+        """Index of the label "step" in `labels`, or -1 when there is none."""
+        return self.labels.index("step") if "step" in self.labels else -1
+
+    @property
+    def steps(self) -> int:
+        """Number of marks that begin a step."""
+        return int(np.count_nonzero((self.op == MARK) & (self.block == self.step_label)))
+
+    @property
+    def max_load(self) -> int:
+        """Largest sum of live requested bytes over time; the trace must be valid."""
+        events = _by_block(self.op, self.block)
+        change = self.size[events].astype(np.int64)
+        frees = np.flatnonzero(self.op[events] == FREE)
+        change[frees] = -change[frees - 1]  # what comes before a free is its alloc
+        in_time = np.zeros(len(self), np.int64)
+        in_time[events] = change
+        fits = self.size.sum(dtype=np.float64) < MAX_SIZE
+        load = np.cumsum(in_time if fits else in_time.astype(object))
+        return int(load.max(initial=0))
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The arrays by name, without the optional ones that are None."""
+        arrays = {name: getattr(self, name) for name in (*COLUMNS, *OPTIONAL_COLUMNS)}
+        return {name: array for name, array in arrays.items() if array is not None}
+
+    def validate(self) -> None:
+        """Raise TraceError for the first broken rule, naming the event (from 0) and the rule."""
+        if broken := self.first_broken():
+            where = "" if broken.event is None else f"event {broken.event}: "
+            raise TraceError(f"{where}{broken.rule}")
+
+    def first_broken(self) -> Broken | None:
+        """The rule broken by the earliest event that breaks one, or None for a valid trace."""
+        for name, array in self.columns().items():
+            dtype = (COLUMNS | OPTIONAL_COLUMNS)[name]
+            if array.dtype != dtype:
+                return Broken(f"column '{name}' is {array.dtype}, not {dtype}")
+            if array.shape != (len(self),):
+                return Broken(f"column '{name}' has shape {array.shape}, not ({len(self)},)")
+        live = np.zeros(self.allocs, np.bool_)
+        for start in range(0, len(self), _CHUNK):
+            if broken := self._first_broken_in(slice(start, start + _CHUNK), live):
+                return broken
+        return None
+
+    def _first_broken_in(self, part: slice, live: NDArray[np.bool_]) -> Broken | None:
+        """Check one part; `live`, by block id, is the state before it and becomes that after."""
+        op, block, size = self.op[part], self.block[part], self.size[part]
+        is_alloc, is_mark = op == ALLOC, op == MARK
+        of_labels = f"is out of range: there are {len(self.labels)} labels"
+        rules = [
+            (op > TRIM, "unknown op {op}"),
+            (
+                (op <= FREE) & (block >= len(live)),
+                f"block id {{block}} is out of range: there are {len(live)} allocs",
+            ),
+            (is_mark & (block >= len(self.labels)), f"mark label {{block}} {of_labels}"),
+            (is_alloc & (size == 0), "alloc of block {block} has size 0"),
+            (size > MAX_SIZE, f"size {{size}} is above {MAX_SIZE} bytes"),
+            (~is_alloc & (size != 0), "size {size} on an event that is not an alloc"),
+        ]
+        if self.label is not None:
+            rules.append((self.label[part] >= len(self.labels), f"label {of_labels}"))
+        broken = [(int(mask.argmax()), rule) for mask, rule in rules if mask.any()]
+        row, rule = min(broken, key=itemgetter(0), default=(len(op), ""))
+
+        out_of_turn = _first_out_of_turn(op[:row], block[:row], live)
+        if out_of_turn is not None:
+            row = out_of_turn
+            rule = (
+                "alloc of block {block}, which is live already"
+                if is_alloc[row]
+                else "free of block {block}, which is not live"
+            )
+        if not rule:
+            return None
+        rule = rule.format(op=op[row], block=block[row], size=size[row])
+        return Broken(rule, part.start + row)
+
+
+def _by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Indices of the allocs and frees, block by block, those of one block in order of time."""
+    events = np.flatnonzero(op <= FREE)
+    return events[np.argsort(block[events], kind="stable")]
+
+
+def _first_out_of_turn(
+    op: NDArray[np.uint8], block: NDArray[np.uint32], live: NDArray[np.bool_]
+) -> int | None:
+    """First event that allocates a live block or frees a dead one; brings `live` up to date.
+
+    The events of one block must alternate, and its first one must fit `live`.
+    """
+    events = _by_block(op, block)
+    if not len(events):
+        return None
+    ids, is_alloc = block[events], op[events] == ALLOC
+    begins = np.append(True, ids[1:] != ids[:-1])
+    was_live = np.append(False, is_alloc[:-1])
+    was_live[begins] = live[ids[begins]]
+    ends = np.append(begins[1:], True)
+    live[ids[ends]] = is_alloc[ends]
+    wrong = events[was_live == is_alloc]
+    return int(wrong.min()) if len(wrong) else None
