@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from allocbench.errors import UsageError, errors_naming, one_line
 from workloads import Trace, catalog, read
 
 ALL = "all"
+SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def load(workload: str) -> Trace:
@@ -32,19 +33,16 @@ def load(workload: str) -> Trace:
     return read(workload)
 
 
-def load_all(workloads: Sequence[str], device: str) -> dict[str, Trace]:
+def load_all(workloads: Sequence[str]) -> dict[str, Trace]:
     """The traces by the names that rows are to have, in order; raises as `load` does.
 
     A trace is named by its provenance, else by its file; where two names are equal, by the
-    argument as it was written. Raises UsageError when one argument is given twice, and when the
-    device is too small for a single request.
+    argument as it was written. Raises UsageError when one argument is given twice.
     """
     if len(set(workloads)) < len(workloads):
         twice = next(name for name in workloads if workloads.count(name) > 1)
         raise UsageError(f"{twice}: given twice")
     traces = [load(workload) for workload in workloads]
-    for workload, trace in zip(workloads, traces, strict=True):
-        _check_capacity(workload, trace, device)
     names = [
         one_line(trace.name or Path(workload).stem)
         for workload, trace in zip(workloads, traces, strict=True)
@@ -71,25 +69,36 @@ def allocator_specs(text: str) -> list[str]:
 def check_specs(option: str, specs: Sequence[str], device: str) -> None:
     """Raise UsageError, naming the option, for a device or an allocator that cannot be made."""
     with errors_naming(f"--device {device}"):
-        allocators.make_device(device)
+        check_device(device)
     with errors_naming(option):
         experiment.check(specs, device)
 
 
-def _check_capacity(workload: str, trace: Trace, device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise UsageError for a device that no program could run on."""
+    capacity = allocators.make_device(device).capacity
+    if capacity < SMALLEST_DEVICE:
+        raise UsageError(
+            f"--device {device}: a capacity of {human_bytes(capacity)} is too small: a device has "
+            f"at least {human_bytes(SMALLEST_DEVICE)}"
+        )
+
+
+def check_largest_request(traces: Mapping[str, Trace], device: str) -> None:
     """Raise UsageError when one request alone is larger than the device.
 
-    No allocator can serve such a trace. A capacity below its max load, but above each request,
-    is an experiment: the requests that fail are counted.
+    No allocator can serve such a trace, so there is nothing to compare. A capacity below its max
+    load, but above each request, is an experiment: the requests that fail are counted.
     """
     capacity = allocators.make_device(device).capacity
-    largest = int(trace.size.max())
-    if largest > capacity:
-        event = int(np.argmax(trace.size))
-        raise UsageError(
-            f"--device {device}: a capacity of {human_bytes(capacity)} is too small for "
-            f"{workload}: event {event} (from 0) asks for {human_bytes(largest)}"
-        )
+    for workload, trace in traces.items():
+        largest = int(trace.size.max())
+        if largest > capacity:
+            event = int(np.argmax(trace.size))
+            raise UsageError(
+                f"--device {device}: a capacity of {human_bytes(capacity)} is too small for "
+                f"{workload}: event {event} (from 0) asks for {human_bytes(largest)}"
+            )
 
 
 def pin(cpu: int | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench.cli: commands as a user runs them, and every way to get them wrong."""
+"""allocbench.cli: what each command does."""
 
 from __future__ import annotations
 
@@ -7,79 +7,23 @@ import csv
 import io
 import itertools
 import json
-import os
-import shlex
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import allocators
 from allocbench import __version__
-from allocbench.cli import COMMANDS, app
+from allocbench.cli import COMMANDS
 from reports import results
 from reports.results import SCHEMA
-from tests.traces import Event, assert_same, make
-from workloads import ALLOC, FREE, Provenance, catalog, read, write
+from tests.commands import EVENTS, QUICK, folder, output, run
+from tests.traces import assert_same, make
+from workloads import ALLOC, catalog, read, write
+
+__all__ = ["folder"]  # the fixture, by its import
 
 NAMES = ", ".join(catalog.names())
-QUICK = "--time 0 --no-min-capacity"
-EVENTS: list[Event] = [
-    (ALLOC, 0, 4096),
-    (ALLOC, 1, 100),
-    (FREE, 0, 0),
-    (ALLOC, 2, 3 << 20),
-    (ALLOC, 0, 1),
-    (FREE, 1, 0),
-    (FREE, 2, 0),
-    (FREE, 0, 0),
-]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An own working folder with one good trace and the bad ones."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(allocators.__file__).parents[1]))
-    monkeypatch.chdir(tmp_path)
-    write(make(EVENTS), "good.csv")
-    write(make(EVENTS, provenance=Provenance(name="made", kind="synthetic")), "good.parquet")
-    Path("text.csv").write_text("hello\n")
-    Path("broken.csv").write_text("op,id,size\na,0,4096\na,x,7\n")
-    Path("dead.csv").write_text("op,id,size\na,0,4096\nf,0,\nf,0,\n")
-    Path("cut.parquet").write_bytes(Path("good.parquet").read_bytes()[:200])
-    return tmp_path
-
-
-def run(line: str) -> Result:
-    return CliRunner().invoke(app, shlex.split(line), prog_name="allocbench")
-
-
-def output(line: str) -> str:
-    result = run(line)
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
-def error(line: str) -> str:
-    """The one line that a command leaves on standard error when it has left nothing else."""
-    before = sorted(Path().rglob("*"))
-    result = run(line)
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert sorted(Path().rglob("*")) == before
-    return result.stderr
-
-
-def python(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "allocbench", *arguments]
 
 
 def placements(line: str) -> list[tuple[int, ...]]:
@@ -203,7 +147,7 @@ def test_placements_are_what_the_rules_of_naive_and_bump_say() -> None:
 
 
 def test_a_failed_request_is_placed_nowhere_and_the_replay_goes_on() -> None:
-    line = f"replay good.csv --allocator naive --device sim:3145730 {QUICK}"
+    line = f"replay good.csv --allocator naive --device sim:1MiB {QUICK}"
     assert placements(f"{line} --placements -") == [
         (0, 0, 0, 4096),
         (1, 1, 0, 100),
@@ -255,146 +199,3 @@ def test_capture_writes_what_the_catalogue_captures(monkeypatch: pytest.MonkeyPa
     assert run("capture gpt2-train -o -").stdout == Path("good.csv").read_text()
     monkeypatch.setattr(catalog, "capture", lambda name: 1 / 0)  # a defect is no user error
     assert isinstance(run("capture gpt2-train -o new.csv").exception, ZeroDivisionError)
-
-
-@pytest.mark.parametrize("command", ["compare", "replay --allocator bfc", "inspect"])
-@pytest.mark.parametrize(
-    ("argument", "told"),
-    [
-        ("missing.csv", f"missing.csv: neither a file nor a workload; workloads: {NAMES}"),
-        ("text.csv", "text.csv: line 1: neither Parquet nor CSV"),
-        ("broken.csv", "broken.csv: line 3: id 'x' is not a whole number"),
-        ("dead.csv", "dead.csv: line 4: free of block 0, which is not live"),
-        ("cut.parquet", "cut.parquet: "),
-        (".", ".: is not a regular file"),
-    ],
-)
-def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str) -> None:
-    assert f"error: {told}" in error(f"{command} {argument}")
-
-
-@pytest.mark.parametrize(
-    ("option", "told"),
-    [
-        ("--device sim:-1", "--device sim:-1: '-1' is no number of bytes"),
-        ("--device sim:1GiB,speed=9", "has no option 'speed'; valid options: alignment,"),
-        ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
-        (
-            "--device sim:1MiB",
-            "--device sim:1MiB: a capacity of 1.00 MiB (1048576 bytes) is too small for good.csv:"
-            " event 3 (from 0) asks for 3.00 MiB (3145728 bytes)",
-        ),
-        ("--time -1", "'--time'"),
-        ("--time x", "'--time'"),
-        ("--pin 99999", "--pin 99999: "),
-        ("--bogus", "No such option: --bogus"),
-    ],
-)
-@pytest.mark.parametrize("command", ["compare good.csv", "replay good.csv --allocator bfc"])
-def test_a_wrong_option_is_an_error(command: str, option: str, told: str) -> None:
-    assert told in error(f"{command} --json new.json {option}")
-
-
-@pytest.mark.parametrize(
-    "command", ["compare good.csv --allocators", "replay good.csv --allocator"]
-)
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        ("nope", f"no allocator is called 'nope'; valid names: {', '.join(allocators.names())}"),
-        ("bfc:nope=1", "bfc has no option 'nope'; valid options: memory_limit"),
-        ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
-        ("bfc:allow_growth", "'allow_growth' is not option=value"),
-        ("''", "'' is no spec"),
-    ],
-)
-def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, told: str) -> None:
-    assert told in error(f"{command} {spec}")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "compare good.csv --json {}",
-        "compare good.csv --html {}",
-        "replay good.csv --allocator bfc --json {}",
-        "replay good.csv --allocator bfc --placements {}",
-        "convert good.csv {}",
-        "capture gpt2-train -o {}",
-    ],
-)
-@pytest.mark.parametrize("path", ["nowhere/new.csv", "good.csv/new.csv", "folder.csv"])
-def test_an_unwritable_output_is_an_error_before_any_work(line: str, path: str) -> None:
-    Path("folder.csv").mkdir()
-    assert f"error: {path}: cannot write: " in error(line.format(path))
-
-
-def test_a_full_disk_is_an_error() -> None:
-    line = f"replay good.csv --allocator bfc {QUICK}"
-    assert "/dev/full: cannot write" in error(f"{line} --placements /dev/full")
-    assert "/dev/full: cannot write" in error(f"{line} --json /dev/full --placements new.csv")
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("compare", "Missing argument"),
-        ("compare good.csv good.csv", "good.csv: given twice"),
-        ("compare good.csv --allocators bfc,bfc", "'bfc' is given twice"),
-        ("compare good.csv --reference nope", "--reference nope: not compared; compared are arena"),
-        ("compare good.csv --json - --html -", "cannot both go to standard output"),
-        ("compare good.csv --json new --html ./new", "cannot both go to ./new"),
-        ("replay good.csv", "Missing option '--allocator'"),
-        ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
-        ("convert good.csv new.txt", "new.txt: the extension must say the format"),
-        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled are {NAMES}"),
-        ("capture gpt2-train -o new", "new: the extension must say the format"),
-        ("nonsense", "No such command 'nonsense'"),
-    ],
-)
-def test_a_wrong_command_line_is_an_error(line: str, told: str) -> None:
-    assert told in error(line)
-
-
-def test_a_hostile_name_stays_on_one_line() -> None:
-    assert "no such?[31m: neither" in error("inspect 'no\nsuch\x1b[31m'")
-    write(make(EVENTS, provenance=Provenance(name="evil\n\x1b[31m[bold]")), "evil.parquet")
-    (row,) = json.loads(output(f"compare evil.parquet --allocators naive {QUICK} --json -"))
-    assert row["workload"] == "evil ?[31m[bold]"
-    assert "[bold]" in output(f"compare evil.parquet {QUICK}")
-
-
-def test_the_module_runs_as_a_program() -> None:
-    command = python("replay", "good.csv", "--allocator", "bfc", "--json", "-")
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [row["allocator"] for row in json.loads(done.stdout)] == ["bfc"]
-    done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
-    told = "error: text.csv: line 1: neither Parquet nor CSV: no header 'op,id,size'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
-
-
-@pytest.mark.parametrize(
-    "line", ["list", "convert gpt2-train -", "compare good.csv --time 0 --json -"]
-)
-def test_a_reader_that_leaves_early_is_no_error(line: str) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(python(*shlex.split(line)), stdout=writer, stderr=subprocess.PIPE)
-    os.close(writer)
-    assert done.returncode == 1
-    assert done.stderr == b""
-
-
-def test_an_interrupt_is_quiet_and_leaves_nothing() -> None:
-    before = sorted(Path().iterdir())
-    line = python("replay", "llm-decode", "--allocator=bfc", "--time=99999", "--placements=new")
-    process = subprocess.Popen(line, stderr=subprocess.PIPE)
-    while not any(path.name.endswith(".partial") for path in Path().iterdir()):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert stderr == b""
-    assert sorted(Path().iterdir()) == before

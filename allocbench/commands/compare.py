@@ -79,7 +79,8 @@ def run(
     check_outputs(json, html)
     write_html = _html_writer() if html else None
     inputs.pin(pin)
-    traces = inputs.load_all(workloads, device)
+    traces = inputs.load_all(workloads)
+    inputs.check_largest_request(traces, device)
 
     effort = Effort(time, min_capacity)
     with progress_bar(len(traces) * len(specs) * len(effort.stages)) as begin:

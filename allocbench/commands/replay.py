@@ -54,7 +54,7 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json, placements)
     inputs.pin(pin)
-    ((name, trace),) = inputs.load_all([workload], device).items()
+    ((name, trace),) = inputs.load_all([workload]).items()
 
     effort = Effort(time, min_capacity)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
