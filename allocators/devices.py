@@ -28,10 +28,11 @@ class SimulatedDevice(_core.SimulatedDevice):
     """A GPU's memory as numbers alone: a capacity, addresses, costs, faults.
 
     A segment begins at the first multiple of `alignment` above all those before it; addresses
-    are never used again. The capacity counts the bytes of the segments held, without rounding.
+    are never used again. The capacity counts the bytes of the segments held and of the pages
+    mapped, without rounding.
     The seconds of device calls are modelled after `device_costs.json`.
 
-    `fail_call=k` refuses the k-th malloc call (from 1), `fail_above` every malloc of more bytes,
+    `fail_call=k` refuses the k-th malloc or map (from 1), `fail_above` each of more bytes,
     `fail_rate` each with that probability, drawn from `seed`.
     Raises SpecError for a value out of range.
     """
@@ -53,6 +54,8 @@ class SimulatedDevice(_core.SimulatedDevice):
             source=costs["source"],
             malloc=[tuple(point) for point in costs["calls"]["malloc"]],
             free=[tuple(point) for point in costs["calls"]["free"]],
+            map=[tuple(point) for point in costs["calls"]["map"]],
+            unmap=[tuple(point) for point in costs["calls"]["unmap"]],
             fail_call=fail_call,
             fail_above=None if fail_above is None else parse_bytes(fail_above),
             fail_rate=fail_rate,

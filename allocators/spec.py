@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specs: `name:option=value,option=value`, the way to write an allocator or a device."""
+"""Specs: `name:option=value,option=value`, the way to write an allocator or a device.
+
+A value of the form `key:value` may be a list of such: an item `key:value` without `=` belongs to
+the option before it, as in `caching:conf=max_split_size_mb:128,expandable_segments:True`.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,11 @@ def parse(text: str, *, first: str | None = None) -> Spec:
     if not name:
         raise SpecError(f"'{text}' is no spec: write name or name:option=value,option=value")
     options: dict[str, str] = {}
+    option = ""
     for position, item in enumerate(rest.split(",") if rest else []):
+        if _continues(item, options.get(option, "")):
+            options[option] += "," + item.strip()
+            continue
         option, equals, value = (part.strip() for part in item.partition("="))
         if not equals and position == 0 and first:
             option, value = first, option
@@ -47,14 +55,19 @@ def parse(text: str, *, first: str | None = None) -> Spec:
 def split(text: str) -> list[str]:
     """Cut a comma-separated list of specs, whose options have commas too.
 
-    An item that is `option=value` belongs to the spec before it: `naive,bfc:a=1,b=2,buddy` is
-    three specs.
+    An item that is `option=value` belongs to the spec before it, and so does one that is part of
+    its last value: `naive,bfc:a=1,b=2,buddy` is three specs.
     """
     specs: list[str] = []
     for item in text.split(","):
-        continues = "=" in item and ":" not in item.partition("=")[0]
-        if continues and specs:
+        is_option = "=" in item and ":" not in item.partition("=")[0]
+        if specs and (is_option or _continues(item, specs[-1].rpartition("=")[2])):
             specs[-1] += "," + item
         else:
             specs.append(item)
     return [spec.strip() for spec in specs]
+
+
+def _continues(item: str, value: str) -> bool:
+    """Tell whether an item is one more `key:value` of a value that begins with one."""
+    return ":" in item and "=" not in item and ":" in value

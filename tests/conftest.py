@@ -51,6 +51,18 @@ VARIANTS = {
     ],
     "buddy": [Case("buddy:region=1MiB")],
     "bump": [Case("bump:segment=1MiB")],
+    "caching": [
+        Case("caching:expandable_segments=true", most=60 * MIB),
+        Case("caching:expandable_segments=true,version=2.12", most=60 * MIB),
+        Case("caching:max_split_size_mb=20,version=2.12"),
+        Case("caching:roundup_power2_divisions=[1:4,2:8,>:2],version=2.11"),
+        Case(
+            "caching:conf=garbage_collection_threshold:0.3,per_process_memory_fraction:0.75",
+            most=48 * MIB,
+        ),
+    ],
+    "slab": [Case("slab:slab=4KiB"), Case("slab:slab=1MiB,empty_slabs=0")],
+    "tlsf": [Case("tlsf:segment=1MiB")],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
 }
 CASES = [case for name in allocators.names() for case in (Case(name), *VARIANTS.get(name, []))]

@@ -84,7 +84,7 @@ def test_a_full_device_serves_again_after_frees(case: Case) -> None:
     assert len(watched.live) >= 3
     watched.free_all()
     watched.trim()
-    assert watched.allocate(2 * MIB) is not None
+    assert watched.allocate(min(2 * MIB, case.largest_request(8 * MIB))) is not None
 
 
 def test_growing_and_trimming_go_on_for_ever(case: Case) -> None:
@@ -142,7 +142,8 @@ def test_an_allocator_that_goes_away_gives_everything_back(case: Case) -> None:
     gc.collect()
     assert device.reserved == 0
     stats = device.stats()
-    assert stats.malloc_calls - stats.refused_calls == stats.free_calls
+    got = stats.malloc_calls + stats.map_calls - stats.refused_calls
+    assert got == stats.free_calls + stats.unmap_calls
 
 
 @pytest.mark.parametrize("size", [2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 256, 2**64 - 1])

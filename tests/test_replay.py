@@ -116,7 +116,8 @@ def test_every_number_equals_its_recomputation(case: Case, capacity: int) -> Non
     external = [(m.free - m.largest_free) / m.free if kept and m.free else 0 for m in moments]
     assert result.external_fragmentation_mean == pytest.approx(mean(external))
     assert moments == [Moment(*row) for row in zip(*columns(result.timeline), strict=True)]
-    assert placements == list(zip(*columns(result.placements)[1:], strict=True))
+    if by_hand.device.stats().map_calls == 0:  # a segment that is mapped in parts has no begin here
+        assert placements == list(zip(*columns(result.placements)[1:], strict=True))
     assert result.placements["block"].tolist() == [b for op, b, _ in rows(trace) if op == ALLOC]
 
     for name in ("requested", "allocated", "reserved"):

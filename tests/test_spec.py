@@ -31,6 +31,18 @@ def test_options_have_names_and_values() -> None:
     assert parse("bfc:") == Spec("bfc")
 
 
+CONF = "max_split_size_mb:128,expandable_segments:True"
+
+
+@pytest.mark.parametrize("value", [CONF, "[1:2,4:8,>:1]", "key:1"])
+def test_a_value_may_be_a_list_of_keys_with_values(value: str) -> None:
+    spec = Spec("caching", {"a": "1", "conf": value, "b": "2"})
+    assert str(spec) == f"caching:a=1,conf={value},b=2"
+    assert parse(str(spec)) == spec
+    last = f"caching:conf={value}"
+    assert split(f"{last},naive,{spec},{last}") == [last, "naive", str(spec), last]
+
+
 def test_one_option_may_go_without_its_name() -> None:
     assert parse("sim:80GiB,seed=1", first="capacity").options == {"capacity": "80GiB", "seed": "1"}
     assert parse("sim:capacity=80GiB", first="capacity").options == {"capacity": "80GiB"}
@@ -45,6 +57,8 @@ def test_one_option_may_go_without_its_name() -> None:
         ("bfc:=1", "'=1' is not option=value"),
         ("bfc:a=1,", "'' is not option=value"),
         ("bfc:a=1,b", "'b' is not option=value"),
+        ("bfc:a=1,b:2", "'b:2' is not option=value"),
+        ("bfc:b:2", "'b:2' is not option=value"),
         ("bfc:a=1,a=2", "option a twice"),
     ],
 )

@@ -111,7 +111,9 @@ void bind_records(nb::module_& m) {
   nb::class_<DeviceStats>(m, "DeviceStats", "Calls to a device and the seconds they cost.")
       .def_ro("malloc_calls", &DeviceStats::malloc_calls)
       .def_ro("free_calls", &DeviceStats::free_calls)
-      .def_ro("refused_calls", &DeviceStats::refused_calls)
+      .def_ro("map_calls", &DeviceStats::map_calls)
+      .def_ro("unmap_calls", &DeviceStats::unmap_calls)
+      .def_ro("refused_calls", &DeviceStats::refused_calls, "mallocs and maps")
       .def_ro("seconds", &DeviceStats::seconds)
       .def_prop_ro("calls", &DeviceStats::calls);
   nb::class_<Moment>(m, "Moment", "The bytes of an allocator after an event.")
@@ -154,16 +156,18 @@ void bind_devices(nb::module_& m) {
       .def(
           "__init__",
           [](SimulatedDevice* self, Size capacity, Size alignment, std::string source,
-             CostCurve malloc, CostCurve free, std::uint64_t fail_call,
-             std::optional<Size> fail_above, double fail_rate, std::uint64_t seed) {
+             CostCurve malloc, CostCurve free, CostCurve map, CostCurve unmap,
+             std::uint64_t fail_call, std::optional<Size> fail_above, double fail_rate,
+             std::uint64_t seed) {
             Faults faults{.fail_call = fail_call, .fail_rate = fail_rate, .seed = seed};
             if (fail_above) faults.fail_above = *fail_above;
-            new (self)
-                SimulatedDevice(capacity, alignment,
-                                {std::move(source), std::move(malloc), std::move(free)}, faults);
+            CostModel costs{std::move(source), std::move(malloc), std::move(free), std::move(map),
+                            std::move(unmap)};
+            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults);
           },
           "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
-          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{}, "fail_call"_a = 0,
+          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
+          "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
           "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
 }
 

@@ -12,8 +12,11 @@
 #include "strategies/bfc.hpp"
 #include "strategies/buddy.hpp"
 #include "strategies/bump.hpp"
+#include "strategies/caching.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
+#include "strategies/slab.hpp"
+#include "strategies/tlsf.hpp"
 
 namespace allocbench {
 namespace {
@@ -37,7 +40,9 @@ std::span<Entry const> list() {
   return entries;
 }
 
-std::span<Entry const> registered() { return list<Arena, Bfc, Buddy, Bump, FreeLists, Naive>(); }
+std::span<Entry const> registered() {
+  return list<Arena, Bfc, Buddy, Bump, Caching, FreeLists, Naive, Slab, Tlsf>();
+}
 
 Entry const& entry(std::string_view name) {
   for (Entry const& candidate : registered())

@@ -105,11 +105,14 @@ class Plain {
     return true;
   }
 
+  // Each on the stream of its alloc, which is the last one of its id.
   void free_the_rest() {
-    for (Address& address : address_) {
-      if (address != kFailed) allocator_.deallocate(address);
-      address = 0;
-    }
+    for (std::size_t at = trace_.events(); at-- > 0;)
+      if (static_cast<Op>(trace_.op[at]) == Op::kAlloc) {
+        Address& address = address_[trace_.block[at]];
+        if (address != kFailed) allocator_.deallocate(address, trace_.stream[at]);
+        address = 0;
+      }
   }
 
  protected:

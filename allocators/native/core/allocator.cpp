@@ -147,6 +147,25 @@ void Allocator::release(Address segment, Size size) {
   stats_.reserved.subtract(size);
 }
 
+Address Allocator::reserve(Size size) { return device_.reserve(size, this); }
+
+void Allocator::unreserve(Address reservation) { device_.unreserve(reservation); }
+
+bool Allocator::map(Address first, Size size, Size page) {
+  for (Size done = 0; done < size; done += page)
+    if (!device_.map(first + done, page)) {
+      while (done > 0) device_.unmap(first + (done -= page), page);
+      return false;
+    }
+  stats_.reserved.add(size);
+  return true;
+}
+
+void Allocator::unmap(Address first, Size size, Size page) {
+  for (Size done = 0; done < size; done += page) device_.unmap(first + done, page);
+  stats_.reserved.subtract(size);
+}
+
 std::string Allocator::describe_failure(Size requested) const {
   Size const reserved = stats_.reserved.current;
   Size const allocated = stats_.allocated.current;

@@ -64,6 +64,11 @@ class Allocator {
   // Sizes are multiples of `unit`, as `least` must be.
   Acquired acquire_between(Size least, Size wanted, Size unit);
   void release(Address segment, Size size);
+  Address reserve(Size size);  // addresses from the device, or 0
+  void unreserve(Address reservation);
+  // Both take `size` bytes in pages of `page` bytes each. All are mapped, or none and it is false.
+  bool map(Address first, Size size, Size page);
+  void unmap(Address first, Size size, Size page);
   void count_retry() { ++stats_.retries; }
   Stats const& counted() const { return stats_; }
 

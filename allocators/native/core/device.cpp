@@ -18,16 +18,58 @@ Address Device::allocate(Size size, void const* owner) {
     ++stats_.refused_calls;
     return 0;
   }
-  held_.emplace(segment, Held{size, obtained_++, owner});
+  hold(segment, size, owner, false);
   reserved_ += size;
   return segment;
 }
 
 void Device::free(Address segment) {
   std::scoped_lock const guard(mutex_);
-  auto const found = held_.find(segment);
-  if (found == held_.end()) throw BadFree("the device holds no segment at " + hex(segment));
-  free_held(found);
+  free_held(held(segment, false));
+}
+
+Address Device::reserve(Size size, void const* owner) {
+  require(size > 0 && size % granularity() == 0, "a reservation is a multiple of the granularity");
+  std::scoped_lock const guard(mutex_);
+  Address const reservation = do_reserve(size, stats_.seconds);
+  if (reservation != 0) hold(reservation, size, owner, true);
+  return reservation;
+}
+
+bool Device::map(Address page, Size size) {
+  std::scoped_lock const guard(mutex_);
+  auto const above = held_.upper_bound(page);
+  require(above != held_.begin(), "a page lies in a reservation");
+  auto const& [start, segment] = *std::prev(above);
+  require(segment.reservation && page + size <= start + segment.size,
+          "a page lies in a reservation");
+  require(size > 0 && size % granularity() == 0 && (page - start) % granularity() == 0,
+          "a page begins and ends at multiples of the granularity");
+  auto const next = pages_.lower_bound(page);
+  require((next == pages_.end() || page + size <= next->first) &&
+              (next == pages_.begin() || std::prev(next)->first + std::prev(next)->second <= page),
+          "a page is mapped once");
+  ++stats_.map_calls;
+  if (!do_map(page, size, reserved_, stats_.seconds)) {
+    ++stats_.refused_calls;
+    return false;
+  }
+  pages_.emplace_hint(next, page, size);
+  reserved_ += size;
+  return true;
+}
+
+void Device::unmap(Address page, Size size) {
+  std::scoped_lock const guard(mutex_);
+  auto const found = pages_.find(page);
+  if (found == pages_.end() || found->second != size)
+    throw BadFree("the device has mapped no page of " + human_bytes(size) + " at " + hex(page));
+  unmap(found);
+}
+
+void Device::unreserve(Address reservation) {
+  std::scoped_lock const guard(mutex_);
+  free_held(held(reservation, true));
 }
 
 void Device::free_all(void const* owner) {
@@ -64,11 +106,37 @@ Size Device::room() const {
   return capacity() - std::min(capacity(), held);
 }
 
-void Device::free_held(std::map<Address, Held>::iterator segment) {
-  ++stats_.free_calls;
-  do_free(segment->first, segment->second.size, stats_.seconds);
-  reserved_ -= segment->second.size;
+Device::Segments::iterator Device::held(Address segment, bool reservation) {
+  auto const found = held_.find(segment);
+  if (found == held_.end() || found->second.reservation != reservation)
+    throw BadFree("the device holds no " + std::string(reservation ? "reservation" : "segment") +
+                  " at " + hex(segment));
+  return found;
+}
+
+void Device::hold(Address segment, Size size, void const* owner, bool reservation) {
+  held_.emplace(segment, Held{size, obtained_++, owner, reservation});
+}
+
+void Device::free_held(Segments::iterator segment) {
+  auto const& [start, held] = *segment;
+  if (held.reservation) {
+    auto page = pages_.lower_bound(start);
+    while (page != pages_.end() && page->first < start + held.size) page = unmap(page);
+    do_unreserve(start, held.size, stats_.seconds);
+  } else {
+    ++stats_.free_calls;
+    do_free(start, held.size, stats_.seconds);
+    reserved_ -= held.size;
+  }
   held_.erase(segment);
+}
+
+Device::Pages::iterator Device::unmap(Pages::iterator page) {
+  ++stats_.unmap_calls;
+  do_unmap(page->first, page->second, stats_.seconds);
+  reserved_ -= page->second;
+  return pages_.erase(page);
 }
 
 }  // namespace allocbench

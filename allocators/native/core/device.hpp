@@ -31,6 +31,18 @@ class Device {
   Address allocate(Size size, void const* owner);
   // Throws BadFree unless `segment` is the address of a segment held.
   void free(Address segment);
+
+  // Virtual memory. A reservation is a segment of addresses, in multiples of the granularity, with
+  // no memory behind them until pages are mapped; reserved bytes count the mapped ones alone.
+  // The address of a reservation, or 0 when the device has no addresses left.
+  Address reserve(Size size, void const* owner);
+  // Puts memory behind `size` bytes at `page`, inside one reservation; false when the device
+  // refuses. `unmap` takes a page back as it was mapped.
+  bool map(Address page, Size size);
+  void unmap(Address page, Size size);
+  // Gives a reservation back, with the pages still mapped.
+  void unreserve(Address reservation);
+
   // Takes back whatever `owner` still holds.
   void free_all(void const* owner);
 
@@ -38,10 +50,11 @@ class Device {
   Place locate(Address address) const;
 
   DeviceStats stats() const;
-  Size reserved() const;  // bytes in segments held
+  Size reserved() const;  // bytes in segments and in mapped pages
   Size room() const;      // capacity less reserved bytes
 
   virtual Size capacity() const = 0;
+  virtual Size granularity() const = 0;  // bytes: pages and reservations are multiples of it
   virtual bool simulated() const = 0;
   virtual std::string cost_source() const = 0;  // what stands behind DeviceStats::seconds
 
@@ -50,16 +63,27 @@ class Device {
     Size size;
     std::uint32_t ordinal;
     void const* owner;
+    bool reservation;
   };
+  using Segments = std::map<Address, Held>;
+  using Pages = std::map<Address, Size>;
 
-  // Both add what the call cost to `seconds`.
+  // Each adds what the call cost to `seconds`; `reserved` is what is held before it.
   virtual Address do_allocate(Size size, Size reserved, double& seconds) = 0;
   virtual void do_free(Address segment, Size size, double& seconds) = 0;
+  virtual Address do_reserve(Size size, double& seconds) = 0;
+  virtual void do_unreserve(Address reservation, Size size, double& seconds) = 0;
+  virtual bool do_map(Address page, Size size, Size reserved, double& seconds) = 0;
+  virtual void do_unmap(Address page, Size size, double& seconds) = 0;
 
-  void free_held(std::map<Address, Held>::iterator segment);
+  Segments::iterator held(Address segment, bool reservation);
+  void hold(Address segment, Size size, void const* owner, bool reservation);
+  void free_held(Segments::iterator segment);
+  Pages::iterator unmap(Pages::iterator page);
 
   mutable std::mutex mutex_;
-  std::map<Address, Held> held_;
+  Segments held_;
+  Pages pages_;
   std::uint32_t obtained_ = 0;
   Size reserved_ = 0;
   DeviceStats stats_;

@@ -36,6 +36,8 @@ bool parses(OptionType type, std::string_view text) {
       return parse_flag(text).has_value();
     case OptionType::kNumber:
       return parse_number(text).has_value();
+    case OptionType::kText:
+      return true;
   }
   return false;
 }
@@ -58,6 +60,8 @@ std::string_view to_string(OptionType type) {
       return "true or false";
     case OptionType::kNumber:
       return "number";
+    case OptionType::kText:
+      return "text";
   }
   return "";
 }
@@ -67,10 +71,15 @@ Options::Options(std::string_view owner, std::span<Option const> declared,
     : owner_(owner), declared_(declared) {
   for (auto const& option : declared_)
     if (!option.fallback.empty()) values_.emplace(option.name, option.fallback);
-  for (auto& [name, value] : given) {
+  give(std::move(given));
+}
+
+void Options::give(std::map<std::string, std::string> more) {
+  for (auto& [name, value] : more) {
     auto const found = std::ranges::find(declared_, std::string_view(name), &Option::name);
     if (found == declared_.end())
       throw SpecError(owner_ + " has no option '" + name + "'; " + valid_names(declared_));
+    if (!given_.insert(name).second) reject(name, "is given twice");
     values_[name] = std::move(value);
     if (!parses(found->type, values_[name]))
       reject(name, "must be " + std::string(to_string(found->type)));
@@ -80,15 +89,19 @@ Options::Options(std::string_view owner, std::span<Option const> declared,
 bool Options::given(std::string_view name) const { return values_.contains(name); }
 
 Size Options::bytes(std::string_view name) const {
-  return *parse_bytes(text(name, OptionType::kBytes));
+  return *parse_bytes(value(name, OptionType::kBytes));
 }
 
 bool Options::flag(std::string_view name) const {
-  return *parse_flag(text(name, OptionType::kFlag));
+  return *parse_flag(value(name, OptionType::kFlag));
 }
 
 double Options::number(std::string_view name) const {
-  return *parse_number(text(name, OptionType::kNumber));
+  return *parse_number(value(name, OptionType::kNumber));
+}
+
+std::string const& Options::text(std::string_view name) const {
+  return value(name, OptionType::kText);
 }
 
 void Options::reject(std::string_view name, std::string_view rule) const {
@@ -97,12 +110,12 @@ void Options::reject(std::string_view name, std::string_view rule) const {
                   (value == values_.end() ? "" : value->second) + " " + std::string(rule));
 }
 
-std::string const& Options::text(std::string_view name, OptionType type) const {
+std::string const& Options::value(std::string_view name, OptionType type) const {
   auto const declared = std::ranges::find(declared_, name, &Option::name);
   require(declared != declared_.end() && declared->type == type, "an option is read as declared");
-  auto const value = values_.find(name);
-  require(value != values_.end(), "an option is read only when it is given");
-  return value->second;
+  auto const found = values_.find(name);
+  require(found != values_.end(), "an option is read only when it is given");
+  return found->second;
 }
 
 }  // namespace allocbench

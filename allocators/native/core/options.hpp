@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@
 
 namespace allocbench {
 
-enum class OptionType { kBytes, kFlag, kNumber };
+enum class OptionType { kBytes, kFlag, kNumber, kText };
 
 std::string_view to_string(OptionType type);
 
@@ -31,21 +32,25 @@ class Options {
   // that is not of the declared type.
   Options(std::string_view owner, std::span<Option const> declared,
           std::map<std::string, std::string> given);
+  // More of them; throws SpecError as the constructor does, and for one that was given before.
+  void give(std::map<std::string, std::string> more);
 
   bool given(std::string_view name) const;  // by the user, or by a non-empty default
   Size bytes(std::string_view name) const;
   bool flag(std::string_view name) const;
   double number(std::string_view name) const;
+  std::string const& text(std::string_view name) const;
 
   // Throws SpecError saying which option of which strategy is wrong, its value and the rule.
   [[noreturn]] void reject(std::string_view name, std::string_view rule) const;
 
  private:
-  std::string const& text(std::string_view name, OptionType type) const;
+  std::string const& value(std::string_view name, OptionType type) const;
 
   std::string owner_;
   std::span<Option const> declared_;
   std::map<std::string, std::string, std::less<>> values_;
+  std::set<std::string> given_;
 };
 
 }  // namespace allocbench

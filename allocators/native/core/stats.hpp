@@ -38,10 +38,12 @@ struct Stats {
 struct DeviceStats {
   std::uint64_t malloc_calls = 0;
   std::uint64_t free_calls = 0;
-  std::uint64_t refused_calls = 0;
+  std::uint64_t map_calls = 0;
+  std::uint64_t unmap_calls = 0;
+  std::uint64_t refused_calls = 0;  // mallocs and maps
   double seconds = 0;
 
-  std::uint64_t calls() const { return malloc_calls + free_calls; }
+  std::uint64_t calls() const { return malloc_calls + free_calls + map_calls + unmap_calls; }
 };
 
 // What one strategy counts beside the common statistics, by name.

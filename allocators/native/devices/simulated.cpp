@@ -56,19 +56,41 @@ SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs,
                     " must lie between 0 and 1");
   check_curve(costs_.malloc);
   check_curve(costs_.free);
+  check_curve(costs_.map);
+  check_curve(costs_.unmap);
 }
 
 Address SimulatedDevice::do_allocate(Size size, Size reserved, double& seconds) {
   seconds += cost(costs_.malloc, size);
   if (fault(size) || size == 0 || size > capacity_ - reserved) return 0;
-  Address const start = round_up(top_, alignment_);
-  if (start > kEnd - size) return 0;
-  top_ = start + size;
-  return start;
+  return place(size, alignment_);
 }
 
 void SimulatedDevice::do_free(Address, Size size, double& seconds) {
   seconds += cost(costs_.free, size);
+}
+
+Address SimulatedDevice::do_reserve(Size size, double&) {
+  return place(size, std::max(alignment_, kGranularity));
+}
+
+void SimulatedDevice::do_unreserve(Address, Size, double&) {}
+
+bool SimulatedDevice::do_map(Address, Size size, Size reserved, double& seconds) {
+  seconds += cost(costs_.map, size);
+  return !fault(size) && size <= capacity_ - reserved;
+}
+
+void SimulatedDevice::do_unmap(Address, Size size, double& seconds) {
+  seconds += cost(costs_.unmap, size);
+}
+
+// The next addresses, or 0 when there are none left.
+Address SimulatedDevice::place(Size size, Size alignment) {
+  Address const start = round_up(top_, alignment);
+  if (start > kEnd || size > kEnd - start) return 0;
+  top_ = start + size;
+  return start;
 }
 
 bool SimulatedDevice::fault(Size size) {

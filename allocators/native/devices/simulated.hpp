@@ -20,35 +20,45 @@ struct CostModel {
   std::string source = "none";  // "estimate", or the GPU that it was measured on
   CostCurve malloc;
   CostCurve free;
+  CostCurve map;  // a page: memory made, mapped and opened to access
+  CostCurve unmap;
 };
 
 // Refusals on purpose, for tests of what an allocator does then.
 struct Faults {
-  std::uint64_t fail_call = 0;  // refuse the k-th malloc call, counted from 1
-  Size fail_above = std::numeric_limits<Size>::max();  // refuse every larger malloc
+  std::uint64_t fail_call = 0;  // refuse the k-th malloc or map, counted from 1
+  Size fail_above = std::numeric_limits<Size>::max();  // refuse every larger one
   double fail_rate = 0;                                // refuse at random with this probability
   std::uint64_t seed = 0;
 };
 
 // Placement: every segment begins at the first multiple of `alignment` above all the segments
 // handed out before it; addresses are never used again. So addresses only grow, a later segment
-// never lies below an earlier one, and a run is the same each time. Capacity counts the bytes of
-// the segments held, without rounding.
+// never lies below an earlier one, and a run is the same each time. A reservation takes addresses
+// in the same way, at no cost. Capacity counts the bytes of the segments held and of the pages
+// mapped, without rounding.
 class SimulatedDevice final : public Device {
  public:
   static constexpr Size kDefaultAlignment = 2 * kMiB;
+  static constexpr Size kGranularity = 2 * kMiB;
 
   // Throws SpecError for a capacity of 0 or of 2^62 bytes or more, an alignment that is no power
   // of two, a rate outside [0, 1] or a cost curve whose sizes do not grow.
   SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults);
 
   Size capacity() const override { return capacity_; }
+  Size granularity() const override { return kGranularity; }
   bool simulated() const override { return true; }
   std::string cost_source() const override { return costs_.source; }
 
  private:
   Address do_allocate(Size size, Size reserved, double& seconds) override;
   void do_free(Address segment, Size size, double& seconds) override;
+  Address do_reserve(Size size, double& seconds) override;
+  void do_unreserve(Address reservation, Size size, double& seconds) override;
+  bool do_map(Address page, Size size, Size reserved, double& seconds) override;
+  void do_unmap(Address page, Size size, double& seconds) override;
+  Address place(Size size, Size alignment);
   bool fault(Size size);
 
   Size capacity_;

@@ -3,27 +3,29 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 
 #include "core/types.hpp"
+#include "parts/class_marks.hpp"
 #include "parts/node.hpp"
+#include "parts/size_class.hpp"
 
 namespace allocbench {
 
-// Best fit means: the smallest block that is large enough, the lowest address among equals.
+// Best fit means: the smallest block that is large enough; among equals the lowest rank, then the
+// lowest address. Most strategies leave all ranks at 0.
 //
 // Free blocks are kept in bins of sizes that differ by at most 1/32; a bitmap tells which bins
-// hold any. A bin is a treap ordered by (size, address) whose priorities are a hash of the node's
-// index: nearly always one or two nodes, and O(log n) expected steps if all blocks share a bin.
-// (Treaps: Seidel and Aragon, Randomized search trees, Algorithmica 16, 1996.)
+// hold any. A bin is a treap ordered by (size, rank, address) whose priorities are a hash of the
+// node's index: nearly always one or two nodes, and O(log n) expected steps if all blocks share a
+// bin. (Treaps: Seidel and Aragon, Randomized search trees, Algorithmica 16, 1996.)
 class FreeIndex {
  public:
   explicit FreeIndex(Nodes& nodes) : nodes_(nodes) { roots_.fill(kNone); }
 
   void insert(Index node) {
-    std::size_t const bin = bin_of(size(node));
-    mark(bin);
+    std::size_t const bin = Class::of(size(node));
+    marks_.mark(bin);
     Index* link = &roots_[bin];
     while (*link != kNone && priority(*link) > priority(node)) link = child(*link, node);
     // The subtree at `link` is split around the node, which takes its place.
@@ -41,7 +43,7 @@ class FreeIndex {
   }
 
   void remove(Index node) {
-    std::size_t const bin = bin_of(size(node));
+    std::size_t const bin = Class::of(size(node));
     Index* link = &roots_[bin];
     while (*link != node) link = child(*link, node);
     Index left = nodes_[node].left;
@@ -58,51 +60,57 @@ class FreeIndex {
       }
     }
     *link = left != kNone ? left : right;
-    unmark_if_empty(bin);
+    marks_.unmark_if(roots_[bin] == kNone, bin);
   }
 
   bool contains(Index node) const {
-    Index at = roots_[bin_of(size(node))];
+    Index at = roots_[Class::of(size(node))];
     while (at != kNone && at != node) at = before(node, at) ? nodes_[at].left : nodes_[at].right;
     return at == node;
   }
 
   // The best fit for `wanted` bytes, or kNone.
-  Index best_fit(Size wanted) const {
-    std::size_t const bin = bin_of(wanted);
+  Index fit(Size wanted) const {
+    std::size_t const bin = Class::of(wanted);
     Index best = kNone;
     for (Index at = roots_[bin]; at != kNone;) {
       bool const fits = size(at) >= wanted;
       if (fits) best = at;
       at = fits ? nodes_[at].left : nodes_[at].right;
     }
-    if (best != kNone) return best;
-    std::size_t const larger = first_marked(bin + 1);
-    if (larger == kBins) return kNone;
-    for (Index at = roots_[larger]; at != kNone; at = nodes_[at].left) best = at;
-    return best;
+    return best != kNone ? best : first_from(bin + 1);
+  }
+
+  // The free blocks in the order of best fit: the first, and the one after `node`, or kNone.
+  Index first() const { return first_from(0); }
+  Index next(Index node) const {
+    std::size_t const bin = Class::of(size(node));
+    Index after = kNone;
+    for (Index at = roots_[bin]; at != kNone;) {
+      bool const later = before(node, at);
+      if (later) after = at;
+      at = later ? nodes_[at].left : nodes_[at].right;
+    }
+    return after != kNone ? after : first_from(bin + 1);
+  }
+
+  // A largest free block, or kNone.
+  Index last() const {
+    std::size_t const bin = marks_.last();
+    if (bin == Class::kCount) return kNone;
+    Index last = kNone;
+    for (Index at = roots_[bin]; at != kNone; at = nodes_[at].right) last = at;
+    return last;
   }
 
   // Bytes of the largest free block; 0 when there is none.
   Size largest() const {
-    if (words_ == 0) return 0;
-    auto const word = static_cast<std::size_t>(63 - std::countl_zero(words_));
-    auto const bin = 64 * word + static_cast<std::size_t>(63 - std::countl_zero(marks_[word]));
-    Index last = kNone;
-    for (Index at = roots_[bin]; at != kNone; at = nodes_[at].right) last = at;
-    return size(last);
+    Index const found = last();
+    return found == kNone ? 0 : size(found);
   }
 
  private:
-  static constexpr int kFineBits = 5;  // 32 bins to each power of two
-  static constexpr std::size_t kBins = 64 << kFineBits;
-
-  static std::size_t bin_of(Size size) {
-    int const power = 63 - std::countl_zero(size | 1);
-    if (power < kFineBits) return static_cast<std::size_t>(size);
-    auto const fine = static_cast<std::size_t>(size >> (power - kFineBits));  // 32 .. 63
-    return (static_cast<std::size_t>(power - kFineBits) << kFineBits) + fine;
-  }
+  using Class = SizeClass<5>;  // bins of sizes that differ by at most 1/32
 
   // Distinct for distinct nodes: an odd factor permutes the 32-bit integers.
   static std::uint32_t priority(Index node) { return node * 0x9E3779B1u; }
@@ -110,44 +118,28 @@ class FreeIndex {
   Size size(Index node) const { return nodes_[node].block.size; }
 
   bool before(Index a, Index b) const {
-    Block const& x = nodes_[a].block;
-    Block const& y = nodes_[b].block;
-    return x.size != y.size ? x.size < y.size : x.address < y.address;
+    Node const& x = nodes_[a];
+    Node const& y = nodes_[b];
+    if (x.block.size != y.block.size) return x.block.size < y.block.size;
+    return x.rank != y.rank ? x.rank < y.rank : x.block.address < y.block.address;
   }
 
   Index* child(Index at, Index node) {
     return before(node, at) ? &nodes_[at].left : &nodes_[at].right;
   }
 
-  void mark(std::size_t bin) {
-    marks_[bin / 64] |= std::uint64_t{1} << (bin % 64);
-    words_ |= std::uint64_t{1} << (bin / 64);
-  }
-
-  // Without branches: whether a bin runs empty is anyone's guess.
-  void unmark_if_empty(std::size_t bin) {
-    std::uint64_t& word = marks_[bin / 64];
-    word &= ~(std::uint64_t{roots_[bin] == kNone} << (bin % 64));
-    words_ &= ~(std::uint64_t{word == 0} << (bin / 64));
-  }
-
-  // The first bin from `from` on that holds a block, or kBins.
-  std::size_t first_marked(std::size_t from) const {
-    std::size_t word = from / 64;
-    std::uint64_t bits = marks_[word] & (~std::uint64_t{0} << (from % 64));
-    if (bits == 0) {
-      std::uint64_t const later = word == 63 ? 0 : words_ & (~std::uint64_t{0} << (word + 1));
-      if (later == 0) return kBins;
-      word = static_cast<std::size_t>(std::countr_zero(later));
-      bits = marks_[word];
-    }
-    return 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
+  // The first block of the bins from `bin` on, or kNone.
+  Index first_from(std::size_t bin) const {
+    std::size_t const marked = marks_.first(bin);
+    if (marked == Class::kCount) return kNone;
+    Index first = kNone;
+    for (Index at = roots_[marked]; at != kNone; at = nodes_[at].left) first = at;
+    return first;
   }
 
   Nodes& nodes_;
-  std::array<Index, kBins> roots_;
-  std::array<std::uint64_t, kBins / 64> marks_ = {};
-  std::uint64_t words_ = 0;
+  std::array<Index, Class::kCount> roots_;
+  ClassMarks<Class::kCount> marks_;
 };
 
 }  // namespace allocbench

@@ -14,9 +14,10 @@ using Index = std::uint32_t;
 constexpr Index kNone = std::numeric_limits<Index>::max();
 
 // A block with its neighbours in address order (within its segment) and, while it is free, its
-// children in the tree of its bin (FreeIndex).
+// children in the tree of its bin (FreeIndex), where its rank goes before its address.
 struct Node {
   Block block;
+  std::uint64_t rank = 0;
   Index previous = kNone;
   Index next = kNone;
   Index left = kNone;

@@ -106,8 +106,7 @@ bool Arena::is_free(Size offset, Size size) const {
 Index Arena::grow(Size size) {
   auto const [address, got] = acquire_between(size, segment_size_, kAlignment);
   if (address == 0) return kNone;
-  pool_.add(address, got);
-  return pool_.find(size);
+  return pool_.add(address, got);
 }
 
 // Returns the arena and the pool's segments that hold no block; false when there was none.

@@ -19,7 +19,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
-#include "parts/best_fit_pool.hpp"
+#include "parts/block_pool.hpp"
 
 namespace allocbench {
 

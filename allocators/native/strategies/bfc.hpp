@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/best_fit_pool.hpp"
+#include "parts/block_pool.hpp"
 
 namespace allocbench {
 

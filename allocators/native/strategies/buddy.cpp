@@ -17,11 +17,11 @@ Buddy::Buddy(Device& device, Options const& given)
 
 Block Buddy::do_allocate(Size requested, Stream) {
   Size const size = std::max(kSmallest, std::bit_ceil(requested));
-  Index node = free_.best_fit(size);
-  if (node == kNone && grow(size)) node = free_.best_fit(size);
+  Index node = free_.fit(size);
+  if (node == kNone && grow(size)) node = free_.fit(size);
   if (node == kNone && give_back()) {
     count_retry();
-    if (grow(size)) node = free_.best_fit(size);
+    if (grow(size)) node = free_.fit(size);
   }
   if (node == kNone) return {};
   free_.remove(node);

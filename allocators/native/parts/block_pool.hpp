@@ -1,14 +1,77 @@
-// parts/best_fit_pool.cpp: segments of blocks that split, coalesce, and are found by best fit.
+// parts/block_pool.hpp: segments of blocks that split and coalesce.
 // SPDX-License-Identifier: Apache-2.0
-#include "parts/best_fit_pool.hpp"
+#pragma once
 
 #include <iterator>
+#include <map>
+#include <vector>
 
 #include "core/errors.hpp"
+#include "core/types.hpp"
+#include "parts/address_map.hpp"
+#include "parts/free_index.hpp"
+#include "parts/node.hpp"
 
 namespace allocbench {
 
-void BestFitPool::add(Address address, Size size, bool join) {
+// The pool holds segments that its owner got from the device; each is tiled by blocks in address
+// order, and no two free blocks are neighbours. Merging always keeps the lower node, so the first
+// node of a segment stays its first. `Free` keeps the free blocks and chooses among them; beside
+// its steps each operation takes O(1) expected ones.
+template <class Free>
+class BlockPool {
+ public:
+  struct Region {
+    Address address;
+    Size size;
+  };
+
+  BlockPool() : free_(nodes_) {}
+  BlockPool(BlockPool const&) = delete;
+  BlockPool& operator=(BlockPool const&) = delete;
+
+  // Adds a segment as one free block. With `join`, a segment that begins where another ends
+  // becomes part of it, and its block coalesces across the seam.
+  // Returns the free block.
+  Index add(Address address, Size size, bool join = false);
+
+  // A free block of at least `wanted` bytes, chosen by `Free`, or kNone.
+  Index find(Size wanted) const { return free_.fit(wanted); }
+
+  // Allocates the free block `node`, cut to its first `keep` bytes when that is less than it has.
+  Block take(Index node, Size keep, Size requested);
+
+  // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the
+  // block as it was, or a block of size 0 when none is allocated there.
+  Block give(Address address);
+
+  // The segments without an allocated block, in address order; `drop` forgets one of them.
+  std::vector<Region> idle() const;
+  void drop(Address segment);
+
+  Block const& block(Index node) const { return nodes_[node].block; }
+  Size largest_free() const { return free_.largest(); }
+  std::vector<Segment> snapshot() const;
+  // Throws InvariantViolation.
+  void check() const;
+
+ private:
+  struct Extent {
+    Size size;
+    Index first;
+  };
+
+  Index absorbed_into(Index previous);
+  void absorb_next(Index node);
+
+  Nodes nodes_;
+  Free free_;
+  AddressMap allocated_;
+  std::map<Address, Extent> segments_;
+};
+
+template <class Free>
+Index BlockPool<Free>::add(Address address, Size size, bool join) {
   Index const node = nodes_.create(address, size);
   auto const after = segments_.lower_bound(address);
   if (join && after != segments_.begin()) {
@@ -19,15 +82,18 @@ void BestFitPool::add(Address address, Size size, bool join) {
       while (nodes_[last].next != kNone) last = nodes_[last].next;
       nodes_[last].next = node;
       nodes_[node].previous = last;
-      free_.insert(nodes_[last].block.allocated() ? node : absorbed_into(last));
-      return;
+      Index const block = nodes_[last].block.allocated() ? node : absorbed_into(last);
+      free_.insert(block);
+      return block;
     }
   }
   segments_.emplace(address, Extent{size, node});
   free_.insert(node);
+  return node;
 }
 
-Block BestFitPool::take(Index node, Size keep, Size requested) {
+template <class Free>
+Block BlockPool<Free>::take(Index node, Size keep, Size requested) {
   free_.remove(node);
   if (Size const size = nodes_[node].block.size; keep < size) {
     Index const rest = nodes_.create(nodes_[node].block.address + keep, size - keep);
@@ -45,7 +111,8 @@ Block BestFitPool::take(Index node, Size keep, Size requested) {
   return block;
 }
 
-Block BestFitPool::give(Address address) {
+template <class Free>
+Block BlockPool<Free>::give(Address address) {
   Index node = allocated_.erase(address);
   if (node == kNone) return {};
   Block const given = nodes_[node].block;
@@ -62,14 +129,16 @@ Block BestFitPool::give(Address address) {
 }
 
 // Takes the free block `previous` out of its bin and lets it absorb the one behind it.
-Index BestFitPool::absorbed_into(Index previous) {
+template <class Free>
+Index BlockPool<Free>::absorbed_into(Index previous) {
   free_.remove(previous);
   absorb_next(previous);
   return previous;
 }
 
 // Neither `node` nor the free block behind it, which vanishes into it, is in a bin.
-void BestFitPool::absorb_next(Index node) {
+template <class Free>
+void BlockPool<Free>::absorb_next(Index node) {
   Index const gone = nodes_[node].next;
   nodes_[node].block.size += nodes_[gone].block.size;
   Index const beyond = nodes_[gone].next;
@@ -78,7 +147,8 @@ void BestFitPool::absorb_next(Index node) {
   nodes_.drop(gone);
 }
 
-std::vector<BestFitPool::Region> BestFitPool::idle() const {
+template <class Free>
+std::vector<typename BlockPool<Free>::Region> BlockPool<Free>::idle() const {
   std::vector<Region> found;
   for (auto const& [address, extent] : segments_) {
     Block const& first = nodes_[extent.first].block;
@@ -87,14 +157,16 @@ std::vector<BestFitPool::Region> BestFitPool::idle() const {
   return found;
 }
 
-void BestFitPool::drop(Address segment) {
+template <class Free>
+void BlockPool<Free>::drop(Address segment) {
   auto const found = segments_.find(segment);
   free_.remove(found->second.first);
   nodes_.drop(found->second.first);
   segments_.erase(found);
 }
 
-std::vector<Segment> BestFitPool::snapshot() const {
+template <class Free>
+std::vector<Segment> BlockPool<Free>::snapshot() const {
   std::vector<Segment> all;
   for (auto const& [address, extent] : segments_) {
     Segment& segment = all.emplace_back(Segment{address, extent.size, {}});
@@ -104,7 +176,8 @@ std::vector<Segment> BestFitPool::snapshot() const {
   return all;
 }
 
-void BestFitPool::check() const {
+template <class Free>
+void BlockPool<Free>::check() const {
   std::size_t allocated = 0;
   for (auto const& [address, extent] : segments_) {
     Index previous = kNone;
@@ -123,5 +196,7 @@ void BestFitPool::check() const {
   }
   require(allocated == allocated_.size(), "the address map holds the allocated blocks alone");
 }
+
+using BestFitPool = BlockPool<FreeIndex>;
 
 }  // namespace allocbench

@@ -1,0 +1,56 @@
+// parts/class_marks.hpp: which size classes hold anything, as a bitmap of two levels.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace allocbench {
+
+// A set of numbers below `count`, at most 4096. Every operation takes O(1) steps.
+template <std::size_t count>
+class ClassMarks {
+  static_assert(count % 64 == 0 && count <= 4096);
+
+ public:
+  void mark(std::size_t at) {
+    marks_[at / 64] |= std::uint64_t{1} << (at % 64);
+    words_ |= std::uint64_t{1} << (at / 64);
+  }
+
+  // Without branches: whether a class runs empty is anyone's guess.
+  void unmark_if(bool empty, std::size_t at) {
+    std::uint64_t& word = marks_[at / 64];
+    word &= ~(std::uint64_t{empty} << (at % 64));
+    words_ &= ~(std::uint64_t{word == 0} << (at / 64));
+  }
+
+  // The first marked number from `from` on, or `count`.
+  std::size_t first(std::size_t from) const {
+    if (from >= count) return count;
+    std::size_t word = from / 64;
+    std::uint64_t bits = marks_[word] & (~std::uint64_t{0} << (from % 64));
+    if (bits == 0) {
+      std::uint64_t const later = word == 63 ? 0 : words_ & (~std::uint64_t{0} << (word + 1));
+      if (later == 0) return count;
+      word = static_cast<std::size_t>(std::countr_zero(later));
+      bits = marks_[word];
+    }
+    return 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
+  }
+
+  // The last marked number, or `count`.
+  std::size_t last() const {
+    if (words_ == 0) return count;
+    auto const word = static_cast<std::size_t>(63 - std::countl_zero(words_));
+    return 64 * word + static_cast<std::size_t>(63 - std::countl_zero(marks_[word]));
+  }
+
+ private:
+  std::array<std::uint64_t, count / 64> marks_ = {};
+  std::uint64_t words_ = 0;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,171 @@
+// strategies/caching.cpp: PyTorch's CUDACachingAllocator.
+// SPDX-License-Identifier: Apache-2.0
+#include "strategies/caching.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/errors.hpp"
+
+namespace allocbench {
+
+Block Caching::do_allocate(Size requested, Stream stream) {
+  blocks_.free_waiting();
+  Size const wanted = settings_.rounded(requested);
+  CachingBlocks::Pools& pools = blocks_.of(stream);
+  Pool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
+  Index block = find(pool, wanted);
+  if (block == kNone) {
+    if (settings_.collects()) collect();
+    block = obtain(pool, wanted);
+    if (block == kNone) block = obtain_after_release(pool, wanted);
+    if (block == kNone) return {};
+  }
+  return take(block, wanted, requested);
+}
+
+void Caching::do_trim() {
+  blocks_.streams_done();
+  blocks_.free_waiting();
+  for (auto& [stream, pools] : blocks_.pools()) release_free(pools.large);
+  for (auto& [stream, pools] : blocks_.pools()) release_free(pools.small);
+}
+
+// Takes the best fit out of the pool. An oversize block is not for a request below that size, nor
+// for one that would leave too much of it unused; the search does not go on to others.
+Index Caching::find(Pool& pool, Size wanted) {
+  if (settings_.collects() && !pool.small) blocks_.tick();
+  Index fit = pool.free.fit(wanted);
+  if (fit == kNone) return kNone;
+  if (settings_.expandable) fit = roomier(pool, fit);
+  Size const size = blocks_.size(fit);
+  bool const suits = wanted < settings_.max_split
+                         ? size < settings_.max_split
+                         : size < wanted + settings_.max_non_split_rounding;
+  if (!suits) return kNone;
+  pool.free.remove(fit);
+  return fit;
+}
+
+// A block before unmapped addresses counts for as much as it can grow to, so that it loses to a
+// larger one that can grow less.
+Index Caching::roomier(Pool const& pool, Index fit) const {
+  auto const room = [&](Index block) {
+    Index const next = blocks_[block].next;
+    bool const grows = next != kNone && !blocks_.facts(next).mapped;
+    return blocks_.size(block) + (grows ? blocks_.size(next) : 0);
+  };
+  for (Index next = pool.free.next(fit); next != kNone && room(next) < room(fit);
+       next = pool.free.next(next))
+    fit = next;
+  return fit;
+}
+
+// Hands out the front of a block that is in no pool, or all of it when the rest is too small.
+Block Caching::take(Index block, Size wanted, Size requested) {
+  Size const rest = blocks_.size(block) - wanted;
+  bool const fine = settings_.expandable || blocks_.facts(block).pool->small;
+  bool const split = fine ? rest >= CachingSettings::kRounding
+                          : wanted < settings_.max_split && rest > CachingSettings::kSmall;
+  if (!split) return blocks_.allocate(block, requested);
+  Index const front = blocks_.split_front(block, wanted);
+  blocks_.insert(block);
+  return blocks_.allocate(front, requested);
+}
+
+// A block of memory that is new to the pool; kNone when it would pass the limit, which is no call
+// to the device, or when the device refuses.
+Index Caching::obtain(Pool& pool, Size wanted) {
+  Size const segment = settings_.segment(wanted);
+  if (settings_.limit && reserved() + segment > *settings_.limit) return kNone;
+  if (settings_.expandable) return extend(pool, wanted);
+  Address const address = acquire(segment);
+  return address == 0 ? kNone : begin_segment(address, segment, {.pool = &pool});
+}
+
+Index Caching::obtain_after_release(Pool& pool, Size wanted) {
+  if (release_oversize(pool, wanted))
+    if (Index const block = obtain(pool, wanted); block != kNone) return block;
+  do_trim();
+  count_retry();
+  return obtain(pool, wanted);
+}
+
+Index Caching::begin_segment(Address address, Size size, CachingBlocks::Facts const& facts) {
+  bool const ranked = settings_.ties != CachingSettings::Ties::kAddress;
+  return blocks_.create(address, size, facts, ranked ? blocks_.next_rank() : 0);
+}
+
+// Gives the best fit among the oversize blocks back, or several of them from the largest on. True
+// when that makes room for the request.
+bool Caching::release_oversize(Pool& pool, Size wanted) {
+  if (settings_.max_split == CachingSettings::kNoLimit || settings_.expandable) return false;
+  Size const least = std::max(wanted, settings_.max_split);
+  if (Index const fit = pool.free.fit(least); fit != kNone) {
+    release_segment(fit);
+    return true;
+  }
+  Size released = 0;
+  while (released < least && pool.free.largest() >= settings_.max_split) {
+    Index const largest = pool.free.last();
+    released += blocks_.size(largest);
+    release_segment(largest);
+  }
+  return released >= least;
+}
+
+// Gives the free segments back, and the free pages of expandable ones.
+void Caching::release_free(Pool& pool) {
+  for (Index block = pool.free.first(), next; block != kNone; block = next) {
+    next = pool.free.next(block);
+    if (blocks_.facts(block).space != nullptr)
+      unmap_pages(block);
+    else if (blocks_.whole(block))
+      release_segment(block);
+  }
+}
+
+void Caching::release_segment(Index block) {
+  blocks_.remove(block);
+  release(blocks_[block].block.address, blocks_.size(block));
+  blocks_.drop(block);
+}
+
+// Gives free segments of the large pools back until no more is reserved than the threshold: in
+// rounds, each time all those that have been free for as long as their average or longer.
+void Caching::collect() {
+  auto const threshold =
+      static_cast<Size>(settings_.collection_threshold * static_cast<double>(*settings_.limit));
+  if (reserved() <= threshold) return;
+  Size const target = reserved() - threshold;
+  std::vector<Index> idle;
+  double ages = 0;
+  auto const age = [&](Index block) { return static_cast<double>(blocks_.age(block)); };
+  for (auto const& [stream, pools] : blocks_.pools()) {
+    FreeIndex const& free = pools.large.free;
+    for (Index block = free.first(); block != kNone; block = free.next(block))
+      if (blocks_.whole(block)) {
+        idle.push_back(block);
+        ages += age(block);
+      }
+  }
+  Size released = 0;
+  while (released < target && !idle.empty()) {
+    double const average = ages / static_cast<double>(idle.size());
+    auto const old = std::ranges::partition(idle, [&](Index at) { return age(at) < average; });
+    for (Index const block : old) {
+      released += blocks_.size(block);
+      ages -= age(block);
+      release_segment(block);
+    }
+    idle.erase(old.begin(), old.end());
+  }
+}
+
+void Caching::do_check() const {
+  blocks_.check();
+  require(!settings_.limit || settings_.expandable || reserved() <= *settings_.limit,
+          "the segments together stay below the limit");
+}
+
+}  // namespace allocbench

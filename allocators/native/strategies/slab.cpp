@@ -1,0 +1,137 @@
+// strategies/slab.cpp: slabs of equal objects, one kind of slab for each size class.
+// SPDX-License-Identifier: Apache-2.0
+#include "strategies/slab.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/errors.hpp"
+
+namespace allocbench {
+
+Slab::Slab(Device& device, Options const& given)
+    : Allocator(device), slab_size_(given.bytes("slab")) {
+  if (slab_size_ < kUnit) given.reject("slab", "must be at least 256 bytes");
+  double const empty = given.number("empty_slabs");
+  if (!(empty >= 0 && empty <= 1e6 && empty == std::floor(empty)))
+    given.reject("empty_slabs", "must be a whole number up to a million");
+  empty_slabs_ = static_cast<std::size_t>(empty);
+}
+
+Block Slab::do_allocate(Size requested, Stream) {
+  std::size_t const size_class = Class::at_least(round_up(requested, kUnit) / kUnit);
+  Size const object = kUnit * Class::smallest(size_class);
+  Kind& kind = kinds_[size_class];
+  bool found = !kind.partial.empty() || !kind.empty.empty() || grow(kind, object);
+  if (!found && give_back()) {
+    count_retry();
+    found = grow(kind, object);
+  }
+  if (!found) return {};
+
+  Slabs& from = kind.partial.empty() ? kind.empty : kind.partial;
+  auto const slab = from.begin();
+  std::size_t at = slab->requested.size();
+  if (slab->free.empty()) {
+    slab->requested.push_back(requested);
+  } else {
+    at = slab->free.back();
+    slab->free.pop_back();
+    slab->requested[at] = requested;
+  }
+  Slabs& to = slab->room() == 0 ? kind.full : kind.partial;
+  to.splice(to.begin(), from, slab);
+  Block const block = slab->block(at);
+  allocated_.insert(block.address, slab->number);
+  return block;
+}
+
+Block Slab::do_deallocate(Address address, Stream) {
+  Index const number = allocated_.erase(address);
+  if (number == kNone) return {};
+  auto const slab = slabs_[number];
+  Kind& kind = *slab->kind;
+  Slabs& from = slab->room() == 0 ? kind.full : kind.partial;
+  auto const at = static_cast<Index>((address - slab->address) / slab->object);
+  Block const freed = slab->block(at);
+  slab->requested[at] = 0;
+  slab->free.push_back(at);
+  Slabs& to = slab->empty() ? kind.empty : kind.partial;
+  to.splice(to.begin(), from, slab);
+  if (kind.empty.size() > empty_slabs_) release_slab(kind.empty.begin());
+  return freed;
+}
+
+bool Slab::grow(Kind& kind, Size object) {
+  auto const [address, size] = acquire_between(object, slab_size_, kUnit);
+  if (address == 0) return false;
+  auto number = static_cast<Index>(slabs_.size());
+  if (unused_.empty()) {
+    slabs_.emplace_back();
+  } else {
+    number = unused_.back();
+    unused_.pop_back();
+  }
+  kind.empty.push_front({number, &kind, address, size, object});
+  slabs_[number] = kind.empty.begin();
+  return true;
+}
+
+// The slab is empty.
+void Slab::release_slab(Slabs::iterator slab) {
+  release(slab->address, slab->size);
+  unused_.push_back(slab->number);
+  slab->kind->empty.erase(slab);
+}
+
+// Returns every empty slab; false when there was none.
+bool Slab::give_back() {
+  bool any = false;
+  for (Kind& kind : kinds_)
+    for (; !kind.empty.empty(); any = true) release_slab(kind.empty.begin());
+  return any;
+}
+
+std::vector<Segment> Slab::do_snapshot() const {
+  std::vector<Segment> all;
+  for (Kind const& kind : kinds_)
+    for (Slabs const* slabs : {&kind.full, &kind.partial, &kind.empty})
+      for (Objects const& slab : *slabs) {
+        Segment& segment = all.emplace_back(Segment{slab.address, slab.size, {}});
+        for (std::size_t at = 0; at < slab.requested.size(); ++at)
+          segment.blocks.push_back(slab.block(at));
+        Size const cut = slab.requested.size() * slab.object;
+        if (cut < slab.size) segment.blocks.push_back({slab.address + cut, slab.size - cut, 0});
+      }
+  return all;
+}
+
+Size Slab::do_largest_free() const {
+  Size largest = 0;
+  for (Kind const& kind : kinds_)
+    for (Slabs const* slabs : {&kind.full, &kind.partial, &kind.empty})
+      for (Objects const& slab : *slabs)
+        largest = std::max({largest, slab.size - slab.requested.size() * slab.object,
+                            slab.free.empty() ? 0 : slab.object});
+  return largest;
+}
+
+void Slab::do_check() const {
+  std::size_t allocated = 0;
+  for (Kind const& kind : kinds_) {
+    for (Objects const& slab : kind.full) require(slab.room() == 0, "a full slab has no room");
+    for (Objects const& slab : kind.partial)
+      require(slab.room() > 0 && !slab.empty(), "a partial slab has room and an object in use");
+    for (Objects const& slab : kind.empty)
+      require(slab.empty(), "an empty slab has no object in use");
+    require(kind.empty.size() <= empty_slabs_, "a class keeps no more empty slabs than it may");
+    for (Slabs const* slabs : {&kind.full, &kind.partial, &kind.empty})
+      for (Objects const& slab : *slabs) {
+        require(&*slabs_[slab.number] == &slab, "a slab is found by its number");
+        allocated += slab.requested.size() - slab.free.size();
+      }
+  }
+  require(allocated == allocated_.size(), "the address map holds the objects in use alone");
+}
+
+}  // namespace allocbench

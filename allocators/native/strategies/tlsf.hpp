@@ -1,0 +1,81 @@
+// strategies/tlsf.hpp: two-level segregated fit: every request and free in constant time.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sizes are rounded up to 256 bytes. Free blocks lie in lists by size class, 32 classes to each
+// power of two; two bitmap searches find the first list in which every block is large enough, and
+// its head is taken, its end split off and kept. A freed block coalesces with its free neighbours
+// at once. Memory grows by segments; when the device is full, segments without an allocated block
+// go back to it before a retry.
+// A request and a free take O(1) steps whatever the number of blocks, apart from those that call
+// the device.
+//
+// Bad at: memory, slightly: a block up to 1/32 larger than needed may be passed over.
+#pragma once
+
+#include "core/allocator.hpp"
+#include "parts/block_pool.hpp"
+#include "parts/segregated_index.hpp"
+
+namespace allocbench {
+
+class Tlsf final : public Allocator {
+ public:
+  static constexpr Size kRounding = 256;
+  static constexpr Option options[] = {
+      {"segment", OptionType::kBytes, "64MiB",
+       "bytes asked from the device at a time; a larger request gets a segment of its own size"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "tlsf",
+      .summary = "two-level segregated fit: good fit from size classes in constant time",
+      .worst_case = "255 bytes inside a block; outside, blocks up to 1/32 too large pass unused",
+      .reference = "Masmano et al., TLSF: a new dynamic memory allocator, ECRTS 2004",
+      .options = options,
+      .largest_request = [](Size capacity) { return round_down(capacity, kRounding); },
+      .exemption = "sizes are rounded up to 256 bytes",
+  };
+
+  Tlsf(Device& device, Options const& given)
+      : Allocator(device), segment_size_(given.bytes("segment")) {
+    if (segment_size_ < kRounding) given.reject("segment", "must be at least 256 bytes");
+  }
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  Block do_allocate(Size requested, Stream) override {
+    Size const size = round_up(requested, kRounding);
+    Index block = pool_.find(size);
+    if (block == kNone) block = grow(size);
+    if (block == kNone && give_back()) {
+      count_retry();
+      block = grow(size);
+    }
+    return block == kNone ? Block{} : pool_.take(block, size, requested);
+  }
+
+  Block do_deallocate(Address address, Stream) override { return pool_.give(address); }
+  void do_trim() override { give_back(); }
+  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
+  Size do_largest_free() const override { return pool_.largest_free(); }
+  void do_check() const override { pool_.check(); }
+
+  Index grow(Size size) {
+    auto const [address, got] = acquire_between(size, segment_size_, kRounding);
+    return address == 0 ? kNone : pool_.add(address, got);
+  }
+
+  // Returns the segments without an allocated block; false when there was none.
+  bool give_back() {
+    auto const idle = pool_.idle();
+    for (auto const& [address, size] : idle) {
+      pool_.drop(address);
+      release(address, size);
+    }
+    return !idle.empty();
+  }
+
+  Size segment_size_;
+  BlockPool<SegregatedIndex> pool_;
+};
+
+}  // namespace allocbench
