@@ -56,6 +56,9 @@ class AddressMap {
 
   std::size_t size() const { return used_; }
 
+  // Buckets passed since the beginning, beside the one that each operation begins in.
+  std::uint64_t steps() const { return steps_; }
+
   template <class Visit>
   void for_each(Visit visit) const {
     for (Bucket const& bucket : buckets_)
@@ -85,7 +88,10 @@ class AddressMap {
     return static_cast<std::size_t>(std::countr_zero(found));
   }
 
-  std::size_t next(std::size_t at) const { return (at + 1) & (buckets_.size() - 1); }
+  std::size_t next(std::size_t at) const {
+    ++steps_;
+    return (at + 1) & (buckets_.size() - 1);
+  }
   // Fibonacci hashing: the high half of the product, where all the address bits have mixed.
   std::size_t home_of(Address address) const {
     return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> 32) & (buckets_.size() - 1);
@@ -112,6 +118,7 @@ class AddressMap {
 
   std::vector<Bucket> buckets_;
   std::size_t used_ = 0;
+  mutable std::uint64_t steps_ = 0;
 };
 
 }  // namespace allocbench

@@ -51,6 +51,7 @@ class BlockPool {
 
   Block const& block(Index node) const { return nodes_[node].block; }
   Size largest_free() const { return free_.largest(); }
+  std::uint64_t steps() const { return free_.steps() + allocated_.steps(); }
   std::vector<Segment> snapshot() const;
   // Throws InvariantViolation.
   void check() const;

@@ -33,7 +33,7 @@ class FreeIndex {
     *link = node;
     Index* below = &nodes_[node].left;
     Index* above = &nodes_[node].right;
-    while (rest != kNone) {
+    for (; rest != kNone; ++steps_) {
       Index*& edge = before(rest, node) ? below : above;
       *edge = rest;
       edge = before(rest, node) ? &nodes_[rest].right : &nodes_[rest].left;
@@ -48,7 +48,7 @@ class FreeIndex {
     while (*link != node) link = child(*link, node);
     Index left = nodes_[node].left;
     Index right = nodes_[node].right;
-    while (left != kNone && right != kNone) {
+    for (; left != kNone && right != kNone; ++steps_) {
       if (priority(left) > priority(right)) {
         *link = left;
         link = &nodes_[left].right;
@@ -73,7 +73,7 @@ class FreeIndex {
   Index fit(Size wanted) const {
     std::size_t const bin = Class::of(wanted);
     Index best = kNone;
-    for (Index at = roots_[bin]; at != kNone;) {
+    for (Index at = roots_[bin]; at != kNone; ++steps_) {
       bool const fits = size(at) >= wanted;
       if (fits) best = at;
       at = fits ? nodes_[at].left : nodes_[at].right;
@@ -86,7 +86,7 @@ class FreeIndex {
   Index next(Index node) const {
     std::size_t const bin = Class::of(size(node));
     Index after = kNone;
-    for (Index at = roots_[bin]; at != kNone;) {
+    for (Index at = roots_[bin]; at != kNone; ++steps_) {
       bool const later = before(node, at);
       if (later) after = at;
       at = later ? nodes_[at].left : nodes_[at].right;
@@ -109,6 +109,9 @@ class FreeIndex {
     return found == kNone ? 0 : size(found);
   }
 
+  // Nodes passed since the beginning, by all operations but `contains` and `last`.
+  std::uint64_t steps() const { return steps_; }
+
  private:
   using Class = SizeClass<5>;  // bins of sizes that differ by at most 1/32
 
@@ -125,6 +128,7 @@ class FreeIndex {
   }
 
   Index* child(Index at, Index node) {
+    ++steps_;
     return before(node, at) ? &nodes_[at].left : &nodes_[at].right;
   }
 
@@ -133,13 +137,14 @@ class FreeIndex {
     std::size_t const marked = marks_.first(bin);
     if (marked == Class::kCount) return kNone;
     Index first = kNone;
-    for (Index at = roots_[marked]; at != kNone; at = nodes_[at].left) first = at;
+    for (Index at = roots_[marked]; at != kNone; at = nodes_[at].left, ++steps_) first = at;
     return first;
   }
 
   Nodes& nodes_;
   std::array<Index, Class::kCount> roots_;
   ClassMarks<Class::kCount> marks_;
+  mutable std::uint64_t steps_ = 0;
 };
 
 }  // namespace allocbench

@@ -64,6 +64,7 @@ class Bfc final : public Allocator {
   std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override { return pool_.largest_free(); }
   void do_check() const override;
+  Counters do_counters() const override { return {{"steps", pool_.steps()}}; }
   std::string do_summary() const override;
 
   bool extend(Size rounded);

@@ -25,7 +25,7 @@ Block Buddy::do_allocate(Size requested, Stream) {
   }
   if (node == kNone) return {};
   free_.remove(node);
-  while (nodes_[node].block.size > size) {
+  for (; nodes_[node].block.size > size; ++halvings_) {
     Size const half = nodes_[node].block.size /= 2;
     Index const upper = nodes_.create(nodes_[node].block.address + half, half);
     blocks_.insert(nodes_[upper].block.address, upper);
@@ -41,7 +41,7 @@ Block Buddy::do_deallocate(Address address, Stream) {
   Block const freed = nodes_[node].block;
   nodes_[node].block.requested = 0;
   auto const& [start, region] = *region_of(address);
-  while (nodes_[node].block.size < region) {
+  for (; nodes_[node].block.size < region; ++halvings_) {
     Block const& block = nodes_[node].block;
     Index const buddy = blocks_.find(start + ((block.address - start) ^ block.size));
     Block const& other = nodes_[buddy].block;

@@ -50,6 +50,9 @@ class Buddy final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override { return free_.largest(); }
   void do_check() const override;
+  Counters do_counters() const override {
+    return {{"steps", free_.steps() + blocks_.steps() + halvings_}};
+  }
 
   bool grow(Size size);
   bool give_back();
@@ -60,6 +63,7 @@ class Buddy final : public Allocator {
   FreeIndex free_;
   AddressMap blocks_;                // free and allocated
   std::map<Address, Size> regions_;  // address -> size
+  std::uint64_t halvings_ = 0;       // and mergers
 };
 
 }  // namespace allocbench

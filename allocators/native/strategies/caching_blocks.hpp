@@ -92,6 +92,7 @@ class CachingBlocks {
   }
 
   Size largest_free() const;
+  std::uint64_t steps() const;
   std::vector<Segment> snapshot() const;  // of an expandable segment, each mapped range
   void check() const;                     // throws InvariantViolation
 

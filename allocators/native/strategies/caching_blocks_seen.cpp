@@ -16,6 +16,13 @@ Size CachingBlocks::largest_free() const {
   return largest;
 }
 
+std::uint64_t CachingBlocks::steps() const {
+  std::uint64_t steps = allocated_.steps();
+  for (auto const& [stream, pools] : pools_)
+    steps += pools.small.free.steps() + pools.large.free.steps();
+  return steps;
+}
+
 std::vector<Index> CachingBlocks::mapped() const {
   std::vector<Index> all = waiting_;
   allocated_.for_each([&](Address, Index block) { all.push_back(block); });

@@ -61,6 +61,7 @@ class FreeLists final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
+  Counters do_counters() const override { return {{"steps", allocated_.steps()}}; }
 
   Index reuse(Size size);
   Index carve(Size size);

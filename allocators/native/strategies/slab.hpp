@@ -73,6 +73,7 @@ class Slab final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
+  Counters do_counters() const override { return {{"steps", allocated_.steps()}}; }
 
   bool grow(Kind& kind, Size object);
   void release_slab(Slabs::iterator slab);

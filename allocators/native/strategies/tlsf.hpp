@@ -58,6 +58,7 @@ class Tlsf final : public Allocator {
   std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override { return pool_.largest_free(); }
   void do_check() const override { pool_.check(); }
+  Counters do_counters() const override { return {{"steps", pool_.steps()}}; }
 
   Index grow(Size size) {
     auto const [address, got] = acquire_between(size, segment_size_, kRounding);
