@@ -9,6 +9,7 @@ from allocators._core import (
     Device,
     DeviceStats,
     Graph,
+    GraphPlan,
     InvariantViolation,
     Operator,
     Option,
@@ -21,16 +22,18 @@ from allocators._core import (
     StrategyInfo,
     Tensor,
     human_bytes,
-    plan_in_execution_order,
     strategies,
 )
+from allocators._core import planners as planner_infos
 from allocators._core import strategy as info
 from allocators.devices import DEVICE_SPECS, SimulatedDevice, make_device, parse_bytes
 from allocators.factory import make, names
+from allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
 from allocators.replays import ReplayResult, completes, replay, time_each, time_pass
 
 __all__ = [
     "DEVICE_SPECS",
+    "FOREVER",
     "Allocator",
     "ArenaPlanner",
     "BadFree",
@@ -38,11 +41,13 @@ __all__ = [
     "Device",
     "DeviceStats",
     "Graph",
+    "GraphPlan",
     "InvariantViolation",
     "Operator",
     "Option",
     "OutOfMemory",
     "Placement",
+    "PlanResult",
     "ReplayResult",
     "Segment",
     "SimpleMemoryArena",
@@ -58,7 +63,10 @@ __all__ = [
     "make_device",
     "names",
     "parse_bytes",
-    "plan_in_execution_order",
+    "plan",
+    "plan_graph",
+    "planner_infos",
+    "planners",
     "replay",
     "strategies",
     "time_each",

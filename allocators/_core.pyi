@@ -331,12 +331,37 @@ class Tensor:
     def placement(self) -> Placement: ...
 
 class Operator:
-    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], temporaries: Sequence[int] = []) -> None: ...
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], temporaries: Sequence[int] = [], name: str = '') -> None: ...
 
 class Graph:
     """Operators in execution order; tensors are named by index."""
 
     def __init__(self, tensors: Sequence[Tensor], operators: Sequence[Operator], inputs: Sequence[int], outputs: Sequence[int], variables: Sequence[int] = []) -> None: ...
+
+class GraphPlan:
+    """Offsets for the tensors of a graph. Sizes in bytes."""
+
+    @property
+    def offsets(self) -> list[int | None]:
+        """of each tensor in its arena; None: in no arena"""
+
+    @property
+    def owners(self) -> list[int]:
+        """
+        of each tensor, the one whose memory it lies in: itself, unless it is in place
+        """
+
+    @property
+    def arena_size(self) -> int: ...
+
+    @property
+    def persistent_arena_size(self) -> int: ...
+
+    @property
+    def lower_bound(self) -> int:
+        """of the arena's size"""
+
+def plan_graph(graph: Graph, planner: str, preserve_inputs: bool, preserve_intermediates: bool, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan: ...
 
 class ArenaPlanner:
     """TFLite's planner of 2018, over two arenas."""
@@ -357,4 +382,19 @@ class ArenaPlanner:
     @property
     def persistent_arena_size(self) -> int: ...
 
-def plan_in_execution_order(size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int]: ...
+class PlannerInfo:
+    """What a planner says about itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def reference(self) -> str: ...
+
+def planners() -> list[PlannerInfo]: ...
+
+def plan(planner: str, size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int, int, int]:
+    """Offsets, height, max load and lower bound."""

@@ -13,7 +13,15 @@ import allocators
 from allocators import human_bytes, spec
 from allocbench import experiment
 from allocbench.errors import UsageError, errors_naming, one_line
-from workloads import Trace, catalog, read
+from workloads import (
+    Lifetimes,
+    Trace,
+    catalog,
+    holds_lifetimes,
+    lifetimes,
+    read,
+    read_lifetimes,
+)
 
 ALL = "all"
 SMALLEST_DEVICE = 64 << 10  # bytes
@@ -31,6 +39,16 @@ def load(workload: str) -> Trace:
             f"{workload}: neither a file nor a workload; workloads: {', '.join(catalog.names())}"
         )
     return read(workload)
+
+
+def load_lifetimes(source: str) -> tuple[Lifetimes, bool]:
+    """The blocks of a workload, a trace file or a CSV of lifetimes, and whether it is the last.
+
+    Raises as `load` does.
+    """
+    if source not in catalog.names() and holds_lifetimes(source):
+        return read_lifetimes(source), True
+    return lifetimes(load(source)), False
 
 
 def load_all(workloads: Sequence[str]) -> dict[str, Trace]:

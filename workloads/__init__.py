@@ -5,6 +5,13 @@ The bundled ones are found by name in `workloads.catalog`.
 """
 
 from workloads.files import read, write, write_csv, write_parquet
+from workloads.lifetimes import (
+    Lifetimes,
+    holds_lifetimes,
+    lifetimes,
+    read_lifetimes,
+    write_plan,
+)
 from workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
 
 __all__ = [
@@ -12,11 +19,16 @@ __all__ = [
     "FREE",
     "MARK",
     "TRIM",
+    "Lifetimes",
     "Provenance",
     "Trace",
     "TraceError",
+    "holds_lifetimes",
+    "lifetimes",
     "read",
+    "read_lifetimes",
     "write",
     "write_csv",
     "write_parquet",
+    "write_plan",
 ]

@@ -56,7 +56,7 @@ def read(path: str | Path) -> Trace:
     CSV (the header is line 1) or the event of a Parquet file (the first is event 0).
     """
     path = Path(path)
-    with _errors_naming(path):
+    with errors_naming(path):
         if path.exists() and not path.is_file():
             raise TraceError("is not a regular file")
         with path.open("rb") as file:
@@ -79,7 +79,7 @@ def write(trace: Trace, path: str | Path) -> None:
     several streams and the format is CSV, or the path cannot be written.
     """
     path = Path(path)
-    with _errors_naming(path):
+    with errors_naming(path):
         writer = {".parquet": write_parquet, ".csv": write_csv}.get(path.suffix)
         if writer is None:
             raise TraceError("the extension must say the format, .parquet or .csv")
@@ -277,7 +277,7 @@ def _line(event: int) -> int:
 
 
 @contextmanager
-def _errors_naming(path: Path) -> Iterator[None]:
+def errors_naming(path: Path) -> Iterator[None]:
     """Turn whatever reading or writing may raise into a TraceError of one line."""
     try:
         yield

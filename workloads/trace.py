@@ -108,7 +108,7 @@ class Trace:
     @property
     def max_load(self) -> int:
         """Largest sum of live requested bytes over time; the trace must be valid."""
-        events = _by_block(self.op, self.block)
+        events = by_block(self.op, self.block)
         change = self.size[events].astype(np.int64)
         frees = np.flatnonzero(self.op[events] == FREE)
         change[frees] = -change[frees - 1]  # what comes before a free is its alloc
@@ -178,7 +178,7 @@ class Trace:
         return Broken(rule, part.start + row)
 
 
-def _by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
+def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
     """Indices of the allocs and frees, block by block, those of one block in order of time."""
     events = np.flatnonzero(op <= FREE)
     return events[np.argsort(block[events], kind="stable")]
@@ -191,7 +191,7 @@ def _first_out_of_turn(
 
     The events of one block must alternate, and its first one must fit `live`.
     """
-    events = _by_block(op, block)
+    events = by_block(op, block)
     if not len(events):
         return None
     ids, is_alloc = block[events], op[events] == ALLOC

@@ -1,7 +1,7 @@
 // bindings.cpp: the native core as the Python module allocators._core.
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+#include "bindings.hpp"
+
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -15,38 +15,13 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "devices/simulated.hpp"
-#include "planners/arena_planner.hpp"
-#include "planners/execution_order.hpp"
-#include "planners/simple_memory_arena.hpp"
 #include "registry.hpp"
 #include "replay.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace allocbench {
 namespace {
 
-template <class T>
-using Array = nb::ndarray<T const, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-using NumpyArray = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
 using Columns = nb::typed<nb::dict, nb::str, nb::any>;  // of numpy arrays
-
-template <class T>
-std::span<T const> view(Array<T> const& array) {
-  return {array.data(), array.size()};
-}
-
-// A numpy array that owns the vector's memory.
-template <class T>
-NumpyArray<T> to_numpy(std::vector<T> values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return NumpyArray<T>(owned->data(), {owned->size()}, owner);
-}
 
 // One numpy array for each field of a vector of records, by the field's name.
 template <class Record, class... Fields>
@@ -264,69 +239,6 @@ void bind_replay(nb::module_& m) {
         return completes(trace.view_all(), allocator);
       },
       "trace"_a, "allocator"_a);
-}
-
-void bind_planners(nb::module_& m) {
-  using Alloc = SimpleMemoryArena::Alloc;
-  nb::class_<Alloc>(m, "ArenaAlloc", "A block placed in an arena.")
-      .def_ro("offset", &Alloc::offset)
-      .def_ro("size", &Alloc::size);
-  nb::class_<SimpleMemoryArena>(m, "SimpleMemoryArena",
-                                "TFLite's arena: offsets first, one segment at commit.")
-      .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
-           nb::keep_alive<1, 2>())
-      .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
-      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a)
-      .def("commit", &SimpleMemoryArena::commit)
-      .def("resolve", &SimpleMemoryArena::resolve, "block"_a)
-      .def("clear", &SimpleMemoryArena::clear)
-      .def_prop_ro("high_water_mark", &SimpleMemoryArena::high_water_mark)
-      .def_prop_ro("committed_size", &SimpleMemoryArena::committed_size);
-
-  nb::enum_<Placement>(m, "Placement")
-      .value("ARENA", Placement::kArena)
-      .value("PERSISTENT", Placement::kPersistent)
-      .value("DYNAMIC", Placement::kDynamic)
-      .value("NONE", Placement::kNone);
-  nb::class_<Tensor>(m, "Tensor")
-      .def(nb::init<Size, Placement>(), "bytes"_a, "placement"_a = Placement::kArena)
-      .def_ro("bytes", &Tensor::bytes)
-      .def_ro("placement", &Tensor::placement);
-  nb::class_<Operator>(m, "Operator")
-      .def(nb::init<std::vector<int>, std::vector<int>, std::vector<int>>(), "inputs"_a,
-           "outputs"_a, "temporaries"_a = std::vector<int>{});
-  nb::class_<Graph>(m, "Graph", "Operators in execution order; tensors are named by index.")
-      .def(nb::init<std::vector<Tensor>, std::vector<Operator>, std::vector<int>, std::vector<int>,
-                    std::vector<int>>(),
-           "tensors"_a, "operators"_a, "inputs"_a, "outputs"_a, "variables"_a = std::vector<int>{});
-  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's planner of 2018, over two arenas.")
-      .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
-           "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
-           "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())
-      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a)
-      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a)
-      .def("offset", &ArenaPlanner::offset, "tensor"_a)
-      .def("address", &ArenaPlanner::address, "tensor"_a)
-      .def_prop_ro("arena_size", &ArenaPlanner::arena_size)
-      .def_prop_ro("persistent_arena_size", &ArenaPlanner::persistent_arena_size);
-
-  m.def(
-      "plan_in_execution_order",
-      [](Array<std::uint64_t> size, Array<std::uint32_t> first, Array<std::uint32_t> last,
-         Size alignment) {
-        if (first.size() != size.size() || last.size() != size.size())
-          throw SpecError("a plan needs arrays of equal length");
-        std::vector<Lifetime> lifetimes;
-        for (std::size_t at = 0; at < size.size(); ++at) {
-          if (size.data()[at] == 0 || first.data()[at] >= last.data()[at])
-            throw SpecError("block " + std::to_string(at) +
-                            ": a block has at least 1 byte and ends after it begins");
-          lifetimes.push_back({size.data()[at], first.data()[at], last.data()[at]});
-        }
-        Plan plan = plan_in_execution_order(lifetimes, alignment);
-        return std::tuple(to_numpy(std::move(plan.offsets)), plan.height);
-      },
-      "size"_a, "first"_a, "last"_a, "alignment"_a);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench list: the allocators, workloads and devices there are."""
+"""allocbench list: the allocators, workloads, devices and planners there are."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ class What(StrEnum):
     ALLOCATORS = "allocators"
     WORKLOADS = "workloads"
     DEVICES = "devices"
+    PLANNERS = "planners"
 
 
 def run(
     what: Annotated[What | None, typer.Argument(help="Everything when left out.")] = None,
 ) -> None:
-    """List the allocators with their options, the bundled workloads, the devices."""
-    tables = {What.ALLOCATORS: _allocators, What.WORKLOADS: _workloads, What.DEVICES: _devices}
+    """List the allocators with their options, the bundled workloads, the devices, the planners."""
+    tables = {
+        What.ALLOCATORS: _allocators,
+        What.WORKLOADS: _workloads,
+        What.DEVICES: _devices,
+        What.PLANNERS: _planners,
+    }
     out = console()
     for n, one in enumerate([what] if what else What):
         for table in tables[one]():
@@ -74,4 +80,11 @@ def _devices() -> list[Table]:
     table = plain_table("devices", "spec", "what it is")
     for spec, summary in allocators.DEVICE_SPECS.items():
         table.add_row(Text(spec), Text(summary))
+    return [table]
+
+
+def _planners() -> list[Table]:
+    table = plain_table("planners", "name", "idea", "reference")
+    for info in allocators.planner_infos():
+        table.add_row(Text(info.name), Text(info.summary), Text(info.reference))
     return [table]

@@ -15,10 +15,8 @@ Lifetime = tuple[int, int, int]  # bytes, first instant, instant after the last
 
 def plan(lifetimes: list[Lifetime], alignment: int) -> tuple[list[int], int]:
     size, first, last = np.array(lifetimes, np.uint64).reshape(-1, 3).T
-    offsets, height = allocators.plan_in_execution_order(
-        size.copy(), first.astype(np.uint32), last.astype(np.uint32), alignment
-    )
-    return offsets.tolist(), height
+    made = allocators.plan(size, first, last, planner="execution_order", alignment=alignment)
+    return made.offsets.tolist(), made.height
 
 
 def stated(lifetimes: list[Lifetime], alignment: int) -> list[int]:
@@ -76,9 +74,8 @@ def test_what_is_no_lifetime_is_an_error_that_names_the_block(wrong: Lifetime) -
 
 
 def test_arrays_of_different_lengths_are_an_error() -> None:
-    one, two = np.ones(1, np.uint32), np.ones(2, np.uint32)
     with pytest.raises(allocators.SpecError, match="equal length"):
-        allocators.plan_in_execution_order(np.ones(2, np.uint64), one, two, 64)
+        allocators.plan([1, 1], [0], [1, 1], planner="execution_order")
 
 
 @pytest.mark.parametrize("alignment", [0, 3])

@@ -18,7 +18,7 @@ ArenaPlanner::ArenaPlanner(Device& device, Graph graph, bool preserve_inputs,
       persistent_(device, alignment),
       steps_(graph_.operators.size()),
       placed_(graph_.tensors.size()) {
-  check_graph();
+  check(graph_);
   schedule(preserve_inputs, preserve_intermediates);
 }
 
@@ -59,24 +59,6 @@ Address ArenaPlanner::address(int tensor) const {
   if (!block) return 0;
   return (graph_.tensors[at].placement == Placement::kPersistent ? persistent_ : arena_)
       .resolve(*block);
-}
-
-void ArenaPlanner::check_graph() const {
-  auto const check = [this](std::vector<int> const& tensors, bool optional) {
-    for (int tensor : tensors)
-      if (tensor >= std::ssize(graph_.tensors) ||
-          tensor < (optional ? kOptionalTensor : kOptionalTensor + 1))
-        throw SpecError("arena planner: tensor " + std::to_string(tensor) +
-                        " does not exist; the graph has " + std::to_string(graph_.tensors.size()));
-  };
-  check(graph_.inputs, true);
-  check(graph_.outputs, false);
-  check(graph_.variables, true);
-  for (Operator const& op : graph_.operators) {
-    check(op.inputs, true);
-    check(op.outputs, false);
-    check(op.temporaries, false);
-  }
 }
 
 void ArenaPlanner::schedule(bool preserve_inputs, bool preserve_intermediates) {

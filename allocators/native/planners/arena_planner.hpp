@@ -7,34 +7,10 @@
 
 #include "core/device.hpp"
 #include "core/types.hpp"
+#include "planners/graph.hpp"
 #include "planners/simple_memory_arena.hpp"
 
 namespace allocbench {
-
-constexpr int kOptionalTensor = -1;  // in place of a tensor that an operator does without
-
-enum class Placement {
-  kArena,       // shares the arena while it is alive
-  kPersistent,  // keeps its place in an arena of its own
-  kDynamic,     // allocated while the graph runs, in no arena
-  kNone,        // constant or supplied from outside
-};
-
-struct Tensor {
-  Size bytes = 0;
-  Placement placement = Placement::kArena;
-};
-
-// Tensors are named by their index; temporaries live while their operator runs.
-struct Operator {
-  std::vector<int> inputs, outputs, temporaries;
-};
-
-struct Graph {
-  std::vector<Tensor> tensors;
-  std::vector<Operator> operators;  // in execution order
-  std::vector<int> inputs, outputs, variables;
-};
 
 // TFLite's ArenaPlanner of 2018. A tensor comes alive at the operator that writes it (inputs of
 // the graph and variables at the start) and dies after the last operator that reads it. Outputs
@@ -69,7 +45,6 @@ class ArenaPlanner {
     std::vector<int> begin, end;
   };
 
-  void check_graph() const;
   void schedule(bool preserve_inputs, bool preserve_intermediates);
   void place(int tensor);
   void remove(int tensor);

@@ -3,13 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/types.hpp"
 
 namespace allocbench {
 
-// A block is alive from `first` up to but not including `last`, in the order of events.
+constexpr std::uint32_t kForever = std::numeric_limits<std::uint32_t>::max();
+
+// A block is alive from `first` up to but not including `last`, in the order of events; one whose
+// `last` is kForever is never freed. Graphs and files that count both ends in are converted where
+// they come in, and nowhere else.
 struct Lifetime {
   Size size;
   std::uint32_t first;

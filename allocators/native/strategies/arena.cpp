@@ -4,15 +4,27 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 
 #include "core/errors.hpp"
 #include "parts/tiled.hpp"
-#include "planners/execution_order.hpp"
 
 namespace allocbench {
+namespace {
+
+PlannerInfo const& chosen_planner(Options const& given) {
+  std::string valid;
+  for (PlannerInfo const& candidate : planners()) {
+    if (candidate.name == given.text("planner")) return candidate;
+    valid.append(valid.empty() ? "" : ", ").append(candidate.name);
+  }
+  given.reject("planner", "must be one of " + valid);
+}
+
+}  // namespace
 
 Arena::Arena(Device& device, Options const& given)
-    : Allocator(device), segment_size_(given.bytes("segment")) {
+    : Allocator(device), segment_size_(given.bytes("segment")), planner_(chosen_planner(given)) {
   if (segment_size_ < kAlignment) given.reject("segment", "must be at least 256 bytes");
 }
 
@@ -59,7 +71,7 @@ void Arena::make_plan() {
     request.planned = request.last != 0;
     if (request.planned) lifetimes.push_back({request.size, request.first, request.last});
   }
-  Plan const plan = plan_in_execution_order(lifetimes, kAlignment);
+  Plan const plan = planner_.make(lifetimes, kAlignment, {}).plan;
   auto offset = plan.offsets.begin();
   for (Request& request : requests_)
     if (request.planned) request.offset = *offset++;

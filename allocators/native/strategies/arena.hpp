@@ -20,6 +20,7 @@
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
 #include "parts/block_pool.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 
@@ -29,6 +30,9 @@ class Arena final : public Allocator {
   static constexpr Option options[] = {
       {"segment", OptionType::kBytes, "32MiB",
        "bytes that the fallback pool asks from the device at a time"},
+      {"planner", OptionType::kText, "greedy_by_size",
+       "how the step is planned: greedy_by_size as in today's TFLite, execution_order as in that "
+       "of 2018, or another planner"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "arena",
@@ -78,6 +82,7 @@ class Arena final : public Allocator {
   Segment arena_segment() const;
 
   Size segment_size_;
+  PlannerInfo const& planner_;
   Phase phase_ = Phase::kBefore;
   std::uint32_t now_ = 0;          // instants of the step being recorded
   std::vector<Request> requests_;  // of that step, in order

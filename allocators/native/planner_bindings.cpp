@@ -1,0 +1,146 @@
+// planner_bindings.cpp: lifetimes and graphs in, offsets out, for Python.
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+
+#include "bindings.hpp"
+#include "core/errors.hpp"
+#include "planners/arena_planner.hpp"
+#include "planners/graph_plan.hpp"
+#include "planners/load.hpp"
+#include "planners/planners.hpp"
+#include "planners/simple_memory_arena.hpp"
+
+namespace allocbench {
+namespace {
+
+using Report = std::optional<nb::typed<nb::callable, void(double, Size, Size)>>;
+
+// While a planner runs without the GIL, it asks here whether Python wants it to stop: a signal or
+// an exception of `report` ends it.
+Effort effort(double time_limit, Report const& report) {
+  return {time_limit, [&report](Progress const& now) {
+            nb::gil_scoped_acquire acquire;
+            if (PyErr_CheckSignals() != 0) throw nb::python_error();
+            if (report) (*report)(now.seconds, now.height, now.lower_bound);
+            return true;
+          }};
+}
+
+std::vector<Lifetime> lifetimes(Array<std::uint64_t> const& size, Array<std::uint32_t> const& first,
+                                Array<std::uint32_t> const& last) {
+  if (first.size() != size.size() || last.size() != size.size())
+    throw SpecError("a plan needs arrays of equal length");
+  std::vector<Lifetime> all;
+  all.reserve(size.size());
+  for (std::size_t at = 0; at < size.size(); ++at)
+    all.push_back({size.data()[at], first.data()[at], last.data()[at]});
+  return all;
+}
+
+void bind_plans(nb::module_& m) {
+  nb::class_<PlannerInfo>(m, "PlannerInfo", "What a planner says about itself.")
+      .def_ro("name", &PlannerInfo::name)
+      .def_ro("summary", &PlannerInfo::summary)
+      .def_ro("reference", &PlannerInfo::reference);
+  m.def("planners", [] {
+    auto const all = planners();
+    return std::vector<PlannerInfo>(all.begin(), all.end());
+  });
+  m.def(
+      "plan",
+      [](std::string_view name, Array<std::uint64_t> size, Array<std::uint32_t> first,
+         Array<std::uint32_t> last, Size alignment, double time_limit, Report const& report) {
+        auto const blocks = lifetimes(size, first, last);
+        BoundedPlan made;
+        Size load;
+        {
+          nb::gil_scoped_release release;
+          made = plan(name, blocks, alignment, effort(time_limit, report));
+          load = max_load(blocks);
+        }
+        return std::tuple(to_numpy(std::move(made.plan.offsets)), made.plan.height, load,
+                          made.lower_bound);
+      },
+      "planner"_a, "size"_a.noconvert(), "first"_a.noconvert(), "last"_a.noconvert(), "alignment"_a,
+      "time_limit"_a, "report"_a.none(), "Offsets, height, max load and lower bound.");
+}
+
+void bind_arena(nb::module_& m) {
+  using Alloc = SimpleMemoryArena::Alloc;
+  nb::class_<Alloc>(m, "ArenaAlloc", "A block placed in an arena.")
+      .def_ro("offset", &Alloc::offset)
+      .def_ro("size", &Alloc::size);
+  nb::class_<SimpleMemoryArena>(m, "SimpleMemoryArena",
+                                "TFLite's arena: offsets first, one segment at commit.")
+      .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
+           nb::keep_alive<1, 2>())
+      .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
+      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a)
+      .def("commit", &SimpleMemoryArena::commit)
+      .def("resolve", &SimpleMemoryArena::resolve, "block"_a)
+      .def("clear", &SimpleMemoryArena::clear)
+      .def_prop_ro("high_water_mark", &SimpleMemoryArena::high_water_mark)
+      .def_prop_ro("committed_size", &SimpleMemoryArena::committed_size);
+}
+
+void bind_graphs(nb::module_& m) {
+  nb::enum_<Placement>(m, "Placement")
+      .value("ARENA", Placement::kArena)
+      .value("PERSISTENT", Placement::kPersistent)
+      .value("DYNAMIC", Placement::kDynamic)
+      .value("NONE", Placement::kNone);
+  nb::class_<Tensor>(m, "Tensor")
+      .def(nb::init<Size, Placement>(), "bytes"_a, "placement"_a = Placement::kArena)
+      .def_ro("bytes", &Tensor::bytes)
+      .def_ro("placement", &Tensor::placement);
+  nb::class_<Operator>(m, "Operator")
+      .def(nb::init<std::vector<int>, std::vector<int>, std::vector<int>, std::string>(),
+           "inputs"_a, "outputs"_a, "temporaries"_a = std::vector<int>{}, "name"_a = "");
+  nb::class_<Graph>(m, "Graph", "Operators in execution order; tensors are named by index.")
+      .def(nb::init<std::vector<Tensor>, std::vector<Operator>, std::vector<int>, std::vector<int>,
+                    std::vector<int>>(),
+           "tensors"_a, "operators"_a, "inputs"_a, "outputs"_a, "variables"_a = std::vector<int>{});
+  nb::class_<GraphPlan>(m, "GraphPlan", "Offsets for the tensors of a graph. Sizes in bytes.")
+      .def_ro("offsets", &GraphPlan::offsets, "of each tensor in its arena; None: in no arena")
+      .def_ro("owners", &GraphPlan::owners,
+              "of each tensor, the one whose memory it lies in: itself, unless it is in place")
+      .def_ro("arena_size", &GraphPlan::arena_size)
+      .def_ro("persistent_arena_size", &GraphPlan::persistent_arena_size)
+      .def_ro("lower_bound", &GraphPlan::lower_bound, "of the arena's size");
+  m.def(
+      "plan_graph",
+      [](Graph const& graph, std::string_view planner, bool preserve_inputs,
+         bool preserve_intermediates, Size alignment, double time_limit, Report const& report) {
+        nb::gil_scoped_release release;
+        return plan_graph(planner, graph, {preserve_inputs, preserve_intermediates, alignment},
+                          effort(time_limit, report));
+      },
+      "graph"_a, "planner"_a, "preserve_inputs"_a, "preserve_intermediates"_a, "alignment"_a,
+      "time_limit"_a, "report"_a.none());
+  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's planner of 2018, over two arenas.")
+      .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
+           "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
+           "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())
+      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a)
+      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a)
+      .def("offset", &ArenaPlanner::offset, "tensor"_a)
+      .def("address", &ArenaPlanner::address, "tensor"_a)
+      .def_prop_ro("arena_size", &ArenaPlanner::arena_size)
+      .def_prop_ro("persistent_arena_size", &ArenaPlanner::persistent_arena_size);
+}
+
+}  // namespace
+
+void bind_planners(nb::module_& m) {
+  bind_arena(m);
+  bind_graphs(m);
+  bind_plans(m);
+}
+
+}  // namespace allocbench

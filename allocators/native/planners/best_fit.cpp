@@ -1,0 +1,50 @@
+// planners/best_fit.cpp: the largest and longest block first, where least is left over.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/best_fit.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "planners/placed_blocks.hpp"
+
+namespace allocbench {
+namespace {
+
+Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
+  std::optional<Size> best;
+  Size smallest = 0;  // bytes of the best gap
+  Size start = 0;     // aligned end of the blocks looked at
+  placed.alive_with(block, [&](Size offset, Size end) {
+    if (start + block.size <= offset && (!best || offset - start < smallest)) {
+      best = start;
+      smallest = offset - start;
+    }
+    start = std::max(start, round_up(end, alignment));
+  });
+  return best.value_or(start);
+}
+
+}  // namespace
+
+Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
+  std::vector<std::uint32_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::ranges::stable_sort(order, [&](auto a, auto b) {
+    auto const length = [](Lifetime const& block) { return block.last - block.first; };
+    return std::tuple(lifetimes[b].size, length(lifetimes[b])) <
+           std::tuple(lifetimes[a].size, length(lifetimes[a]));
+  });
+
+  PlacedBlocks placed;
+  Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  for (std::uint32_t const block : order) {
+    plan.offsets[block] = place(placed, lifetimes[block], alignment);
+    placed.add(lifetimes[block], plan.offsets[block]);
+  }
+  plan.height = placed.height();
+  return plan;
+}
+
+}  // namespace allocbench

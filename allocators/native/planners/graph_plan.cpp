@@ -1,0 +1,164 @@
+// planners/graph_plan.cpp: offsets for the tensors of a graph, all lifetimes known at once.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/graph_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "planners/planners.hpp"
+
+namespace allocbench {
+namespace {
+
+struct InPlace {
+  std::string_view op;
+  std::size_t inputs;  // that may serve, tried in order
+  bool changes_bytes;
+};
+constexpr InPlace kInPlace[] = {
+    {"ADD", 2, true},      {"SUB", 2, true},      {"MUL", 2, true},
+    {"DIV", 2, true},      {"SOFTMAX", 1, true},  {"DYNAMIC_UPDATE_SLICE", 1, true},
+    {"RESHAPE", 1, false}, {"SQUEEZE", 1, false}, {"EXPAND_DIMS", 1, false},
+    {"BITCAST", 1, false},
+};
+constexpr Size kSmall = 4;  // bytes; a tensor as small may still change its size
+
+bool contains(std::vector<int> const& tensors, int tensor) {
+  return std::ranges::find(tensors, tensor) != tensors.end();
+}
+
+class Lifetimes {
+ public:
+  Lifetimes(Graph const& graph, GraphOptions const& options)
+      : graph_(graph),
+        options_(options),
+        owners_(graph.tensors.size()),
+        alive_(graph.tensors.size()) {
+    std::iota(owners_.begin(), owners_.end(), 0);
+    if (!options.preserve_intermediates) share();
+    find_begins();
+    if (!options.preserve_intermediates) find_ends();
+  }
+
+  std::vector<int> const& owners() const { return owners_; }
+  // Empty for a tensor that never comes alive.
+  std::optional<Lifetime> of(int tensor) const { return alive_[at(tensor)]; }
+
+ private:
+  static std::size_t at(int tensor) { return static_cast<std::size_t>(tensor); }
+
+  // How often each owner is read; what is never to die is read once more.
+  std::vector<int> readers() const {
+    std::vector<int> readers(graph_.tensors.size());
+    auto const add = [&](std::vector<int> const& tensors) {
+      for (int const tensor : tensors)
+        if (tensor != kOptionalTensor) ++readers[at(owners_[at(tensor)])];
+    };
+    add(graph_.outputs);
+    add(graph_.variables);
+    if (options_.preserve_inputs) add(graph_.inputs);
+    for (Operator const& op : graph_.operators) add(op.inputs);
+    return readers;
+  }
+
+  void share() {
+    std::vector<int> const counts = readers();
+    for (Operator const& op : graph_.operators) {
+      auto const rule = std::ranges::find(kInPlace, std::string_view(op.name), &InPlace::op);
+      if (rule == std::end(kInPlace) || op.outputs.empty()) continue;
+      int const output = op.outputs.front();
+      auto const inputs = std::span(op.inputs).first(std::min(rule->inputs, op.inputs.size()));
+      auto const input = std::ranges::find_if(inputs, [&](int tensor) {
+        return can_share(tensor, output, rule->changes_bytes, counts);
+      });
+      if (input == inputs.end()) continue;
+      int const owner = owners_[at(*input)];
+      if (!rule->changes_bytes || counts[at(owner)] <= 1) owners_[at(output)] = owner;
+    }
+  }
+
+  bool can_share(int input, int output, bool changes_bytes, std::vector<int> const& counts) const {
+    if (input == kOptionalTensor) return false;
+    auto const [bytes, placement] = graph_.tensors[at(input)];
+    auto const [output_bytes, output_placement] = graph_.tensors[at(output)];
+    if (changes_bytes && (bytes != output_bytes || bytes <= kSmall || counts[at(input)] > 1))
+      return false;
+    return placement == Placement::kArena && output_placement == Placement::kArena &&
+           !contains(graph_.inputs, input) && !contains(graph_.outputs, output) &&
+           !contains(graph_.variables, input);
+  }
+
+  void find_begins() {
+    auto const begin = [&](std::vector<int> const& tensors, std::uint32_t now) {
+      for (int const tensor : tensors)
+        if (tensor != kOptionalTensor && !alive_[at(tensor)])
+          alive_[at(tensor)] = {graph_.tensors[at(tensor)].bytes, now, kForever};
+    };
+    begin(graph_.inputs, 0);
+    begin(graph_.variables, 0);
+    std::uint32_t now = 0;
+    for (Operator const& op : graph_.operators) {
+      begin(op.outputs, now);
+      for (int const tensor : op.temporaries)
+        alive_[at(tensor)] = {graph_.tensors[at(tensor)].bytes, now, now + 1};
+      ++now;
+    }
+  }
+
+  void find_ends() {
+    std::vector<int> left = readers();
+    std::uint32_t now = 0;
+    for (Operator const& op : graph_.operators) {
+      ++now;
+      for (int const tensor : op.inputs) {
+        if (tensor == kOptionalTensor) continue;
+        auto const owner = at(owners_[at(tensor)]);
+        if (--left[owner] == 0 && alive_[owner] && alive_[owner]->first < now)
+          alive_[owner]->last = now;
+      }
+    }
+  }
+
+  Graph const& graph_;
+  GraphOptions const& options_;
+  std::vector<int> owners_;
+  std::vector<std::optional<Lifetime>> alive_;
+};
+
+}  // namespace
+
+GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
+                     Effort const& effort) {
+  check(graph);
+  Lifetimes const tensors(graph, options);
+  GraphPlan result{std::vector<std::optional<Size>>(graph.tensors.size()), tensors.owners()};
+
+  auto const plan_arena = [&](Placement placement) {
+    std::vector<std::size_t> planned;
+    std::vector<Lifetime> lifetimes;
+    for (std::size_t at = 0; at < graph.tensors.size(); ++at) {
+      auto const lifetime = tensors.of(static_cast<int>(at));
+      if (!lifetime || graph.tensors[at].placement != placement) continue;
+      if (lifetime->size == 0) {
+        result.offsets[at] = 0;
+      } else if (result.owners[at] == static_cast<int>(at)) {
+        planned.push_back(at);
+        lifetimes.push_back(*lifetime);
+      }
+    }
+    BoundedPlan made = plan(planner, lifetimes, options.alignment, effort);
+    for (std::size_t i = 0; i < planned.size(); ++i)
+      result.offsets[planned[i]] = made.plan.offsets[i];
+    return made;
+  };
+  BoundedPlan const arena = plan_arena(Placement::kArena);
+  result.arena_size = arena.plan.height;
+  result.lower_bound = arena.lower_bound;
+  result.persistent_arena_size = plan_arena(Placement::kPersistent).plan.height;
+  for (std::size_t at = 0; at < result.owners.size(); ++at)
+    result.offsets[at] = result.offsets[static_cast<std::size_t>(result.owners[at])];
+  return result;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,54 @@
+// planners/greedy_by_size.cpp: the largest block first, in the gap that fits best.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/greedy_by_size.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+#include "planners/placed_blocks.hpp"
+
+namespace allocbench {
+namespace {
+
+Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
+  std::optional<Size> best;
+  Size smallest = 0;  // distance between the blocks around the best gap
+  Size end = 0;       // of the blocks looked at
+  placed.alive_with(block, [&](Size offset, Size placed_end) {
+    Size const start = round_up(end, alignment);
+    if (start + block.size <= offset && (!best || offset - start < smallest)) {
+      best = start;
+      smallest = offset - end;
+    }
+    end = std::max(end, placed_end);
+  });
+  return best.value_or(round_up(end, alignment));
+}
+
+}  // namespace
+
+Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
+  using Block = std::uint32_t;
+  std::vector<Block> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), Block{0});
+  auto const rest = std::ranges::stable_partition(order, [&](Block block) {
+    return lifetimes[block].first == 0 && lifetimes[block].last == kForever;
+  });
+  std::ranges::sort(rest, [&](Block a, Block b) {
+    Lifetime const &left = lifetimes[a], &right = lifetimes[b];
+    return std::tie(right.size, left.first, b) < std::tie(left.size, right.first, a);
+  });
+
+  PlacedBlocks placed;
+  Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  for (Block const block : order) {
+    plan.offsets[block] = place(placed, lifetimes[block], alignment);
+    placed.add(lifetimes[block], plan.offsets[block]);
+  }
+  plan.height = placed.height();
+  return plan;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,70 @@
+// planners/planners.cpp: THE list of planners. A new one is a header and a line here.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/planners.hpp"
+
+#include <string>
+
+#include "core/errors.hpp"
+#include "planners/best_fit.hpp"
+#include "planners/execution_order.hpp"
+#include "planners/gaps.hpp"
+#include "planners/greedy_by_size.hpp"
+#include "planners/load.hpp"
+#include "planners/no_reuse.hpp"
+
+namespace allocbench {
+namespace {
+
+constexpr Size kMostBytes = Size{1} << 62;  // of all blocks, so that no sum overflows
+
+template <Plan (*make)(std::span<Lifetime const>, Size)>
+BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, Effort const&) {
+  return {make(lifetimes, alignment), least_height(lifetimes, alignment)};
+}
+
+constexpr PlannerInfo registered[] = {
+    {"best_fit", "the largest and longest block first, where least is left over",
+     "GlobalDecreasingSizeBestFitHeap of XLA", bounded<plan_best_fit>},
+    {"exact", "a search that proves its plan lowest, or gives its distance from a bound",
+     "in the manner of MiniMalloc (Moffitt, ASPLOS 2023)", plan_exact},
+    {"execution_order", "blocks in the order in which they begin, in the gap that fits best",
+     "ArenaPlanner of TensorFlow Lite in 2018", bounded<plan_in_execution_order>},
+    {"greedy_by_size", "the largest block first, in the gap that fits best",
+     "ArenaPlanner of TensorFlow Lite today", bounded<plan_greedy_by_size>},
+    {"no_reuse", "every block has bytes of its own", "Caffe", bounded<plan_no_reuse>},
+};
+
+void check(std::span<Lifetime const> lifetimes, Size alignment) {
+  check_alignment(alignment);
+  Size sum = 0;
+  for (std::size_t at = 0; at < lifetimes.size(); ++at) {
+    auto const [size, first, last] = lifetimes[at];
+    if (size == 0 || first >= last)
+      throw SpecError("block " + std::to_string(at) +
+                      ": a block has at least 1 byte and ends after it begins");
+    if (size >= kMostBytes || (sum += round_up(size, alignment)) >= kMostBytes)
+      throw SpecError("plan: the sizes of all blocks, rounded up, sum to 2^62 bytes or more");
+  }
+}
+
+}  // namespace
+
+std::span<PlannerInfo const> planners() { return registered; }
+
+PlannerInfo const& planner(std::string_view name) {
+  for (PlannerInfo const& info : registered)
+    if (info.name == name) return info;
+  std::string valid;
+  for (PlannerInfo const& info : registered)
+    valid.append(valid.empty() ? "" : ", ").append(info.name);
+  throw SpecError("no planner is called '" + std::string(name) + "'; valid names: " + valid);
+}
+
+BoundedPlan plan(std::string_view name, std::span<Lifetime const> lifetimes, Size alignment,
+                 Effort const& effort) {
+  auto const make = planner(name).make;
+  check(lifetimes, alignment);
+  return make(lifetimes, alignment, effort);
+}
+
+}  // namespace allocbench

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge of plans: which promise a plan broke, found slowly and from the outside alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import permutations
+
+from hypothesis import strategies as st
+
+import allocators
+from allocators import PlanResult
+
+Block = tuple[int, int, int]  # bytes, first instant, instant after the last
+
+
+class Promise(StrEnum):
+    COMPLETE = "every block has an offset"
+    ALIGNED = "an offset is a multiple of the alignment"
+    APART = "blocks alive together do not overlap"
+    HEIGHT = "the height is the highest end"
+    MAX_LOAD = "the max load is the largest sum of the sizes alive at one instant"
+    BOUNDED = "max load <= lower bound <= height"
+
+
+def broken(blocks: Sequence[Block], made: PlanResult, alignment: int = 1) -> list[Promise]:
+    """The promises that a plan breaks; empty when all are kept."""
+    offsets = made.offsets.tolist()
+    if len(offsets) != len(blocks):
+        return [Promise.COMPLETE]
+    ends = [offset + size for offset, (size, _, _) in zip(offsets, blocks, strict=True)]
+    kept = {
+        Promise.ALIGNED: all(offset % alignment == 0 for offset in offsets),
+        Promise.APART: all(
+            not alive_together(blocks[a], blocks[b])
+            or ends[a] <= offsets[b]
+            or ends[b] <= offsets[a]
+            for a in range(len(blocks))
+            for b in range(a)
+        ),
+        Promise.HEIGHT: made.height == max(ends, default=0),
+        Promise.MAX_LOAD: made.max_load
+        == max((load(blocks, instant) for _, instant, _ in blocks), default=0),
+        Promise.BOUNDED: made.max_load <= made.lower_bound <= made.height,
+    }
+    return [promise for promise, is_kept in kept.items() if not is_kept]
+
+
+def alive_together(one: Block, other: Block) -> bool:
+    return one[1] < other[2] and other[1] < one[2]
+
+
+def load(blocks: Sequence[Block], instant: int) -> int:
+    return sum(size for size, first, last in blocks if first <= instant < last)
+
+
+def lowest_height(blocks: Sequence[Block], alignment: int = 1) -> int:
+    """The height of the lowest plan there is, by trying all orders.
+
+    Taken in the order of their offsets in a lowest plan, blocks that each take the lowest place
+    that is free end no higher than there.
+    """
+    return min(_height(order, alignment) for order in permutations(blocks))
+
+
+def _height(order: Sequence[Block], alignment: int) -> int:
+    placed: list[tuple[int, Block]] = []
+    for block in order:
+        offset = 0
+        for other_offset, other in sorted(placed):
+            if not alive_together(block, other):
+                continue
+            if offset + block[0] <= other_offset:
+                break
+            offset = max(offset, -(-(other_offset + other[0]) // alignment) * alignment)
+        placed.append((offset, block))
+    return max((offset + block[0] for offset, block in placed), default=0)
+
+
+def plan(
+    blocks: Sequence[Block], planner: str, alignment: int = 1, time_limit: float = 10
+) -> PlanResult:
+    """A plan by the planner of this name; judged, so that a test can rely on it."""
+    sizes, first, last = ([block[field] for block in blocks] for field in range(3))
+    made = allocators.plan(
+        sizes, first, last, planner=planner, alignment=alignment, time_limit=time_limit
+    )
+    assert not (found := broken(blocks, made, alignment)), "; ".join(found)
+    return made
+
+
+def blocks_of(
+    most: int, largest: int = 40, instants: int = 30, longest: int = 20
+) -> st.SearchStrategy[list[Block]]:
+    """Up to `most` random blocks; with few sizes and instants, ties are frequent."""
+    block = st.tuples(
+        st.integers(1, largest), st.integers(0, instants), st.integers(1, longest)
+    ).map(lambda drawn: (drawn[0], drawn[1], drawn[1] + drawn[2]))
+    return st.lists(block, max_size=most)

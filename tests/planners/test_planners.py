@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every planner promises, and the judge that tells when it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import allocators
+from allocators import FOREVER, PlanResult
+from tests.planners.judge import Block, Promise, blocks_of, broken, plan
+
+PLANNERS = allocators.planners()
+ALIGNMENTS = st.sampled_from([1, 4, 64])
+
+
+def test_the_list_of_planners_is_sorted_and_holds_the_fields_own() -> None:
+    assert sorted(PLANNERS) == PLANNERS
+    assert {"best_fit", "exact", "execution_order", "greedy_by_size", "no_reuse"} <= {*PLANNERS}
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@given(blocks_of(40), ALIGNMENTS)
+def test_a_plan_keeps_every_promise(planner: str, blocks: list[Block], alignment: int) -> None:
+    plan(blocks, planner, alignment, time_limit=0.05)
+
+
+@given(blocks_of(25), ALIGNMENTS)
+def test_exact_is_no_higher_than_any_other(blocks: list[Block], alignment: int) -> None:
+    exact = plan(blocks, "exact", alignment, time_limit=0.2)
+    for planner in PLANNERS:
+        other = plan(blocks, planner, alignment, time_limit=0.2)
+        assert exact.height <= other.height
+        assert other.lower_bound <= exact.height
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_no_blocks_need_no_bytes(planner: str) -> None:
+    made = plan([], planner)
+    assert (made.height, made.max_load, made.lower_bound, made.optimal) == (0, 0, 0, True)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_block_may_last_forever(planner: str) -> None:
+    made = plan([(8, 0, FOREVER), (8, 5, FOREVER), (8, 0, 5)], planner)
+    assert made.lower_bound == 16
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("wrong", [(0, 0, 1), (1, 1, 1), (1, 2, 1)])
+def test_what_is_no_lifetime_is_an_error_that_names_the_block(planner: str, wrong: Block) -> None:
+    with pytest.raises(allocators.SpecError, match="block 1"):
+        plan([(1, 0, 1), wrong], planner)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_sizes_whose_sum_no_address_holds_are_an_error(planner: str) -> None:
+    with pytest.raises(allocators.SpecError, match="2\\^62"):
+        plan([(2**61, 0, 2), (2**61, 0, 2)], planner)
+    with pytest.raises(allocators.SpecError, match="2\\^62"):
+        plan([(2**64 - 1, 0, 2)], planner, 64)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("alignment", [0, 3])
+def test_an_alignment_is_a_power_of_two(planner: str, alignment: int) -> None:
+    with pytest.raises(allocators.SpecError, match=f"alignment {alignment}"):
+        plan([(1, 0, 1)], planner, alignment)
+
+
+def test_an_unknown_planner_is_an_error_that_lists_the_valid_ones() -> None:
+    with pytest.raises(allocators.SpecError, match=", ".join(PLANNERS)):
+        plan([(1, 0, 1)], "best")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (([1.5], [0], [1]), "sizes"),
+        (([1], [-1], [1]), "first: a number is not from 0"),
+        (([1], [0], [2**32]), "last: a number is not from 0"),
+        (([[1]], [0], [1]), "sizes"),
+        (([1, 1], [0], [1, 1]), "equal length"),
+    ],
+)
+def test_arrays_that_are_no_blocks_are_an_error(
+    blocks: tuple[list[int], ...], message: str
+) -> None:
+    with pytest.raises(allocators.SpecError, match=message):
+        allocators.plan(*blocks)
+
+
+@pytest.mark.parametrize("time_limit", [0, -1, float("nan")])
+def test_a_time_limit_is_above_zero(time_limit: float) -> None:
+    with pytest.raises(allocators.SpecError, match="time limit"):
+        plan([(1, 0, 1)], "exact", time_limit=time_limit)
+
+
+GOOD: list[Block] = [(4, 0, 2), (4, 1, 3)]
+MADE = PlanResult("", np.array([0, 4], np.uint64), 8, 8, 8, 0.0)
+
+
+def moved(*offsets: int) -> PlanResult:
+    return replace(MADE, offsets=np.array(offsets, np.uint64))
+
+
+BREAKS = [
+    (Promise.COMPLETE, moved(0)),
+    (Promise.ALIGNED, moved(0, 6)),
+    (Promise.APART, moved(0, 0)),
+    (Promise.APART, moved(3, 0)),
+    (Promise.HEIGHT, replace(MADE, height=9)),
+    (Promise.HEIGHT, replace(MADE, height=7)),
+    (Promise.MAX_LOAD, replace(MADE, max_load=7)),
+    (Promise.BOUNDED, replace(MADE, lower_bound=9)),
+    (Promise.BOUNDED, replace(MADE, lower_bound=7)),
+]
+
+
+@pytest.mark.parametrize(("promise", "made"), BREAKS)
+def test_a_broken_promise_is_named(promise: Promise, made: PlanResult) -> None:
+    assert broken(GOOD, MADE, 4) == []
+    assert promise in broken(GOOD, made, 4)
+
+
+def test_every_promise_is_seen_to_break() -> None:
+    assert {promise for promise, _ in BREAKS} == {*Promise}

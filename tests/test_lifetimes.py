@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""workloads.lifetimes: blocks of a trace or of a CSV, and every way to get the CSV wrong."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.traces import make, message_of, valid_traces
+from workloads import (
+    ALLOC,
+    FREE,
+    MARK,
+    Trace,
+    holds_lifetimes,
+    lifetimes,
+    read_lifetimes,
+    write_plan,
+)
+
+EXAMPLE = Path(__file__).parent / "data/minimalloc/input.12.csv"
+HEADER = "id,lower,upper,size\n"
+
+
+def test_the_blocks_of_a_trace_are_its_allocs() -> None:
+    events = [(ALLOC, 0, 8), (MARK, 0, 0), (ALLOC, 1, 9), (FREE, 0, 0), (ALLOC, 0, 7), (FREE, 0, 0)]
+    blocks = lifetimes(make(events, labels=("step",)))
+    assert blocks.ids == ["0", "1", "2"]
+    assert blocks.size.tolist() == [8, 9, 7]
+    assert blocks.first.tolist() == [0, 2, 4]
+    assert blocks.last.tolist() == [3, 6, 5]
+
+
+@given(valid_traces())
+def test_blocks_live_from_their_alloc_to_their_free(trace: Trace) -> None:
+    blocks = lifetimes(trace)
+    stated = []
+    for event in np.flatnonzero(trace.op == ALLOC).tolist():
+        later = range(event + 1, len(trace))
+        frees = (e for e in later if trace.op[e] == FREE and trace.block[e] == trace.block[event])
+        stated.append((int(trace.size[event]), event, next(frees, len(trace))))
+    columns = (blocks.size.tolist(), blocks.first.tolist(), blocks.last.tolist())
+    assert list(zip(*columns, strict=True)) == stated
+    assert len(blocks) == len(blocks.ids) == trace.allocs
+
+
+def test_the_example_of_minimalloc() -> None:
+    assert holds_lifetimes(EXAMPLE)
+    blocks = read_lifetimes(EXAMPLE)
+    assert blocks.ids == ("b1", "b2", "b3", "b4", "b5")
+    assert blocks.first.tolist() == [0, 3, 0, 9, 0]
+    assert blocks.last.tolist() == [3, 9, 9, 21, 21]
+    assert blocks.size.tolist() == [4] * 5
+
+
+def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.csv"
+    path.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
+    assert holds_lifetimes(path)
+    assert len(read_lifetimes(path)) == 5
+
+
+def test_a_plan_is_the_csv_with_offsets() -> None:
+    sink = io.BytesIO()
+    write_plan(read_lifetimes(EXAMPLE), np.array([8, 8, 4, 4, 0], np.uint64), sink)
+    lines = sink.getvalue().decode().splitlines()
+    assert lines[:2] == ["id,lower,upper,size,offset", "b1,0,3,4,8"]
+    assert [line.rpartition(",")[0] for line in lines] == EXAMPLE.read_text().splitlines()
+
+
+@pytest.mark.parametrize("text", ["", "op,id,size\n", "id,lower,upper\n"])
+def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text(text)
+    assert not holds_lifetimes(path)
+    assert not holds_lifetimes(tmp_path / "missing.csv")
+    assert message_of(lambda: read_lifetimes(path)) == f"{path}: line 1: no header '{HEADER[:-1]}'"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("", "holds no blocks"),
+        ("a,0,1\n", "line 2: 3 fields, not 4"),
+        ("a,0,1,1,1\n", "line 2: 5 fields, not 4"),
+        ("a,0,1,1\n\n", "line 3: 0 fields, not 4"),
+        ("a,0,1,1\nb,2,2,1\n", "line 3: upper 2 is not above lower 2"),
+        ("a,0,1,1\na,1,2,1\n", "line 3: id 'a' is on line 2 already"),
+        ("a,0,1,0\n", f"line 2: size '0' is not a whole number from 1 to {2**63 - 1}"),
+        ("a,-1,1,1\n", f"line 2: lower '-1' is not a whole number from 0 to {2**32 - 2}"),
+        ("a,0,1.5,1\n", "line 2: upper '1.5' is not"),
+        (f"a,0,{2**32 - 1},1\n", f"line 2: upper '{2**32 - 1}' is not"),
+        ("a,0,\u0663,1\n", "line 2: upper '\u0663' is not"),
+        ("\ud800,0,1,1\n", "utf-8"),
+    ],
+)
+def test_a_broken_row_is_an_error_of_one_line(tmp_path: Path, rows: str, message: str) -> None:
+    path = tmp_path / "blocks.csv"
+    path.write_bytes((HEADER + rows).encode("utf-8", "surrogatepass"))
+    found = message_of(lambda: read_lifetimes(path))
+    assert found.startswith(f"{path}: ")
+    assert message in found
