@@ -21,13 +21,16 @@ from allocators._core import (
     Stats,
     StrategyInfo,
     Tensor,
+    WrapperInfo,
     human_bytes,
     strategies,
+    wrappers,
 )
 from allocators._core import planners as planner_infos
 from allocators._core import strategy as info
 from allocators.devices import DEVICE_SPECS, SimulatedDevice, make_device, parse_bytes
 from allocators.factory import make, names
+from allocators.observers import Leak, Recording, leaks, recording
 from allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
 from allocators.replays import ReplayResult, completes, replay, time_each, time_pass
 
@@ -43,11 +46,13 @@ __all__ = [
     "Graph",
     "GraphPlan",
     "InvariantViolation",
+    "Leak",
     "Operator",
     "Option",
     "OutOfMemory",
     "Placement",
     "PlanResult",
+    "Recording",
     "ReplayResult",
     "Segment",
     "SimpleMemoryArena",
@@ -56,9 +61,11 @@ __all__ = [
     "Stats",
     "StrategyInfo",
     "Tensor",
+    "WrapperInfo",
     "completes",
     "human_bytes",
     "info",
+    "leaks",
     "make",
     "make_device",
     "names",
@@ -67,8 +74,10 @@ __all__ = [
     "plan_graph",
     "planner_infos",
     "planners",
+    "recording",
     "replay",
     "strategies",
     "time_each",
     "time_pass",
+    "wrappers",
 ]

@@ -238,11 +238,50 @@ def strategies() -> list[StrategyInfo]: ...
 
 def strategy(name: str) -> StrategyInfo: ...
 
-def make(name: str, device: Device, options: Mapping[str, str]) -> Allocator: ...
+def make(layers: Sequence[tuple[str, Mapping[str, str]]], device: Device) -> Allocator: ...
 
 def parse_bytes(text: str) -> int | None: ...
 
 def human_bytes(size: int) -> str: ...
+
+class WrapperInfo:
+    """What a wrapper says about itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def summary(self) -> str: ...
+
+    @property
+    def options(self) -> list[Option]: ...
+
+class Live:
+    """A live block, as `check` knows it."""
+
+    @property
+    def block(self) -> Block: ...
+
+    @property
+    def stream(self) -> int: ...
+
+    @property
+    def request(self) -> int:
+        """how many requests came before its own"""
+
+    @property
+    def step(self) -> int:
+        """how many steps had begun"""
+
+def wrappers() -> list[WrapperInfo]: ...
+
+def live(allocator: Allocator) -> list[Live]:
+    """
+    The live blocks, in order of request. Raises SpecError without `check`.
+    """
+
+def recording(allocator: Allocator) -> dict[str, Any]:
+    """The events so far, as columns. Raises SpecError without `record`."""
 
 class TraceArrays:
     """The arrays of a trace, one element for each event."""
@@ -274,7 +313,7 @@ class Measurement:
     @property
     def timeline(self) -> dict[str, Any]: ...
 
-def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None) -> Measurement: ...
+def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None, keep: bool) -> Measurement: ...
 
 def time_pass(trace: TraceArrays, allocator: Allocator) -> float: ...
 

@@ -75,6 +75,8 @@ def make_device(text: str) -> Device:
     parsed = spec.parse(text, first="capacity")
     if parsed.name != "sim":
         raise SpecError(f"no device is called '{parsed.name}'; valid: {', '.join(DEVICE_SPECS)}")
+    if parsed.inner:
+        raise SpecError(f"'{text}': a device wraps nothing, of= belongs to an allocator")
     if "capacity" not in parsed.options:
         raise SpecError(f"'{text}' lacks a capacity: write sim:80GiB")
     options: dict[str, Any] = dict(parsed.options)

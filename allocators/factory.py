@@ -8,21 +8,28 @@ from allocators._core import Allocator, Device, SpecError
 
 
 def names() -> list[str]:
-    """The names of all strategies, sorted."""
+    """The names of all strategies, sorted; wrappers are none."""
     return [info.name for info in _core.strategies()]
 
 
 def make(text: str, device: Device, **options: object) -> Allocator:
     """An allocator on `device`: `make("bfc:allow_growth=false", device, memory_limit="8GiB")`.
 
+    A wrapper takes the allocator inside it as its last option: `make("limit:bytes=8GiB,of=bfc",
+    device)`, `make("limit", device, bytes="8GiB", of="bfc")`. Options beside the text belong to
+    the name that it begins with.
+
     Raises SpecError for a name or an option that does not exist, listing the valid ones, and for
     a value out of its range.
     """
     parsed = spec.parse(text)
     given = {name: _text(value) for name, value in options.items()}
-    if twice := parsed.options.keys() & given.keys():
+    in_text = parsed.options.keys() | ({spec.OF} if parsed.inner else set())
+    if twice := in_text & given.keys():
         raise SpecError(f"the option {min(twice)} is given in '{text}' and beside it")
-    return _core.make(parsed.name, device, parsed.options | given)
+    inner = spec.parse(given.pop(spec.OF)) if spec.OF in given else parsed.inner
+    layers = spec.Spec(parsed.name, parsed.options | given, inner).layers
+    return _core.make([(layer.name, layer.options) for layer in layers], device)
 
 
 def _text(value: object) -> str:

@@ -76,17 +76,18 @@ def replay(
     *,
     samples: int = 1000,
     placements: bool | Callable[[Columns], None] = False,
+    keep: bool = False,
 ) -> ReplayResult:
     """Run `trace` through `allocator` and measure.
 
     A request that fails is counted and the replay goes on; the free of its block is skipped.
-    Blocks alive at the end are freed afterwards. With `placements=True` the result holds where
-    each alloc was placed; a callable gets that in parts instead, some thousand allocs at a time,
-    and nothing is kept. Raises ValueError for arrays that are no trace.
+    Blocks alive at the end are freed afterwards, unless `keep` is true. With `placements=True` the
+    result holds where each alloc was placed; a callable gets that in parts instead, some thousand
+    allocs at a time, and nothing is kept. Raises ValueError for arrays that are no trace.
     """
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
-    found = _core.measure(_arrays(trace), allocator, samples, sink)
+    found = _core.measure(_arrays(trace), allocator, samples, sink, keep)
     return ReplayResult(
         max_load=found.max_load,
         peak=found.peak,

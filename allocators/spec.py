@@ -3,6 +3,8 @@
 
 A value of the form `key:value` may be a list of such: an item `key:value` without `=` belongs to
 the option before it, as in `caching:conf=max_split_size_mb:128,expandable_segments:True`.
+The last option of a wrapper is the allocator inside it, `of=` and a spec to the end of the text:
+`check:of=limit:bytes=8GiB,of=bfc:allow_growth=false`.
 """
 
 from __future__ import annotations
@@ -11,19 +13,31 @@ from dataclasses import dataclass, field
 
 from allocators._core import SpecError
 
+OF = "of"
+
 
 @dataclass(frozen=True)
 class Spec:
-    """A name and its options, both as written: nothing is checked against what exists."""
+    """A name and its options, as written: nothing is checked against what exists.
+
+    `inner` is the spec after `of=`.
+    """
 
     name: str
     options: dict[str, str] = field(default_factory=dict)
+    inner: Spec | None = None
 
     def __str__(self) -> str:
         """Write the spec so that `parse` reads it back."""
-        if not self.options:
-            return self.name
-        return self.name + ":" + ",".join(f"{name}={value}" for name, value in self.options.items())
+        options = [f"{name}={value}" for name, value in self.options.items()]
+        if self.inner:
+            options.append(f"{OF}={self.inner}")
+        return self.name + (":" + ",".join(options) if options else "")
+
+    @property
+    def layers(self) -> list[Spec]:
+        """Itself and the specs inside, the outermost first."""
+        return [self, *(self.inner.layers if self.inner else [])]
 
 
 def parse(text: str, *, first: str | None = None) -> Spec:
@@ -37,7 +51,8 @@ def parse(text: str, *, first: str | None = None) -> Spec:
         raise SpecError(f"'{text}' is no spec: write name or name:option=value,option=value")
     options: dict[str, str] = {}
     option = ""
-    for position, item in enumerate(rest.split(",") if rest else []):
+    items = rest.split(",") if rest else []
+    for position, item in enumerate(items):
         if _continues(item, options.get(option, "")):
             options[option] += "," + item.strip()
             continue
@@ -46,6 +61,8 @@ def parse(text: str, *, first: str | None = None) -> Spec:
             option, value = first, option
         elif not equals or not option:
             raise SpecError(f"'{text}' is no spec: '{item}' is not option=value")
+        if option == OF:
+            return Spec(name, options, parse(",".join([value, *items[position + 1 :]])))
         if option in options:
             raise SpecError(f"'{text}' gives the option {option} twice")
         options[option] = value

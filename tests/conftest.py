@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import allocators
+from allocators.spec import parse
 from tests.oracle import Watched
 
 MIB = 1 << 20
@@ -18,7 +19,10 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy in some options. `most` bytes is what they let it reserve, when that is less."""
+    """A strategy in some options, perhaps wrapped.
+
+    `most` bytes is what they let it reserve, when that is less.
+    """
 
     spec: str
     most: int | None = None
@@ -28,7 +32,7 @@ class Case:
 
     @property
     def info(self) -> allocators.StrategyInfo:
-        return allocators.info(self.spec.partition(":")[0])
+        return allocators.info(parse(self.spec).layers[-1].name)
 
     def largest_request(self, capacity: int) -> int:
         """Bytes that an empty device must serve in one block."""
@@ -65,7 +69,23 @@ VARIANTS = {
     "tlsf": [Case("tlsf:segment=1MiB")],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
 }
-CASES = [case for name in allocators.names() for case in (Case(name), *VARIANTS.get(name, []))]
+WRAPPED = [
+    Case("check:of=bfc"),
+    Case("check:of=caching:expandable_segments=true", most=60 * MIB),
+    # refused, bfc comes down in steps of a tenth
+    Case("limit:bytes=48MiB,of=bfc:garbage_collection=true", most=43 * MIB),
+    Case("limit:bytes=48MiB,of=buddy", most=32 * MIB),
+    Case("limit:bytes=48MiB,of=naive", most=48 * MIB),
+    Case("limit:bytes=48MiB,of=caching:expandable_segments=true", most=40 * MIB),
+    Case("per_stream:of=arena"),
+    Case("per_stream:of=caching"),
+    Case("record:of=free_lists"),
+    Case("check:of=record:of=per_stream:of=limit:bytes=48MiB,of=caching", most=48 * MIB),
+]
+CASES = [
+    *(case for name in allocators.names() for case in (Case(name), *VARIANTS.get(name, []))),
+    *WRAPPED,
+]
 
 
 @pytest.fixture(params=allocators.names())

@@ -68,6 +68,9 @@ def test_list_names_everything_there_is() -> None:
         for option in info.options:
             assert f"{info.name}:{option.name}" in shown
     assert "bump (floor)" in shown
+    for wrapper in allocators.wrappers():
+        assert f"{wrapper.name}:" in shown
+        assert wrapper.summary in shown
     for name in catalog.names():
         assert name in shown
     for device in allocators.DEVICE_SPECS:

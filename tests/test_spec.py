@@ -11,8 +11,11 @@ import allocators
 from allocators.spec import Spec, parse, split
 from tests.conftest import CASES, GIB, MIB
 
-WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True)
-SPECS = st.builds(Spec, WORDS, st.dictionaries(WORDS, WORDS, max_size=4))
+WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True).filter(lambda word: word != "of")
+OPTIONS = st.dictionaries(WORDS, WORDS, max_size=4)
+SPECS = st.recursive(
+    st.builds(Spec, WORDS, OPTIONS), lambda inner: st.builds(Spec, WORDS, OPTIONS, inner)
+)
 
 
 @given(SPECS)
@@ -99,7 +102,7 @@ def test_an_option_given_twice_is_an_error() -> None:
 def test_names_are_sorted_and_complete() -> None:
     assert allocators.names() == sorted({info.name for info in allocators.strategies()})
     assert {"arena", "bfc", "buddy", "bump", "free_lists", "naive"} <= set(allocators.names())
-    assert {case.spec.partition(":")[0] for case in CASES} == set(allocators.names())
+    assert {case.info.name for case in CASES} == set(allocators.names())
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def program(seed: int, blocks: int) -> Trace:
 
 
 def on_a_large_device(case: Case) -> allocators.Allocator:
-    most = "" if case.most is None else case.spec.partition(":")[0]
-    return allocators.make(most or case.spec, allocators.SimulatedDevice(1024 * GIB))
+    spec = case.spec if case.most is None else case.info.name
+    return allocators.make(spec, allocators.SimulatedDevice(1024 * GIB))
 
 
 def test_replays_in_threads_add_up(case: Case) -> None:

@@ -17,6 +17,8 @@
 #include "devices/simulated.hpp"
 #include "registry.hpp"
 #include "replay.hpp"
+#include "wrappers/check.hpp"
+#include "wrappers/record.hpp"
 
 namespace allocbench {
 namespace {
@@ -40,6 +42,10 @@ Columns columns(std::vector<Record> const& records,
 
 std::map<std::string, std::uint64_t> to_map(Counters const& counters) {
   return {counters.begin(), counters.end()};
+}
+
+std::vector<Option> to_vector(std::span<Option const> options) {
+  return {options.begin(), options.end()};
 }
 
 // The arrays of a trace, kept alive while they are replayed.
@@ -107,10 +113,7 @@ void bind_records(nb::module_& m) {
       .def_ro("summary", &StrategyInfo::summary)
       .def_ro("worst_case", &StrategyInfo::worst_case)
       .def_ro("reference", &StrategyInfo::reference)
-      .def_prop_ro("options",
-                   [](StrategyInfo const& info) {
-                     return std::vector<Option>(info.options.begin(), info.options.end());
-                   })
+      .def_prop_ro("options", [](StrategyInfo const& info) { return to_vector(info.options); })
       .def_ro("candidate", &StrategyInfo::candidate, "may be recommended")
       .def_ro("keeps_free_blocks", &StrategyInfo::keeps_free_blocks)
       .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
@@ -169,9 +172,54 @@ void bind_allocators(nb::module_& m) {
       .def_prop_ro("info", &Allocator::info, nb::rv_policy::reference);
   m.def("strategies", &strategies, nb::rv_policy::reference);
   m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference);
-  m.def("make", &make, "name"_a, "device"_a, "options"_a, nb::keep_alive<0, 2>());
+  using Given = std::pair<std::string, std::map<std::string, std::string>>;
+  m.def(
+      "make",
+      [](std::vector<Given> const& given, Device& device) {
+        std::vector<Layer> layers;
+        for (auto const& [name, options] : given) layers.push_back({name, options});
+        return make(std::move(layers), device);
+      },
+      "layers"_a, "device"_a, nb::keep_alive<0, 2>());
   m.def("parse_bytes", &parse_bytes, "text"_a);
   m.def("human_bytes", &human_bytes, "size"_a);
+}
+
+template <class W>
+W const& layer(Allocator const& allocator) {
+  if (auto const* found = find_layer<W>(allocator)) return *found;
+  std::string const name(W::wrapper.name);
+  throw SpecError("the allocator has no layer '" + name + "': make it from " + name +
+                  ":of=..., outside of any per_stream");
+}
+
+void bind_wrappers(nb::module_& m) {
+  using Live = Check::Live;
+  nb::class_<WrapperInfo>(m, "WrapperInfo", "What a wrapper says about itself.")
+      .def_ro("name", &WrapperInfo::name)
+      .def_ro("summary", &WrapperInfo::summary)
+      .def_prop_ro("options", [](WrapperInfo const& info) { return to_vector(info.options); });
+  nb::class_<Live>(m, "Live", "A live block, as `check` knows it.")
+      .def_ro("block", &Live::block)
+      .def_ro("stream", &Live::stream)
+      .def_ro("request", &Live::request, "how many requests came before its own")
+      .def_ro("step", &Live::step, "how many steps had begun");
+  m.def("wrappers", &wrappers, nb::rv_policy::reference);
+  m.def(
+      "live", [](Allocator const& allocator) { return layer<Check>(allocator).live(); },
+      "allocator"_a, "The live blocks, in order of request. Raises SpecError without `check`.");
+  m.def(
+      "recording",
+      [](Allocator const& allocator) {
+        Record::Recording found = layer<Record>(allocator).recording();
+        Columns table;
+        table["op"] = to_numpy(std::move(found.op));
+        table["block"] = to_numpy(std::move(found.block));
+        table["size"] = to_numpy(std::move(found.size));
+        table["stream"] = to_numpy(std::move(found.stream));
+        return table;
+      },
+      "allocator"_a, "The events so far, as columns. Raises SpecError without `record`.");
 }
 
 void bind_replay(nb::module_& m) {
@@ -199,7 +247,7 @@ void bind_replay(nb::module_& m) {
   m.def(
       "measure",
       [](TraceArrays const& trace, Allocator& allocator, std::size_t samples,
-         std::optional<nb::typed<nb::callable, void(Columns)>> placements) {
+         std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep) {
         PlacementSink sink;
         if (placements) {
           sink = [&placements](std::vector<Placed> const& part) {
@@ -210,9 +258,9 @@ void bind_replay(nb::module_& m) {
           };
         }
         nb::gil_scoped_release release;
-        return measure(trace.view_all(), allocator, samples, sink);
+        return measure(trace.view_all(), allocator, samples, sink, keep);
       },
-      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none());
+      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a);
   m.def(
       "time_pass",
       [](TraceArrays const& trace, Allocator& allocator) {
@@ -250,6 +298,7 @@ NB_MODULE(_core, m) {
   allocbench::bind_records(m);
   allocbench::bind_devices(m);
   allocbench::bind_allocators(m);
+  allocbench::bind_wrappers(m);
   allocbench::bind_replay(m);
   allocbench::bind_planners(m);
 }

@@ -1,4 +1,4 @@
-// registry.cpp: THE list of strategies. A new one is a header and a line here.
+// registry.cpp: THE lists of strategies and of wrappers. A new one is a header and a line here.
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
@@ -17,6 +17,10 @@
 #include "strategies/naive.hpp"
 #include "strategies/slab.hpp"
 #include "strategies/tlsf.hpp"
+#include "wrappers/check.hpp"
+#include "wrappers/limit.hpp"
+#include "wrappers/per_stream.hpp"
+#include "wrappers/record.hpp"
 
 namespace allocbench {
 namespace {
@@ -44,13 +48,61 @@ std::span<Entry const> registered() {
   return list<Arena, Bfc, Buddy, Bump, Caching, FreeLists, Naive, Slab, Tlsf>();
 }
 
+template <class W>
+concept Wrapping = std::derived_from<W, Allocator> &&
+                   std::constructible_from<W, Device&, Options const&, MakeInner const&> &&
+                   std::same_as<decltype(W::wrapper), WrapperInfo const>;
+
+struct WrapperEntry {
+  WrapperInfo const* info;
+  std::unique_ptr<Allocator> (*make)(Device&, Options const&, MakeInner const&);
+};
+
+template <Wrapping... W>
+std::span<WrapperEntry const> list_wrappers() {
+  static constexpr WrapperEntry entries[] = {
+      {&W::wrapper,
+       [](Device& device, Options const& options,
+          MakeInner const& inner) -> std::unique_ptr<Allocator> {
+         return std::make_unique<W>(device, options, inner);
+       }}...};
+  return entries;
+}
+
+std::span<WrapperEntry const> registered_wrappers() {
+  return list_wrappers<Check, Limit, PerStream, Record>();
+}
+
+template <class E>
+E const* find(std::span<E const> entries, std::string_view name) {
+  auto const found =
+      std::ranges::find(entries, name, [](E const& each) { return each.info->name; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+template <class E>
+std::string names_of(std::span<E const> entries) {
+  std::string names;
+  for (E const& each : entries) names.append(names.empty() ? "" : ", ").append(each.info->name);
+  return names;
+}
+
 Entry const& entry(std::string_view name) {
-  for (Entry const& candidate : registered())
-    if (candidate.info->name == name) return candidate;
-  std::string valid;
-  for (Entry const& candidate : registered())
-    valid.append(valid.empty() ? "" : ", ").append(candidate.info->name);
-  throw SpecError("no allocator is called '" + std::string(name) + "'; valid names: " + valid);
+  if (Entry const* found = find(registered(), name)) return *found;
+  std::string const quoted = std::string("'").append(name).append("'");
+  if (find(registered_wrappers(), name) != nullptr)
+    throw SpecError(quoted +
+                    " wraps an allocator: write of=NAME as its last option; valid names: " +
+                    names_of(registered()));
+  throw SpecError("no allocator is called " + quoted + "; valid names: " + names_of(registered()) +
+                  "; wrappers: " + names_of(registered_wrappers()));
+}
+
+WrapperEntry const& wrapper_entry(std::string_view name) {
+  if (WrapperEntry const* found = find(registered_wrappers(), name)) return *found;
+  throw SpecError(
+      std::string("'").append(name) +
+      "' is no wrapper and takes no of=; valid wrappers: " + names_of(registered_wrappers()));
 }
 
 }  // namespace
@@ -62,12 +114,25 @@ std::vector<StrategyInfo const*> strategies() {
   return all;
 }
 
+std::vector<WrapperInfo const*> wrappers() {
+  std::vector<WrapperInfo const*> all;
+  for (WrapperEntry const& each : registered_wrappers()) all.push_back(each.info);
+  return all;
+}
+
 StrategyInfo const& strategy(std::string_view name) { return *entry(name).info; }
 
-std::unique_ptr<Allocator> make(std::string_view name, Device& device,
-                                std::map<std::string, std::string> options) {
-  Entry const& found = entry(name);
-  return found.make(device, Options(name, found.info->options, std::move(options)));
+std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
+  require(!layers.empty(), "an allocator has at least one layer");
+  auto [name, options] = std::move(layers.front());
+  layers.erase(layers.begin());
+  if (layers.empty()) {
+    Entry const& found = entry(name);
+    return found.make(device, Options(name, found.info->options, std::move(options)));
+  }
+  WrapperEntry const& found = wrapper_entry(name);
+  return found.make(device, Options(name, found.info->options, std::move(options)),
+                    [layers = std::move(layers), &device] { return make(layers, device); });
 }
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// registry.hpp: strategies by name.
+// registry.hpp: strategies and wrappers by name.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "wrappers/wrapper.hpp"
 
 namespace allocbench {
 
@@ -17,8 +18,16 @@ std::vector<StrategyInfo const*> strategies();
 // Throws SpecError for a name that does not exist, listing the valid ones.
 StrategyInfo const& strategy(std::string_view name);
 
-// Throws SpecError for a name or an option that does not exist, or a value out of range.
-std::unique_ptr<Allocator> make(std::string_view name, Device& device,
-                                std::map<std::string, std::string> options);
+std::vector<WrapperInfo const*> wrappers();
+
+// A name and the options given to it.
+struct Layer {
+  std::string name;
+  std::map<std::string, std::string> options;
+};
+
+// A strategy, the last of the layers, inside the wrappers before it, the outermost first. Throws
+// SpecError for a name or an option that does not exist, or a value out of range.
+std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device);
 
 }  // namespace allocbench

@@ -256,11 +256,11 @@ class Trying : public Plain {
 }  // namespace
 
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
-                    PlacementSink const& placements) {
+                    PlacementSink const& placements, bool keep) {
   Measuring pass(trace, allocator, samples, placements);
   run(trace, allocator, pass);
   Measurement found = pass.result();
-  pass.free_the_rest();
+  if (!keep) pass.free_the_rest();
   return found;
 }
 

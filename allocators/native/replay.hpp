@@ -11,8 +11,6 @@
 
 namespace allocbench {
 
-enum class Op : std::uint8_t { kAlloc = 0, kFree = 1, kMark = 2, kTrim = 3 };
-
 // Arrays of equal length, one element for each event. A mark whose `block` is `step_label`
 // begins a step; other marks mean nothing to an allocator.
 struct TraceView {
@@ -62,9 +60,10 @@ struct Measurement {
 // fails is counted and the replay goes on; the free of its block is skipped. Blocks that live at
 // the end of the trace are freed, outside of what is measured.
 
-// `samples`: about how many moments the timeline shall have. `placements` may be empty.
+// `samples`: about how many moments the timeline shall have. `placements` may be empty. With
+// `keep`, blocks that live at the end stay.
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
-                    PlacementSink const& placements);
+                    PlacementSink const& placements, bool keep);
 
 // Seconds per event of one pass over the whole trace.
 double time_pass(TraceView const& trace, Allocator& allocator);

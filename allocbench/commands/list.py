@@ -62,7 +62,13 @@ def _allocators() -> list[Table]:
             named = Text(f"{info.name}:{option.name}")
             told = Text(f"{option.help} ({option.type})")
             options.add_row(named, Text(option.default or "-"), told)
-    return [strategies, options]
+    wrappers = plain_table(
+        "wrappers of any allocator, written with it as of=", "name", "what it does"
+    )
+    for wrapper in allocators.wrappers():
+        required = "".join(f"{option.name}=...," for option in wrapper.options)
+        wrappers.add_row(Text(f"{wrapper.name}:{required}of=NAME"), Text(wrapper.summary))
+    return [strategies, options, wrappers]
 
 
 def _workloads() -> list[Table]:

@@ -43,7 +43,8 @@ Address Allocator::allocate(Size requested, Stream stream) {
 Block Allocator::try_allocate(Size requested, Stream stream) {
   if (requested == 0) return {};
   std::scoped_lock const guard(lock_);
-  Block const block = requested > kLargestRequest ? Block{} : do_allocate(requested, stream);
+  bool const hopeless = requested > kLargestRequest && !do_forwards();
+  Block const block = hopeless ? Block{} : do_allocate(requested, stream);
   if (block.size == 0) {
     ++stats_.failures;
     return {};
@@ -55,15 +56,20 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
 }
 
 void Allocator::deallocate(Address address, Stream stream) {
-  if (address == 0) return;
-  std::scoped_lock const guard(lock_);
-  Block const block = do_deallocate(address, stream);
-  if (block.size == 0)
+  if (address != 0 && try_deallocate(address, stream).size == 0)
     throw BadFree(std::string(info().name) + ": free of " + hex(address) +
                   ", which is not an allocated block (never handed out, or freed before)");
+}
+
+Block Allocator::try_deallocate(Address address, Stream stream) {
+  if (address == 0) return {};
+  std::scoped_lock const guard(lock_);
+  Block const block = do_deallocate(address, stream);
+  if (block.size == 0) return {};
   ++stats_.frees;
   stats_.requested.subtract(block.requested);
   stats_.allocated.subtract(block.size);
+  return block;
 }
 
 void Allocator::trim() {
@@ -127,14 +133,22 @@ Counters Allocator::counters() const {
   return do_counters();
 }
 
+std::string Allocator::summary() const {
+  std::scoped_lock const guard(lock_);
+  return do_summary();
+}
+
+Size Allocator::room() const { return std::min(device_.room(), permitted()); }
+
 Address Allocator::acquire(Size size) {
+  if (size > permitted()) return 0;
   Address const segment = device_.allocate(size, this);
-  if (segment != 0) stats_.reserved.add(size);
+  if (segment != 0) count_reserved(size);
   return segment;
 }
 
 Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size unit) {
-  Size size = std::max(least, round_down(std::min(wanted, device_.room()), unit));
+  Size size = std::max(least, round_down(std::min(wanted, room()), unit));
   for (;;) {
     Address const address = acquire(size);
     if (address != 0 || size == least) return {address, size};
@@ -144,7 +158,7 @@ Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size uni
 
 void Allocator::release(Address segment, Size size) {
   device_.free(segment);
-  stats_.reserved.subtract(size);
+  count_unreserved(size);
 }
 
 Address Allocator::reserve(Size size) { return device_.reserve(size, this); }
@@ -152,18 +166,38 @@ Address Allocator::reserve(Size size) { return device_.reserve(size, this); }
 void Allocator::unreserve(Address reservation) { device_.unreserve(reservation); }
 
 bool Allocator::map(Address first, Size size, Size page) {
+  if (size > permitted()) return false;
   for (Size done = 0; done < size; done += page)
     if (!device_.map(first + done, page)) {
       while (done > 0) device_.unmap(first + (done -= page), page);
       return false;
     }
-  stats_.reserved.add(size);
+  count_reserved(size);
   return true;
 }
 
 void Allocator::unmap(Address first, Size size, Size page) {
   for (Size done = 0; done < size; done += page) device_.unmap(first + done, page);
-  stats_.reserved.subtract(size);
+  count_unreserved(size);
+}
+
+void Allocator::count_retry() {
+  for (Allocator* at = this; at != nullptr; at = at->outer_) ++at->stats_.retries;
+}
+
+void Allocator::count_reserved(Size size) {
+  for (Allocator* at = this; at != nullptr; at = at->outer_) at->stats_.reserved.add(size);
+}
+
+void Allocator::count_unreserved(Size size) {
+  for (Allocator* at = this; at != nullptr; at = at->outer_) at->stats_.reserved.subtract(size);
+}
+
+Size Allocator::permitted() const {
+  Size least = ~Size{0};
+  for (Allocator const* at = outer_; at != nullptr; at = at->outer_)
+    least = std::min(least, at->do_room());
+  return least;
 }
 
 std::string Allocator::describe_failure(Size requested) const {

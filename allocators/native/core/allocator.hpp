@@ -43,6 +43,7 @@ class Allocator {
   Block try_allocate(Size requested, Stream stream = 0);  // size 0 when there is no memory
   // Throws BadFree, and changes nothing, unless `address` is an allocated block of this allocator.
   void deallocate(Address address, Stream stream = 0);
+  Block try_deallocate(Address address, Stream stream = 0);  // size 0 when there is no such block
   void trim();  // wholly free segments go back to the device
   void step();  // a training or inference step begins
 
@@ -51,6 +52,7 @@ class Allocator {
   Size largest_free() const;              // bytes; 0 when no block is free
   Stats stats() const;
   Counters counters() const;
+  std::string summary() const;  // what this strategy adds to an out-of-memory message
   Device& device() const { return device_; }
   virtual StrategyInfo const& info() const = 0;
 
@@ -59,6 +61,11 @@ class Allocator {
     Address address;  // 0: the device refuses
     Size size;
   };
+  // What `inner` gets from the device from now on counts as reserved by this allocator too, and
+  // never exceeds its do_room(). `inner` is called only from the `do_` functions of this one.
+  void enclose(Allocator& inner) { inner.outer_ = this; }
+
+  Size room() const;           // bytes that may yet be reserved
   Address acquire(Size size);  // a segment from the device, or 0
   // A segment of `wanted` bytes; while the device refuses, of half as many, down to `least`.
   // Sizes are multiples of `unit`, as `least` must be.
@@ -69,8 +76,9 @@ class Allocator {
   // Both take `size` bytes in pages of `page` bytes each. All are mapped, or none and it is false.
   bool map(Address first, Size size, Size page);
   void unmap(Address first, Size size, Size page);
-  void count_retry() { ++stats_.retries; }
+  void count_retry();
   Stats const& counted() const { return stats_; }
+  Lock& lock() const { return lock_; }  // what the public calls hold
 
  private:
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: no memory
@@ -82,11 +90,17 @@ class Allocator {
   virtual void do_check() const {}  // the rules that only this strategy knows
   virtual Counters do_counters() const { return {}; }
   virtual std::string do_summary() const { return {}; }  // appended to an out-of-memory message
+  virtual bool do_forwards() const { return false; }     // every request, to enclosed allocators
+  virtual Size do_room() const { return ~Size{0}; }      // what an enclosed allocator may reserve
 
+  Size permitted() const;  // by the allocators around this one
+  void count_reserved(Size size);
+  void count_unreserved(Size size);
   std::vector<Segment> sorted_snapshot() const;
   std::string describe_failure(Size requested) const;
 
   Device& device_;
+  Allocator* outer_ = nullptr;
   mutable Lock lock_;
   Stats stats_;
 };

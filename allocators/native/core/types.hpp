@@ -32,6 +32,9 @@ struct Block {
   Address end() const { return address + size; }
 };
 
+// What happens in a trace, as its `op` array has it; a mark is a step or phase boundary.
+enum class Op : std::uint8_t { kAlloc = 0, kFree = 1, kMark = 2, kTrim = 3 };
+
 // What a strategy holds from the device, tiled by `blocks` in order of address.
 struct Segment {
   Address address = 0;

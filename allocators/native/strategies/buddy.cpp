@@ -59,7 +59,7 @@ Block Buddy::do_deallocate(Address address, Stream) {
 }
 
 bool Buddy::grow(Size size) {
-  Size const wanted = std::min(region_size_, std::bit_floor(device().room()));
+  Size const wanted = std::min(region_size_, std::bit_floor(room()));
   auto const [address, got] = acquire_between(size, wanted, size);
   if (address == 0) return false;
   regions_.emplace(address, got);

@@ -1,0 +1,110 @@
+// wrappers/check.cpp: every block handed out and every free, compared with a book of its own.
+// SPDX-License-Identifier: Apache-2.0
+#include "wrappers/check.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+
+#include "core/text.hpp"
+
+namespace allocbench {
+namespace {
+
+std::string describe(Check::Live const& live) {
+  return "the block of request " + std::to_string(live.request) + " (" +
+         human_bytes(live.block.requested) + " at " + hex(live.block.address) + ")";
+}
+
+}  // namespace
+
+std::vector<Check::Live> Check::live() const {
+  std::scoped_lock const guard(lock());
+  std::vector<Live> all;
+  for (auto const& [_, live] : live_) all.push_back(live);
+  std::ranges::sort(all, {}, &Live::request);
+  return all;
+}
+
+Block Check::do_allocate(Size requested, Stream stream) {
+  std::uint64_t const request = counted().allocations + counted().failures;
+  Block const block = Wrapper::do_allocate(requested, stream);
+  if (block.size == 0) return block;
+  Live const granted{block, stream, request, steps_};
+  if (block.requested != requested || block.size < requested)
+    defect(granted,
+           "is of " + human_bytes(block.size) + " for a request of " + human_bytes(requested));
+  judge(granted);
+  live_.emplace(block.address, granted);
+  return block;
+}
+
+Block Check::do_deallocate(Address address, Stream stream) {
+  auto const found = live_.find(address);
+  if (found == live_.end()) throw BadFree(bad_free(address));
+  Live const live = found->second;
+  Block const freed = Wrapper::do_deallocate(address, stream);
+  if (freed.size != live.block.size || freed.requested != live.block.requested)
+    defect(live, "is freed as one of " + human_bytes(freed.size) + " for a request of " +
+                     human_bytes(freed.requested));
+  freed_[address] = live.request;
+  live_.erase(found);
+  return freed;
+}
+
+void Check::do_step() {
+  Wrapper::do_step();
+  ++steps_;
+}
+
+void Check::do_check() const {
+  Wrapper::do_check();
+  auto live = live_.begin();
+  for (Segment const& segment : inner().snapshot())
+    for (Block const& block : segment.blocks) {
+      if (!block.allocated()) continue;
+      require(live != live_.end() && live->first == block.address &&
+                  live->second.block.size == block.size &&
+                  live->second.block.requested == block.requested,
+              "the snapshot's allocated blocks are the live ones");
+      ++live;
+    }
+  require(live == live_.end(), "every live block is in the snapshot");
+}
+
+void Check::judge(Live const& granted) const {
+  Block const& block = granted.block;
+  auto const next = live_.lower_bound(block.address);
+  if (next != live_.end() && next->first < block.end())
+    defect(granted, "overlaps " + describe(next->second));
+  if (next != live_.begin() && std::prev(next)->second.block.end() > block.address)
+    defect(granted, "overlaps " + describe(std::prev(next)->second));
+  if (!inside_a_segment(block)) defect(granted, "is not inside one segment of the device");
+}
+
+bool Check::inside_a_segment(Block const& block) const {
+  try {
+    return device().locate(block.address).segment == device().locate(block.end() - 1).segment;
+  } catch (BadFree const&) {
+    return false;
+  }
+}
+
+void Check::defect(Live const& granted, std::string const& what) const {
+  throw InvariantViolation("check: " + std::string(info().name) + ": " + describe(granted) + " " +
+                           what);
+}
+
+std::string Check::bad_free(Address address) const {
+  std::string const free = " free of " + hex(address) + ": ";
+  if (auto const above = live_.upper_bound(address); above != live_.begin())
+    if (Live const& live = std::prev(above)->second; address < live.block.end())
+      return "check: foreign" + free + std::to_string(address - live.block.address) +
+             " bytes into " + describe(live);
+  if (auto const found = freed_.find(address); found != freed_.end())
+    return "check: double" + free + "the block of request " + std::to_string(found->second) +
+           " is free";
+  return "check: foreign" + free + "never handed out";
+}
+
+}  // namespace allocbench

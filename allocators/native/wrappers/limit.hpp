@@ -1,0 +1,55 @@
+// wrappers/limit.hpp: no more than so many reserved bytes.
+// SPDX-License-Identifier: Apache-2.0
+//
+// To the allocator inside it is as if the device were full: a call that would take its reserved
+// bytes over the limit is refused before it reaches the device. The allocator then does whatever
+// it does on a full device (a smaller segment, a trim, a failed request), and its own idea of
+// the device's capacity stays that of the whole device: bfc, which comes down by a tenth at each
+// refusal, may leave the last tenth of the limit unused.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "core/text.hpp"
+#include "wrappers/wrapper.hpp"
+
+namespace allocbench {
+
+class Limit final : public Wrapper {
+ public:
+  static constexpr std::array<Option, 1> kOptions = {
+      {{"bytes", OptionType::kBytes, "", "the most bytes reserved at any time"}}};
+  static constexpr WrapperInfo wrapper = {
+      .name = "limit",
+      .summary = "the device refuses what would take reserved bytes over a limit",
+      .options = kOptions,
+  };
+
+  Limit(Device& device, Options const& options, MakeInner const& make_inner)
+      : Wrapper(device, make_inner), bytes_(limit_of(options)) {}
+
+ private:
+  static Size limit_of(Options const& options) {
+    if (!options.given("bytes")) options.reject("bytes", "must be given, as in limit:bytes=8GiB");
+    return options.bytes("bytes");
+  }
+
+  // Nothing is reserved before the first request, so the difference is never negative.
+  Size do_room() const override { return bytes_ - counted().reserved.current; }
+
+  void do_check() const override {
+    Wrapper::do_check();
+    require(counted().reserved.peak <= bytes_, "reserved bytes never exceed the limit");
+  }
+
+  std::string do_summary() const override {
+    std::string const inside = Wrapper::do_summary();
+    return "limit: " + human_bytes(bytes_) + " of reserved bytes" +
+           (inside.empty() ? "" : "\n" + inside);
+  }
+
+  Size bytes_;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,108 @@
+// wrappers/per_stream.cpp: one instance of the allocator inside for each stream.
+// SPDX-License-Identifier: Apache-2.0
+#include "wrappers/per_stream.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace allocbench {
+
+PerStream::PerStream(Device& device, Options const&, MakeInner make_inner)
+    : Allocator(device), make_inner_(std::move(make_inner)) {
+  instance_of(0);
+}
+
+Block PerStream::do_allocate(Size requested, Stream stream) {
+  Index const mine = instance_of(stream);
+  Block block = instances_[mine]->try_allocate(requested, stream);
+  if (block.size == 0 && trim_all_but(mine)) {
+    count_retry();
+    block = instances_[mine]->try_allocate(requested, stream);
+  }
+  if (block.size != 0) owner_.insert(block.address, mine);
+  return block;
+}
+
+Block PerStream::do_deallocate(Address address, Stream stream) {
+  Index const owner = owner_.erase(address);
+  return owner == kNone ? Block{} : instances_[owner]->try_deallocate(address, stream);
+}
+
+void PerStream::do_trim() {
+  for (auto const& instance : instances_) instance->trim();
+}
+
+void PerStream::do_step() {
+  for (auto const& instance : instances_) instance->step();
+}
+
+std::vector<Segment> PerStream::do_snapshot() const {
+  std::vector<Segment> all;
+  for (auto const& instance : instances_)
+    std::ranges::move(instance->snapshot(), std::back_inserter(all));
+  return all;
+}
+
+Size PerStream::do_largest_free() const {
+  Size largest = 0;
+  for (auto const& instance : instances_) largest = std::max(largest, instance->largest_free());
+  return largest;
+}
+
+void PerStream::do_check() const {
+  std::uint64_t live = 0;
+  for (auto const& instance : instances_) {
+    instance->check();
+    Stats const inside = instance->stats();
+    live += inside.allocations - inside.frees;
+  }
+  require(live == owner_.size(), "every live block has an owner");
+  std::map<Address, Index> shown;
+  for (Index at = 0; at < instances_.size(); ++at)
+    for (Segment const& segment : instances_[at]->snapshot())
+      for (Block const& block : segment.blocks)
+        if (block.allocated()) shown.emplace(block.address, at);
+  owner_.for_each([&](Address address, Index owner) {
+    auto const found = shown.find(address);
+    require(found != shown.end() && found->second == owner, "a live block is its owner's");
+  });
+}
+
+Counters PerStream::do_counters() const {
+  Counters sums = instances_.front()->counters();  // all instances count the same things
+  for (std::size_t at = 1; at < instances_.size(); ++at) {
+    Counters const more = instances_[at]->counters();
+    for (std::size_t counter = 0; counter < sums.size(); ++counter)
+      sums[counter].second += more[counter].second;
+  }
+  return sums;
+}
+
+std::string PerStream::do_summary() const {
+  std::map<Stream, Index> const in_order(by_stream_.begin(), by_stream_.end());
+  std::string text;
+  for (auto const& [stream, at] : in_order) {
+    std::string const inside = instances_[at]->summary();
+    if (inside.empty()) continue;
+    if (!text.empty()) text += "\n";
+    text += "stream " + std::to_string(stream) + ":\n" + inside;
+  }
+  return text;
+}
+
+Index PerStream::instance_of(Stream stream) {
+  if (auto const found = by_stream_.find(stream); found != by_stream_.end()) return found->second;
+  enclose(*instances_.emplace_back(make_inner_()));
+  return by_stream_[stream] = static_cast<Index>(instances_.size() - 1);
+}
+
+bool PerStream::trim_all_but(Index kept) {
+  Size const before = counted().reserved.current;
+  for (Index at = 0; at < instances_.size(); ++at)
+    if (at != kept) instances_[at]->trim();
+  return counted().reserved.current < before;
+}
+
+}  // namespace allocbench
