@@ -13,6 +13,7 @@ import allocators
 from allocators.spec import parse
 from tests.oracle import Watched
 
+KIB = 1 << 10
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -52,6 +53,9 @@ VARIANTS = {
         Case("bfc:fragmentation_fraction=0.001"),
         Case("bfc:memory_limit=48MiB,garbage_collection=true", most=48 * MIB),
         Case("bfc:per_process_memory_fraction=0.5", most=32 * MIB),
+        Case("bfc:timestamped_frees=true"),
+        Case("bfc:timestamped_frees=true,coalesce_regions=true,garbage_collection=true"),
+        Case("bfc:retry_seconds=0.001"),
     ],
     "buddy": [Case("buddy:region=1MiB")],
     "bump": [Case("bump:segment=1MiB")],

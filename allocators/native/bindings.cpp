@@ -152,6 +152,7 @@ void bind_devices(nb::module_& m) {
 void bind_allocators(nb::module_& m) {
   nb::class_<Allocator>(m, "Allocator", "A strategy at work on a device. Safe to share by threads.")
       .def("allocate", &Allocator::allocate, "size"_a, "stream"_a = 0,
+           nb::call_guard<nb::gil_scoped_release>(),  // it may wait for another thread
            "The address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.")
       .def("deallocate", &Allocator::deallocate, "address"_a, "stream"_a = 0,
            "Frees a block. Raises BadFree, and changes nothing, for any other address but 0.")

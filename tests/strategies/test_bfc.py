@@ -308,22 +308,11 @@ def test_the_memory_limit_may_be_a_share_of_the_capacity(make: Make) -> None:
         "per_process_memory_fraction=nan",
         "fragmentation_fraction=-0.1",
         "fragmentation_fraction=1.5",
+        "retry_seconds=-1",
+        "retry_seconds=nan",
+        "retry_seconds=86401",
     ],
 )
 def test_options_out_of_range_are_refused(make: Make, options: str) -> None:
     with pytest.raises(allocators.SpecError, match="bfc: option"):
         make(f"bfc:{options}")
-
-
-def test_the_out_of_memory_message_has_the_bins(make: Make) -> None:
-    allocator = make("bfc:memory_limit=2MiB")
-    with_free_chunks(allocator, [1000])
-    allocator.allocate(1000 * 1024)
-    with pytest.raises(allocators.OutOfMemory) as caught:
-        allocator.allocate(2 * MIB)
-    text = str(caught.value)
-    assert "bin  0 (from 256 bytes): 1 chunks, 1 in use; 256 bytes, in use 256 bytes" in text
-    assert "bin  2 (from 1024 bytes): 1 chunks, 0 in use; " in text
-    assert f"in use in all: {allocators.human_bytes(allocator.stats().allocated)}" in text
-    assert "memory limit 2.00 MiB (2097152 bytes); regions 1; largest free chunk" in text
-    assert allocators.human_bytes(allocator.largest_free()) in text

@@ -45,14 +45,31 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
   std::scoped_lock const guard(lock_);
   bool const hopeless = requested > kLargestRequest && !do_forwards();
   Block const block = hopeless ? Block{} : do_allocate(requested, stream);
-  if (block.size == 0) {
-    ++stats_.failures;
-    return {};
-  }
+  return block.size == 0 ? refused(requested, stream) : served(block, requested);
+}
+
+Block Allocator::served(Block const& block, Size requested) {
   ++stats_.allocations;
   stats_.requested.add(requested);
   stats_.allocated.add(block.size);
   return block;
+}
+
+// Tries again whenever memory was returned, for as long as the patience lasts; in layers the
+// outermost waits, whose lock the others need. There is nothing to wait for when no block is
+// allocated, or when the device has not as much.
+Block Allocator::refused(Size requested, Stream stream) {
+  using Clock = std::chrono::steady_clock;
+  bool in_time = outer_ == nullptr && patience_ > Seconds(0) &&
+                 requested <= std::min(kLargestRequest, device_.capacity());
+  auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience_);
+  while (in_time && stats_.allocated.current > 0) {
+    in_time = memory_returned_.wait_until(lock_, deadline);
+    Block const block = do_allocate(requested, stream);
+    if (block.size != 0) return served(block, requested);
+  }
+  ++stats_.failures;
+  return {};
 }
 
 void Allocator::deallocate(Address address, Stream stream) {
@@ -69,12 +86,14 @@ Block Allocator::try_deallocate(Address address, Stream stream) {
   ++stats_.frees;
   stats_.requested.subtract(block.requested);
   stats_.allocated.subtract(block.size);
+  memory_returned_.notify_all();
   return block;
 }
 
 void Allocator::trim() {
   std::scoped_lock const guard(lock_);
   do_trim();
+  memory_returned_.notify_all();
 }
 
 void Allocator::step() {

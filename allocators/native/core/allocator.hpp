@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/condition.hpp"
 #include "core/device.hpp"
 #include "core/lock.hpp"
 #include "core/options.hpp"
@@ -34,7 +37,11 @@ struct StrategyInfo {
 // the lock. Requests of 0 bytes give the null address, and freeing the null address does nothing.
 class Allocator {
  public:
-  explicit Allocator(Device& device) : device_(device) {}
+  using Seconds = std::chrono::duration<double>;
+
+  // `patience` is how long a request that fails waits for memory that other threads may return.
+  explicit Allocator(Device& device, Seconds patience = {})
+      : device_(device), patience_(patience) {}
   Allocator(Allocator const&) = delete;
   Allocator& operator=(Allocator const&) = delete;
   virtual ~Allocator();
@@ -63,7 +70,11 @@ class Allocator {
   };
   // What `inner` gets from the device from now on counts as reserved by this allocator too, and
   // never exceeds its do_room(). `inner` is called only from the `do_` functions of this one.
-  void enclose(Allocator& inner) { inner.outer_ = this; }
+  // This one has its patience.
+  void enclose(Allocator& inner) {
+    inner.outer_ = this;
+    patience_ = std::max(patience_, inner.patience_);
+  }
 
   Size room() const;           // bytes that may yet be reserved
   Address acquire(Size size);  // a segment from the device, or 0
@@ -93,6 +104,8 @@ class Allocator {
   virtual bool do_forwards() const { return false; }     // every request, to enclosed allocators
   virtual Size do_room() const { return ~Size{0}; }      // what an enclosed allocator may reserve
 
+  Block served(Block const& block, Size requested);
+  Block refused(Size requested, Stream stream);
   Size permitted() const;  // by the allocators around this one
   void count_reserved(Size size);
   void count_unreserved(Size size);
@@ -100,9 +113,11 @@ class Allocator {
   std::string describe_failure(Size requested) const;
 
   Device& device_;
+  Seconds patience_;
   Allocator* outer_ = nullptr;
   mutable Lock lock_;
   Stats stats_;
+  Condition memory_returned_;
 };
 
 }  // namespace allocbench

@@ -45,6 +45,12 @@ class BlockPool {
   // block as it was, or a block of size 0 when none is allocated there.
   Block give(Address address);
 
+  // The allocated block at `address`, or a block of size 0.
+  Block allocated(Address address) const {
+    Index const node = allocated_.find(address);
+    return node == kNone ? Block{} : nodes_[node].block;
+  }
+
   // The segments without an allocated block, in address order; `drop` forgets one of them.
   std::vector<Region> idle() const;
   void drop(Address segment);

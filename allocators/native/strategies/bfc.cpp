@@ -3,19 +3,16 @@
 #include "strategies/bfc.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstdio>
 
 #include "core/errors.hpp"
-#include "core/text.hpp"
+#include "strategies/bfc_log.hpp"
 
 namespace allocbench {
 namespace {
 
 constexpr Size kFirstRegion = 2 * kMiB;
 constexpr Size kDefaultLargestWaste = 128 * kMiB;
-constexpr int kBins = 21;  // chunks of 256 << bin bytes and more; the last has no upper bound
+constexpr double kLongestRetry = 86400;
 
 Size memory_limit(Size capacity, Options const& given) {
   if (given.given("memory_limit") && given.given("per_process_memory_fraction"))
@@ -44,17 +41,21 @@ Size cut(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
 
-int bin_of(Size size) {
-  return std::min(kBins, static_cast<int>(std::bit_width(std::max<Size>(size, 256) >> 8))) - 1;
+Allocator::Seconds patience(Options const& given) {
+  double const seconds = given.number("retry_seconds");
+  if (!(seconds >= 0 && seconds <= kLongestRetry))
+    given.reject("retry_seconds", "must lie between 0 and 86400");
+  return Allocator::Seconds(seconds);
 }
 
 }  // namespace
 
 Bfc::Bfc(Device& device, Options const& given)
-    : Allocator(device),
+    : Allocator(device, patience(given)),
       memory_limit_(memory_limit(device.capacity(), given)),
       garbage_collection_(given.flag("garbage_collection")),
-      coalesce_regions_(given.flag("coalesce_regions")) {
+      coalesce_regions_(given.flag("coalesce_regions")),
+      timestamped_frees_(given.flag("timestamped_frees")) {
   Size const first =
       given.flag("allow_growth") ? std::min(memory_limit_, kFirstRegion) : memory_limit_;
   next_region_ = round_up(first, kRounding);
@@ -69,6 +70,7 @@ Block Bfc::do_allocate(Size requested, Stream) {
   Size const rounded = round_up(requested, kRounding);
   Index chunk = pool_.find(rounded);
   if (chunk == kNone && extend(rounded)) chunk = pool_.find(rounded);
+  if (chunk == kNone && coalesce_until(rounded)) chunk = pool_.find(rounded);
   if (chunk == kNone && collect(rounded)) {
     count_retry();
     if (extend(rounded)) chunk = pool_.find(rounded);
@@ -79,7 +81,31 @@ Block Bfc::do_allocate(Size requested, Stream) {
   return pool_.take(chunk, split ? rounded : size, requested);
 }
 
-void Bfc::do_trim() { give_back(pool_.idle()); }
+Block Bfc::hold_back(Address address) {
+  Block const chunk = pool_.allocated(address);
+  if (chunk.size == 0 || timestamps_.contains(address)) return {};
+  timestamps_.add(chunk);
+  return chunk;
+}
+
+void Bfc::coalesce_all() {
+  while (!timestamps_.empty()) pool_.give(timestamps_.advance());
+}
+
+// Makes chunks safe in the order in which they were freed, until one of `rounded` bytes has formed.
+bool Bfc::coalesce_until(Size rounded) {
+  while (!timestamps_.empty()) {
+    ++early_;
+    pool_.give(timestamps_.advance());
+    if (pool_.find(rounded) != kNone) return true;
+  }
+  return false;
+}
+
+void Bfc::do_trim() {
+  coalesce_all();
+  give_back(pool_.idle());
+}
 
 // Gets one more region, large enough for `rounded` bytes.
 bool Bfc::extend(Size rounded) {
@@ -123,6 +149,24 @@ void Bfc::give_back(std::vector<BestFitPool::Region> const& regions) {
   }
 }
 
+std::vector<Segment> Bfc::do_snapshot() const {
+  auto regions = pool_.snapshot();
+  if (timestamps_.empty()) return regions;
+  for (Segment& region : regions)
+    for (Block& chunk : region.blocks)
+      if (timestamps_.contains(chunk.address)) chunk.requested = 0;
+  return regions;
+}
+
+Size Bfc::do_largest_free() const { return std::max(pool_.largest_free(), timestamps_.largest()); }
+
+Counters Bfc::do_counters() const {
+  Counters found = {{"steps", pool_.steps()}};
+  if (timestamped_frees_)
+    found.insert(found.end(), {{"unsafe_chunks", timestamps_.size()}, {"early_chunks", early_}});
+  return found;
+}
+
 void Bfc::do_check() const {
   pool_.check();
   require(reserved() <= memory_limit_, "the regions together stay below the memory limit");
@@ -132,39 +176,7 @@ void Bfc::do_check() const {
 }
 
 std::string Bfc::do_summary() const {
-  struct Bin {
-    std::uint64_t chunks = 0, in_use = 0;
-    Size bytes = 0, bytes_in_use = 0, requested = 0;
-  };
-  std::array<Bin, kBins> bins;
-  for (Segment const& region : pool_.snapshot())
-    for (Block const& chunk : region.blocks) {
-      Bin& bin = bins[static_cast<std::size_t>(bin_of(chunk.size))];
-      ++bin.chunks;
-      bin.bytes += chunk.size;
-      if (!chunk.allocated()) continue;
-      ++bin.in_use;
-      bin.bytes_in_use += chunk.size;
-      bin.requested += chunk.requested;
-    }
-  std::string text;
-  std::array<char, 160> line{};
-  for (int bin = 0; bin < kBins; ++bin) {
-    Bin const& b = bins[static_cast<std::size_t>(bin)];
-    if (b.chunks == 0) continue;
-    std::snprintf(
-        line.data(), line.size(), "  bin %2d (from %llu bytes): %llu chunks, %llu in use; ", bin,
-        static_cast<unsigned long long>(Size{256} << bin),
-        static_cast<unsigned long long>(b.chunks), static_cast<unsigned long long>(b.in_use));
-    text += line.data() + human_bytes(b.bytes) + ", in use " + human_bytes(b.bytes_in_use) +
-            " for requests of " + human_bytes(b.requested) + "\n";
-  }
-  Stats const& stats = counted();
-  text += "  in use in all: " + human_bytes(stats.allocated.current) + ", at its peak " +
-          human_bytes(stats.allocated.peak) + "; memory limit " + human_bytes(memory_limit_) +
-          "; regions " + std::to_string(segments_.size()) + "; largest free chunk " +
-          human_bytes(pool_.largest_free());
-  return text;
+  return memory_log(do_snapshot(), counted().allocated.peak, memory_limit_);
 }
 
 }  // namespace allocbench

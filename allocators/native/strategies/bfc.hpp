@@ -10,9 +10,20 @@
 // chunk in use go back to the device before a request is refused.
 // A request and a free take O(log n) steps in the free chunks.
 //
+// With timestamped frees the frees are counted, and a freed chunk may be reused, and coalesces,
+// only once its count is at or below the safe frontier: what the device has surely finished. The
+// mark of a step moves the frontier to the count of the last free. When no safe chunk fits and no
+// region can be had, the frontier moves on early, one free after the other, until a chunk that is
+// large enough has formed: so the request waits for the device, as it does when idle regions go
+// back.
+//
 // The rules, growth included, are those of the allocator in TensorFlow 2.21, chunk for chunk. One
 // difference: it asks for ever when the device keeps refusing a region of at most 2304 bytes, a
-// fixed point of the cut; here the request is refused.
+// fixed point of the cut; here the request is refused. Three more under timestamped frees. There a
+// request says whether its chunk must be safe, and may take any other uncoalesced; here all must be
+// safe while memory lasts. There a chunk of a batch joins one neighbour on each side, so that free
+// neighbours may stay apart; here none do. There a merge for want of memory joins safe and unsafe
+// chunks under the later count; here what is merged is safe.
 #pragma once
 
 #include <map>
@@ -21,6 +32,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/block_pool.hpp"
+#include "strategies/bfc_timestamps.hpp"
 
 namespace allocbench {
 
@@ -43,6 +55,11 @@ class Bfc final : public Allocator {
        "split when the rest reaches this share of the memory limit; 0: when it reaches 128 MiB"},
       {"coalesce_regions", OptionType::kFlag, "false",
        "join a region that begins where another ends"},
+      {"timestamped_frees", OptionType::kFlag, "false",
+       "reuse and coalesce a freed chunk only after the mark of the next step, or for want of "
+       "memory"},
+      {"retry_seconds", OptionType::kNumber, "0",
+       "how long a request waits for frees by other threads before it is refused (TensorFlow: 10)"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "bfc",
@@ -59,16 +76,22 @@ class Bfc final : public Allocator {
 
  private:
   Block do_allocate(Size requested, Stream) override;
-  Block do_deallocate(Address address, Stream) override { return pool_.give(address); }
+  Block do_deallocate(Address address, Stream) override {
+    return timestamped_frees_ ? hold_back(address) : pool_.give(address);
+  }
   void do_trim() override;
-  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
-  Size do_largest_free() const override { return pool_.largest_free(); }
+  void do_step() override { coalesce_all(); }
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override;
   void do_check() const override;
-  Counters do_counters() const override { return {{"steps", pool_.steps()}}; }
+  Counters do_counters() const override;
   std::string do_summary() const override;
 
   bool extend(Size rounded);
   bool collect(Size rounded);
+  Block hold_back(Address address);
+  void coalesce_all();
+  bool coalesce_until(Size rounded);
   void give_back(std::vector<BestFitPool::Region> const& regions);
   Size reserved() const { return counted().reserved.current; }
 
@@ -77,7 +100,10 @@ class Bfc final : public Allocator {
   Size largest_waste_;  // a chunk is split when the rest reaches this
   bool garbage_collection_;
   bool coalesce_regions_;
-  BestFitPool pool_;
+  bool timestamped_frees_;
+  BestFitPool pool_;                  // chunks above the frontier are still allocated in it
+  Timestamps timestamps_;             // the chunks above the frontier
+  std::uint64_t early_ = 0;           // chunks below the frontier before a step said so
   std::map<Address, Size> segments_;  // as the device gave them: a joined region holds several
 };
 
