@@ -69,6 +69,7 @@ VARIANTS = {
             most=48 * MIB,
         ),
     ],
+    "planned": [Case("planned:page=4MiB")],
     "slab": [Case("slab:slab=4KiB"), Case("slab:slab=1MiB,empty_slabs=0")],
     "tlsf": [Case("tlsf:segment=1MiB")],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
@@ -83,6 +84,7 @@ WRAPPED = [
     Case("limit:bytes=48MiB,of=caching:expandable_segments=true", most=40 * MIB),
     Case("per_stream:of=arena"),
     Case("per_stream:of=caching"),
+    Case("limit:bytes=48MiB,of=planned", most=48 * MIB),
     Case("record:of=free_lists"),
     Case("check:of=record:of=per_stream:of=limit:bytes=48MiB,of=caching", most=48 * MIB),
 ]

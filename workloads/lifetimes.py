@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.files import errors_naming
-from workloads.trace import ALLOC, FREE, MAX_SIZE, Trace, TraceError, by_block
+from workloads.trace import ALLOC, FREE, MARK, MAX_SIZE, Trace, TraceError, by_block
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
@@ -34,12 +34,14 @@ class Lifetimes:
     ids: n names, as the file has them; of a trace, the number of the alloc, from 0.
     size: uint64 (n,), at least 1.
     first, last: uint32 (n,), the block is alive from `first` up to but not including `last`.
+    step: uint32 (n,), how many steps had begun before the block; None where steps are not known.
     """
 
     ids: Sequence[str]
     size: NDArray[np.uint64]
     first: NDArray[np.uint32]
     last: NDArray[np.uint32]
+    step: NDArray[np.uint32] | None = None
 
     def __len__(self) -> int:
         return len(self.size)
@@ -58,11 +60,14 @@ def lifetimes(trace: Trace) -> Lifetimes:
     ends = np.where(freed, following, len(trace))[is_alloc]
     allocs = events[is_alloc]
     order = np.argsort(allocs)
+    begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    steps = np.searchsorted(begins, allocs[order]).astype(np.uint32) if len(begins) else None
     return Lifetimes(
         ids=[str(n) for n in range(len(allocs))],
         size=trace.size[allocs[order]],
         first=allocs[order].astype(np.uint32),
         last=ends[order].astype(np.uint32),
+        step=steps,
     )
 
 
@@ -96,10 +101,14 @@ def read_lifetimes(path: str | Path) -> Lifetimes:
 
 
 def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -> None:
-    """Write a CSV of lifetimes to an open binary file, with a column `offset` in bytes."""
-    sink.write(f"{HEADER},offset\n".encode())
-    columns = (blocks.first.tolist(), blocks.last.tolist(), blocks.size.tolist(), offsets.tolist())
-    for row in zip(blocks.ids, *columns, strict=True):
+    """Write a CSV of lifetimes to an open binary file, with a column `offset` in bytes.
+
+    Where steps are known, a last column `step` says how many had begun before the block.
+    """
+    columns = {"offset": offsets} | ({} if blocks.step is None else {"step": blocks.step})
+    sink.write(",".join([HEADER, *columns]).encode() + b"\n")
+    numbers = (blocks.first, blocks.last, blocks.size, *columns.values())
+    for row in zip(blocks.ids, *(column.tolist() for column in numbers), strict=True):
         sink.write(",".join(map(str, row)).encode() + b"\n")
 
 

@@ -15,6 +15,7 @@
 #include "strategies/caching.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
+#include "strategies/planned.hpp"
 #include "strategies/slab.hpp"
 #include "strategies/tlsf.hpp"
 #include "wrappers/check.hpp"
@@ -45,7 +46,7 @@ std::span<Entry const> list() {
 }
 
 std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, FreeLists, Naive, Slab, Tlsf>();
+  return list<Arena, Bfc, Buddy, Bump, Caching, FreeLists, Naive, Planned, Slab, Tlsf>();
 }
 
 template <class W>

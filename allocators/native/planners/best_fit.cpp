@@ -37,7 +37,7 @@ Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
            std::tuple(lifetimes[a].size, length(lifetimes[a]));
   });
 
-  PlacedBlocks placed;
+  PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   for (std::uint32_t const block : order) {
     plan.offsets[block] = place(placed, lifetimes[block], alignment);

@@ -41,7 +41,7 @@ Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
     return std::tie(right.size, left.first, b) < std::tie(left.size, right.first, a);
   });
 
-  PlacedBlocks placed;
+  PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   for (Block const block : order) {
     plan.offsets[block] = place(placed, lifetimes[block], alignment);

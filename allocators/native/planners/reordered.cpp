@@ -41,7 +41,7 @@ std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size ali
   std::iota(order.begin(), order.end(), 0u);
   std::ranges::stable_sort(order, std::greater{}, [&](auto block) { return keys[block]; });
 
-  PlacedBlocks placed;
+  PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   std::size_t done = 0;
   for (std::uint32_t const block : order) {

@@ -3,11 +3,9 @@
 #include "strategies/arena.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 #include "core/errors.hpp"
-#include "parts/tiled.hpp"
 
 namespace allocbench {
 namespace {
@@ -44,13 +42,7 @@ Block Arena::do_allocate(Size requested, Stream) {
 }
 
 Block Arena::do_deallocate(Address address, Stream) {
-  if (in_arena(address)) {
-    auto const found = alive_.find(address - arena_);
-    if (found == alive_.end()) return {};
-    Block const freed = found->second;
-    alive_.erase(found);
-    return freed;
-  }
+  if (in_arena(address)) return alive_.take(address);
   Block const freed = pool_.give(address);
   if (phase_ == Phase::kRecording && freed.size != 0)
     if (Index const request = recorded_.erase(address); request != kNone)
@@ -84,9 +76,9 @@ Block Arena::from_plan(Size size, Size requested) {
   if (cursor_ == requests_.size()) return {};
   Request const& request = requests_[cursor_++];
   if (!request.planned || size > request.size || !holds_arena()) return {};
-  if (!is_free(request.offset, size)) return {};
   Block const block{arena_ + request.offset, size, requested};
-  alive_.emplace(request.offset, block);
+  if (!alive_.is_free(block.address, size)) return {};
+  alive_.add(block);
   return block;
 }
 
@@ -109,12 +101,6 @@ bool Arena::holds_arena() {
   return arena_ != 0;
 }
 
-bool Arena::is_free(Size offset, Size size) const {
-  auto const above = alive_.lower_bound(offset);
-  if (above != alive_.end() && above->first < offset + size) return false;
-  return above == alive_.begin() || std::prev(above)->second.end() <= arena_ + offset;
-}
-
 Index Arena::grow(Size size) {
   auto const [address, got] = acquire_between(size, segment_size_, kAlignment);
   if (address == 0) return kNone;
@@ -134,20 +120,16 @@ bool Arena::give_back() {
   return true;
 }
 
-Segment Arena::arena_segment() const {
-  return tiled(arena_, height_, alive_.begin(), alive_.end());
-}
-
 std::vector<Segment> Arena::do_snapshot() const {
   auto all = pool_.snapshot();
-  if (arena_ != 0) all.push_back(arena_segment());
+  if (arena_ != 0) all.push_back(alive_.tiled_in(arena_, height_));
   return all;
 }
 
 Size Arena::do_largest_free() const {
   Size largest = pool_.largest_free();
   if (arena_ != 0)
-    for (Block const& block : arena_segment().blocks)
+    for (Block const& block : alive_.tiled_in(arena_, height_).blocks)
       if (!block.allocated()) largest = std::max(largest, block.size);
   return largest;
 }

@@ -14,12 +14,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
 #include "parts/block_pool.hpp"
+#include "parts/placements.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {
@@ -75,11 +75,9 @@ class Arena final : public Allocator {
   Block from_plan(Size size, Size requested);
   Block from_pool(Size size, Size requested);
   bool holds_arena();
-  bool is_free(Size offset, Size size) const;
   bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
   Index grow(Size size);
   bool give_back();
-  Segment arena_segment() const;
 
   Size segment_size_;
   PlannerInfo const& planner_;
@@ -90,9 +88,9 @@ class Arena final : public Allocator {
   std::size_t cursor_ = 0;         // the request of the plan that comes next
 
   Address arena_ = 0;
-  Size height_ = 0;              // of the plan
-  bool refused_ = false;         // the device had no room for the arena in this step
-  std::map<Size, Block> alive_;  // offset -> planned block
+  Size height_ = 0;       // of the plan
+  bool refused_ = false;  // the device had no room for the arena in this step
+  Placements alive_;      // planned blocks
   BestFitPool pool_;
   Served planned_, fallback_;
 };

@@ -1,0 +1,144 @@
+// planners/profile.cpp: what a program asks for, step by step, and where it is to lie.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/profile.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace allocbench {
+namespace {
+
+using When = StepKind::When;
+
+constexpr std::size_t kMostKinds = 32;
+constexpr std::size_t kLongest = std::size_t{1} << 20;  // requests of a step
+constexpr std::uint64_t kPaid = 64;                     // comparisons, by each request
+
+}  // namespace
+
+Profile::Placed Profile::request(Size size) {
+  auto const at = static_cast<std::uint32_t>(now_.size());
+  if (at == kLongest) return {};
+  now_.push_back({size});
+  credit_ = std::min(credit_ + kPaid, kMostCredit);
+  if (guess_ == kNone) return {{step_, at}};
+  if (kinds_[guess_].steps.contradicts(at, size)) guess_again();
+  return {{step_, at}, kinds_[guess_].steps.place(at, size, pose_)};
+}
+
+void Profile::freed(Ticket ticket) {
+  if (ticket.request == kNone) return;
+  auto const last = static_cast<std::uint32_t>(now_.size());
+  if (ticket.step == step_)
+    now_[ticket.request].end = {When::kThisStep, last};
+  else if (ticket.step + 1 == step_ && ticket.request < last_.size())
+    last_[ticket.request].end = {When::kNextStep, last};
+}
+
+// Takes a kind that agrees with all that this step has asked for, if there is one. In one step
+// a kind is looked at once.
+void Profile::guess_again() {
+  rejected_ |= 1u << guess_;
+  for (Index kind = 0; kind < kinds_.size(); ++kind) {
+    if ((rejected_ & 1u << kind) != 0) continue;
+    StepKind const& steps = kinds_[kind].steps;
+    std::size_t agreed = 0;
+    while (agreed < now_.size() && steps.agrees(agreed, now_[agreed].size)) ++agreed;
+    if (agreed == now_.size()) {
+      guess_ = kind;
+      pose_ = steps.pose(now_);
+      return;
+    }
+    rejected_ |= 1u << kind;
+  }
+}
+
+void Profile::begin_step() {
+  if (before_ != kNone) kinds_[before_].steps.see_ends(last_, true);
+  Index const kind = learn();
+  if (before_ != kNone) kinds_[before_].see_next(kind);
+  follows_ &= kind == guess_;
+  if (opening_ == kNone) opening_ = kind;
+  plan_changed(false);
+  before_ = kind;
+  std::swap(last_, now_);
+  expect(kinds_[kind].next != kNone ? kinds_[kind].next : usual());
+}
+
+void Profile::begin_run() {
+  begin_step();
+  kinds_[before_].steps.see_ends(last_, true);
+  plan_changed(true);
+  before_ = kNone;
+  last_.clear();
+  follows_ = true;
+  expect(opening_);
+}
+
+void Profile::expect(Index kind) {
+  guess_ = kind;
+  pose_ = {};
+  rejected_ = 0;
+  now_.clear();
+  ++step_;
+}
+
+// Another kind than the one known to come next counts when it comes twice in a row.
+void Profile::Kind::see_next(Index kind) {
+  if (next == kNone || odd_next == kind) next = kind;
+  odd_next = kind;
+}
+
+// The kind of the most steps, of equals the last seen.
+Index Profile::usual() const {
+  auto const rank = [](Kind const& kind) { return std::pair(kind.steps.seen(), kind.used); };
+  return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
+}
+
+// The kind of the step that ends, which has seen it.
+Index Profile::learn() {
+  Index found = guess_;
+  if (found == kNone || !kinds_[found].steps.alike(now_)) {
+    auto const kind =
+        std::ranges::find_if(kinds_, [&](Kind const& k) { return k.steps.alike(now_); });
+    found = kind != kinds_.end() ? static_cast<Index>(kind - kinds_.begin()) : unused_kind();
+  }
+  Kind& kind = kinds_[found];
+  kind.steps.see_sizes(now_);
+  kind.steps.see_ends(now_, false);
+  kind.used = step_;
+  return found;
+}
+
+// A kind that knows nothing: a new one, or the one not seen for longest.
+Index Profile::unused_kind() {
+  auto found = static_cast<Index>(kinds_.size());
+  if (found < kMostKinds) {
+    kinds_.emplace_back();
+    return found;
+  }
+  found = before_ == 0 ? 1 : 0;
+  for (Index kind = 0; kind < kinds_.size(); ++kind)
+    if (kind != before_ && kinds_[kind].used < kinds_[found].used) found = kind;
+  for (Kind& kind : kinds_) {
+    if (kind.next == found) kind.next = kNone;
+    if (kind.odd_next == found) kind.odd_next = kNone;
+  }
+  if (opening_ == found) opening_ = kNone;
+  kinds_[found] = {};
+  return found;
+}
+
+void Profile::plan_changed(bool at_any_price) {
+  for (Kind& kind : kinds_) {
+    StepKind& steps = kind.steps;
+    if (!steps.stale()) continue;
+    std::uint64_t const price = steps.price();
+    if (price > credit_ && !at_any_price) continue;
+    credit_ -= std::min(price, credit_);
+    steps.plan();
+    plans_ += price > 0;
+  }
+}
+
+}  // namespace allocbench

@@ -1,0 +1,111 @@
+// planners/profile_file.cpp: a run of a program, as `allocbench plan -o` wrote it.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/profile_file.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <fstream>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "planners/step_finder.hpp"
+
+namespace allocbench {
+namespace {
+
+constexpr std::string_view kHeader = "id,lower,upper,size,offset";
+constexpr std::string_view kSteps = ",step";
+constexpr Size kLargest = Size{1} << 62;
+
+struct Line {
+  std::uint64_t lower, upper;
+  Size size;
+  std::uint64_t step;
+};
+
+struct Run {
+  std::vector<Line> blocks;  // by `lower`
+  bool has_steps;
+};
+
+// The numbers of a line after its id, which may hold commas itself; false when they are not.
+bool parse(std::string_view line, bool has_steps, Line& found) {
+  std::array<std::uint64_t, 5> numbers = {};
+  for (std::size_t field = has_steps ? 5 : 4; field-- > 0;) {
+    std::size_t const comma = line.rfind(',');
+    if (comma == line.npos) return false;
+    std::string_view const text = line.substr(comma + 1);
+    auto const [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), numbers[field]);
+    if (error != std::errc() || end != text.data() + text.size()) return false;
+    line = line.substr(0, comma);
+  }
+  found = {numbers[0], numbers[1], numbers[2], numbers[4]};
+  return found.lower < found.upper && found.size > 0 && found.size <= kLargest;
+}
+
+Run read(Options const& given, std::string_view option) {
+  std::ifstream file(given.text(option));
+  if (!file) given.reject(option, "must be a file that can be read");
+  std::string line;
+  auto const next_line = [&] {
+    if (!std::getline(file, line)) return false;
+    if (line.ends_with('\r')) line.pop_back();
+    return true;
+  };
+  next_line();
+  Run run{{}, line == std::string(kHeader) + std::string(kSteps)};
+  if (!run.has_steps && line != kHeader)
+    given.reject(option, "is no plan: line 1 is not " + std::string(kHeader) + "[,step]");
+  for (std::size_t number = 2; next_line(); ++number) {
+    Line block;
+    if (!parse(line, run.has_steps, block))
+      given.reject(option, "is no plan: line " + std::to_string(number) +
+                               " is not an id, an instant, a later one, bytes, an offset" +
+                               (run.has_steps ? " and a step" : ""));
+    run.blocks.push_back(block);
+  }
+  if (run.blocks.empty()) given.reject(option, "is a plan without blocks");
+  std::ranges::stable_sort(run.blocks, {}, &Line::lower);
+  if (run.has_steps && !std::ranges::is_sorted(run.blocks, {}, &Line::step))
+    given.reject(option, "is no plan: a step begins before an earlier one");
+  return run;
+}
+
+}  // namespace
+
+Profile read_profile(Options const& given, std::string_view option) {
+  Run const run = read(given, option);
+  std::vector<std::size_t> frees(run.blocks.size());
+  for (std::size_t at = 0; at < frees.size(); ++at) frees[at] = at;
+  std::ranges::stable_sort(frees, {}, [&](std::size_t at) { return run.blocks[at].upper; });
+
+  Profile profile;
+  StepFinder finder;
+  std::vector<Profile::Ticket> tickets(run.blocks.size());
+  Size live = 0;
+  std::uint64_t step = 0;
+  auto next_free = frees.begin();
+  auto const free_until = [&](std::uint64_t instant) {
+    for (; next_free != frees.end() && run.blocks[*next_free].upper <= instant; ++next_free) {
+      profile.freed(tickets[*next_free]);
+      live -= run.blocks[*next_free].size;
+    }
+  };
+  for (std::size_t at = 0; at < run.blocks.size(); ++at) {
+    Line const& block = run.blocks[at];
+    free_until(block.lower);
+    if (run.has_steps ? block.step != step : finder.begins(block.size, live)) profile.begin_step();
+    step = block.step;
+    tickets[at] = profile.request(block.size).ticket;
+    live += block.size;
+  }
+  free_until(~std::uint64_t{0});
+  profile.begin_run();
+  return profile;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,68 @@
+// planners/step_finder.cpp: where the steps of a program begin, found in its requests.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/step_finder.hpp"
+
+#include <algorithm>
+
+namespace allocbench {
+namespace {
+
+constexpr std::uint64_t kWindow = 8;    // sizes in a hash of 64 bits
+constexpr std::uint64_t kTimes = 4;     // sequences that make a period
+constexpr std::uint64_t kSettled = 64;  // regular steps
+constexpr std::uint64_t kPatience = 4;  // periods without the anchor
+constexpr std::size_t kMostSeen = std::size_t{1} << 18;
+
+std::uint64_t mixed(Size size) { return (size * 0x9E3779B97F4A7C15u) >> 24; }
+
+}  // namespace
+
+bool StepFinder::begins(Size size, Size live) {
+  ++at_;
+  hash_ = (hash_ << (64 / kWindow)) + mixed(size);
+  if (regular_ < kSettled) look_for_longer(live);
+  return period_ != 0 && at_anchor();
+}
+
+void StepFinder::look_for_longer(Size live) {
+  if (at_ < kWindow) return;
+  if (seen_.size() == kMostSeen) {
+    seen_.clear();
+    missed_ = 0;
+  }
+  Seen& seen = seen_[hash_];
+  std::uint64_t const distance = at_ - seen.at;
+  bool const again = seen.at != 0 && distance == seen.distance;
+  seen = {at_, seen.at == 0 ? 0 : distance};
+  if (again && distance > std::max(period_, missed_)) {
+    if (distance > candidate_.period) candidate_ = {.period = distance, .since = at_};
+    if (distance == candidate_.period) {
+      ++candidate_.times;
+      if (live < candidate_.fewest) {
+        candidate_.fewest = live;
+        candidate_.anchor = hash_;
+      }
+    }
+  }
+  if (candidate_.times < kTimes || at_ - candidate_.since < candidate_.period) return;
+  period_ = candidate_.period;
+  anchor_ = candidate_.anchor;
+  last_ = at_;
+  regular_ = 0;
+  candidate_ = {};
+}
+
+bool StepFinder::at_anchor() {
+  std::uint64_t const length = at_ - last_;
+  if (hash_ == anchor_ && 2 * length >= period_) {
+    regular_ = length == period_ ? regular_ + 1 : 0;
+    last_ = at_;
+    return true;
+  }
+  if (length <= kPatience * period_) return false;
+  missed_ = regular_ < kSettled ? period_ : 0;
+  period_ = regular_ = 0;
+  return false;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,181 @@
+// planners/step_kind.cpp: what is known of the steps of one kind, and where their blocks lie.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/step_kind.hpp"
+
+#include <functional>
+#include <utility>
+
+#include "planners/periodic.hpp"
+
+namespace allocbench {
+namespace {
+
+constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
+constexpr double kMostStretch = 2;
+constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded up
+
+// On the line through two points, at 0 and at 1.
+Size between(Size at_0, Size at_1, double proportion) {
+  auto const a = static_cast<double>(at_0), b = static_cast<double>(at_1);
+  return static_cast<Size>(std::max(0.0, a + (b - a) * proportion));
+}
+
+}  // namespace
+
+Size StepKind::Request::at(double proportion) const { return between(low, high, proportion); }
+
+double StepKind::proportion(Size key) const {
+  if (low_key_ == high_key_) return 1;
+  return (static_cast<double>(key) - static_cast<double>(low_key_)) /
+         static_cast<double>(high_key_ - low_key_);
+}
+
+bool StepKind::alike(Step const& step) const {
+  if (requests_.size() != step.size()) return false;
+  std::size_t known = 0, same = 0;
+  for (std::size_t at = 0; at < step.size(); ++at) {
+    if (requests_[at].end.when != When::kThisStep) continue;
+    ++known;
+    same += step[at].end == requests_[at].end;
+  }
+  return 10 * same >= 9 * known;
+}
+
+Size StepKind::place(std::size_t request, Size size, Pose& pose) const {
+  if (request >= requests_.size()) return kNowhere;
+  Request const& known = requests_[request];
+  if (request == key_) pose.proportion = proportion(size);
+  if (!known.planned) return kNowhere;
+  if (key_ != kNone) {
+    if (size > known.at(pose.proportion) + kUnit) return kNowhere;
+    return round_up(between(known.low_offset, known.high_offset, pose.proportion), kUnit);
+  }
+  auto const ratio = static_cast<double>(size) / static_cast<double>(known.high);
+  if (ratio > pose.stretch) pose.stretch = ratio * kSpare;
+  if (pose.stretch > kMostStretch) return kNowhere;
+  return round_up(static_cast<Size>(static_cast<double>(known.high_offset) * pose.stretch), kUnit);
+}
+
+Size StepKind::height(Pose const& pose) const {
+  return static_cast<Size>(
+      static_cast<double>(between(low_height_, high_height_, pose.proportion)) * pose.stretch);
+}
+
+StepKind::Pose StepKind::pose(Step const& begun) const {
+  if (key_ == kNone || key_ >= begun.size()) return {};
+  return {proportion(begun[key_].size), 1};
+}
+
+void StepKind::see_sizes(Step const& step) {
+  ++seen_;
+  if (requests_.empty()) {
+    for (Seen const& seen : step) requests_.push_back({seen.size, seen.size});
+    return;
+  }
+  find_key(step);
+  if (key_ == kNone) return;
+  Size const key = step[key_].size;
+  if (key < low_key_ || key > high_key_) return widen(step, key < low_key_);
+  for (std::size_t at = 0; at < step.size(); ++at)
+    stale_ |= requests_[at].lift(step[at].size, proportion(key));
+}
+
+// The first request whose size varies. A new key begins with the largest sizes seen.
+void StepKind::find_key(Step const& step) {
+  std::size_t at = 0;
+  std::size_t const end = key_ == kNone ? step.size() : key_;
+  while (at < end && step[at].size == requests_[at].high) ++at;
+  if (at == end) return;
+  for (Request& request : requests_)
+    request.low = request.high = std::max(request.low, request.high);
+  key_ = static_cast<Index>(at);
+  low_key_ = high_key_ = requests_[at].high;
+  stale_ = true;
+}
+
+// The step has a smaller or a larger key than any before: one end of each line moves there. A line
+// that then passes below where its end was is lifted.
+void StepKind::widen(Step const& step, bool below) {
+  Size& end_key = below ? low_key_ : high_key_;
+  Size const before = std::exchange(end_key, step[key_].size);
+  for (std::size_t at = 0; at < step.size(); ++at) {
+    Request& request = requests_[at];
+    Size const seen = std::exchange(below ? request.low : request.high, step[at].size);
+    request.lift(seen, proportion(before));
+  }
+  stale_ = true;
+}
+
+// Lifts the line above a size seen; up to a unit is rounding. Whether it had to.
+bool StepKind::Request::lift(Size seen, double proportion) {
+  Size const line = at(proportion);
+  if (seen <= line + kUnit) return false;
+  low += seen - line;
+  high += seen - line;
+  return true;
+}
+
+void StepKind::see_ends(Step const& step, bool others) {
+  if (requests_.size() != step.size()) return;
+  for (std::size_t at = 0; at < step.size(); ++at) {
+    End end = step[at].end;
+    if (others != (end.when != When::kThisStep)) continue;
+    if (end.when == When::kUnknown) end.when = When::kLater;
+    stale_ |= requests_[at].see_end(end);
+  }
+}
+
+// One odd step changes nothing: another end than the one known counts when it is seen twice in a
+// row. Whether the plan is to change.
+bool StepKind::Request::see_end(End seen) {
+  bool const twice = seen == odd;
+  odd = seen;
+  if (seen == end || (end.when != When::kUnknown && !twice)) return false;
+  bool const matters = end.when != When::kUnknown || seen.when != When::kLater;
+  end = seen;
+  return matters;
+}
+
+bool StepKind::Request::worth_a_place(std::size_t number) const {
+  bool const dies =
+      end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
+  return dies && std::max(low, high) >= kLeast;
+}
+
+std::uint64_t StepKind::price() const {
+  std::uint64_t blocks = 0;
+  for (std::size_t at = 0; at < requests_.size(); ++at) blocks += requests_[at].worth_a_place(at);
+  blocks = std::min<std::uint64_t>(blocks, kMostPlanned);
+  return blocks * blocks / 4;
+}
+
+void StepKind::plan() {
+  std::vector<Request*> chosen;
+  for (std::size_t at = 0; at < requests_.size(); ++at) {
+    requests_[at].planned = false;
+    if (requests_[at].worth_a_place(at)) chosen.push_back(&requests_[at]);
+  }
+  if (chosen.size() > kMostPlanned) {
+    std::ranges::nth_element(chosen, chosen.begin() + kMostPlanned, std::greater(), &Request::high);
+    chosen.resize(kMostPlanned);
+  }
+  Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for what is rounded between the plans
+  std::vector<Arc> low, high;
+  for (Request const* request : chosen) {
+    auto const first = static_cast<std::uint32_t>(request - requests_.data());
+    low.push_back({round_up(request->low, kUnit) + spare, first, request->end.last});
+    high.push_back({round_up(request->high, kUnit) + spare, first, request->end.last});
+  }
+  Plan const of_high = plan_periodic(high, kUnit);
+  Plan const of_low = key_ == kNone ? of_high : plan_in_order(low, of_high);
+  for (std::size_t at = 0; at < chosen.size(); ++at) {
+    chosen[at]->planned = true;
+    chosen[at]->low_offset = of_low.offsets[at];
+    chosen[at]->high_offset = of_high.offsets[at];
+  }
+  low_height_ = of_low.height;
+  high_height_ = of_high.height;
+  stale_ = false;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,104 @@
+// strategies/planned.hpp: steps served from a plan of earlier steps, on pages of virtual memory.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A program that runs in steps asks for nearly the same blocks in each. From the steps seen, of
+// this run or of an earlier one (option `plan`), a profile knows what a step asks for and when each
+// block dies, and every block that does not outlive the next step has a planned place in one range
+// of addresses, the plan's. A request takes its place if it is no larger than what was planned and
+// the place is free; any other is served from pools of best fit with coalescing, as all are until
+// a step is known. Steps begin with the marks of a trace or, without any, where the sequence of
+// sizes is found to repeat itself.
+//
+// Addresses are reserved, and memory is mapped to them page by page where blocks come to lie. A
+// page that no block touches is unmapped when another is wanted, before the device is asked for
+// more: so a step that differs from the plan costs calls of the device, but no memory beside the
+// pages that are only partly used.
+// A planned request or free takes O(log n) steps in the planned blocks alive; every other, those
+// of best fit.
+//
+// Bad at: programs that never repeat themselves; each of their pages moves again and again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/allocator.hpp"
+#include "parts/address_map.hpp"
+#include "parts/block_pool.hpp"
+#include "parts/placements.hpp"
+#include "parts/space.hpp"
+#include "planners/profile.hpp"
+#include "planners/step_finder.hpp"
+
+namespace allocbench {
+
+class Planned final : public Allocator {
+ public:
+  static constexpr Size kSmall =
+      StepKind::kLeast;  // requests below share pages with one another alone
+  static constexpr Option options[] = {
+      {"plan", OptionType::kText, "",
+       "a file that `allocbench plan -o` wrote for an earlier run; default: learn from this one"},
+      {"page", OptionType::kBytes, "2MiB",
+       "bytes mapped and unmapped at a time, a multiple of the device's granularity"},
+  };
+  static constexpr StrategyInfo strategy = {
+      .name = "planned",
+      .summary = "blocks of a step lie where a plan of earlier steps puts them, on mapped pages",
+      .worst_case = "a page less a byte beside each block, when nothing repeats itself",
+      .reference = "own; after STAlloc (arXiv 2507.16274) and GMLake (ASPLOS 2024)",
+      .options = options,
+      .largest_request = [](Size capacity) { return round_down(capacity, 2 * kMiB); },
+      .exemption = "memory is mapped in pages of 2 MiB",
+  };
+
+  Planned(Device& device, Options const& given);
+  StrategyInfo const& info() const override { return strategy; }
+
+ private:
+  struct Pool {
+    Space space;
+    BestFitPool blocks;
+  };
+  struct Served {
+    std::uint64_t requests = 0;
+    Size bytes = 0;
+  };
+
+  Block do_allocate(Size requested, Stream) override;
+  Block do_deallocate(Address address, Stream) override;
+  void do_trim() override;
+  void do_step() override { marked_ = mark_ = true; }
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override;
+  void do_check() const override;
+  Counters do_counters() const override;
+
+  bool begins_step(Size requested);
+  Block from_plan(Size offset, Size size, Size requested);
+  Block from_pool(Size size, Size requested);
+  bool reserve_space(Space& space, Size least);
+  bool furnish(Space& space, Block const& block);
+  Size needed() const;
+  std::size_t excess(Size most, std::size_t missing) const;
+  bool map_run(Space& space, Pages::Run run);
+  void take_idle(Space& space, std::size_t most);
+  std::array<Space*, 3> spaces() { return {&pools_[0].space, &pools_[1].space, &plan_}; }
+
+  Size page_;
+  Profile profile_;
+  StepFinder finder_;
+  bool marked_ = false;  // steps are marked, and need not be found
+  bool mark_ = false;    // a step begins with the next request
+
+  Space plan_;                 // where planned blocks lie
+  Placements alive_;           // those blocks
+  std::array<Pool, 2> pools_;  // of small requests, of large ones
+  AddressMap requests_;        // address -> index of its ticket
+  std::vector<Profile::Ticket> tickets_;
+  std::vector<Index> unused_;  // tickets
+  Served planned_, fallback_;
+};
+
+}  // namespace allocbench
