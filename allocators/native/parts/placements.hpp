@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <map>
+#include <memory_resource>
 
 #include "core/types.hpp"
 #include "parts/tiled.hpp"
@@ -40,7 +41,8 @@ class Placements {
   }
 
  private:
-  std::map<Address, Block> alive_;
+  std::pmr::unsynchronized_pool_resource nodes_;
+  std::pmr::map<Address, Block> alive_{&nodes_};
 };
 
 }  // namespace allocbench

@@ -3,6 +3,7 @@
 #include "planners/profile.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace allocbench {
@@ -75,8 +76,9 @@ void Profile::begin_run() {
   expect(opening_);
 }
 
+// A kind that could not be planned yet is stood in for by the usual one that was.
 void Profile::expect(Index kind) {
-  guess_ = kind;
+  guess_ = kinds_[kind].steps.planned() ? kind : usual();
   pose_ = {};
   rejected_ = 0;
   now_.clear();
@@ -89,9 +91,11 @@ void Profile::Kind::see_next(Index kind) {
   odd_next = kind;
 }
 
-// The kind of the most steps, of equals the last seen.
+// The kind that was planned and has made the most requests, of equals the last seen.
 Index Profile::usual() const {
-  auto const rank = [](Kind const& kind) { return std::pair(kind.steps.seen(), kind.used); };
+  auto const rank = [](Kind const& kind) {
+    return std::tuple(kind.steps.planned(), kind.steps.seen() * kind.steps.size(), kind.used);
+  };
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
 }
 

@@ -71,7 +71,7 @@ class Profile {
   void plan_changed(bool at_any_price);
   void expect(Index kind);
 
-  static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 24;
+  static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;
 
   std::vector<Kind> kinds_;
   StepKind::Step now_, last_;   // the requests of this step and of the one before

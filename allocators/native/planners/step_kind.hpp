@@ -69,8 +69,9 @@ class StepKind {
   // The ends of blocks that died in their step or, after the next step, of all others.
   void see_ends(Step const& step, bool others);
 
-  bool stale() const { return stale_; }  // it changed since it was planned
-  std::uint64_t price() const;           // of a plan, in comparisons
+  bool planned() const { return planned_; }  // at least once
+  bool stale() const { return stale_; }      // it changed since it was planned
+  std::uint64_t price() const;               // of a plan, in comparisons
   void plan();
 
  private:
@@ -99,6 +100,7 @@ class StepKind {
   Index key_ = kNone;       // the request; none while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
+  bool planned_ = false;
   bool stale_ = true;
 };
 

@@ -23,7 +23,10 @@ Planned::Planned(Device& device, Options const& given)
 
 Block Planned::do_allocate(Size requested, Stream) {
   Size const size = round_up(requested, StepKind::kUnit);
-  if (begins_step(requested)) profile_.begin_step();
+  if (begins_step(requested)) {
+    profile_.begin_step();
+    was_crossed_ = std::exchange(crossed_, false);
+  }
   auto const [ticket, offset] = profile_.request(requested);
   Block block = offset == Profile::kNowhere ? Block{} : from_plan(offset, size, requested);
   Served& served = block.size != 0 ? planned_ : fallback_;
@@ -67,7 +70,10 @@ bool Planned::begins_step(Size requested) {
 Block Planned::from_plan(Size offset, Size size, Size requested) {
   if (plan_.size == 0 && !reserve_space(plan_, offset + size)) return {};
   Block const block{plan_.address + offset, size, requested};
-  if (offset + size > plan_.size || !alive_.is_free(block.address, size)) return {};
+  if (offset + size > plan_.size || !alive_.is_free(block.address, size)) {
+    crossed_ = true;
+    return {};
+  }
   if (!furnish(plan_, block)) return {};
   alive_.add(block);
   return block;
@@ -120,9 +126,12 @@ bool Planned::furnish(Space& space, Block const& block) {
   return false;
 }
 
-// Bytes of the pools, and of the plan of this step to its end.
+// Bytes of the pools, and of the plan of this step to its end: what it is known to need, unless
+// places were found taken of late.
 Size Planned::needed() const {
-  return profile_.height() + pools_[0].space.mapped() + pools_[1].space.mapped();
+  return crossed_ || was_crossed_
+             ? 0
+             : profile_.height() + pools_[0].space.mapped() + pools_[1].space.mapped();
 }
 
 // How many pages more would take reserved bytes above `most`, of as many as are missing.

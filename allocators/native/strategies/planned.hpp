@@ -89,8 +89,9 @@ class Planned final : public Allocator {
   Size page_;
   Profile profile_;
   StepFinder finder_;
-  bool marked_ = false;  // steps are marked, and need not be found
-  bool mark_ = false;    // a step begins with the next request
+  bool marked_ = false;                         // steps are marked, and need not be found
+  bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
+  bool mark_ = false;                           // a step begins with the next request
 
   Space plan_;                 // where planned blocks lie
   Placements alive_;           // those blocks
