@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -21,11 +22,6 @@ namespace allocbench {
 template <class Free>
 class BlockPool {
  public:
-  struct Region {
-    Address address;
-    Size size;
-  };
-
   BlockPool() : free_(nodes_) {}
   BlockPool(BlockPool const&) = delete;
   BlockPool& operator=(BlockPool const&) = delete;
@@ -51,9 +47,12 @@ class BlockPool {
     return node == kNone ? Block{} : nodes_[node].block;
   }
 
-  // The segments without an allocated block, in address order; `drop` forgets one of them.
-  std::vector<Region> idle() const;
-  void drop(Address segment);
+  // Bytes of the segments without an allocated block.
+  Size idle() const;
+  // Forgets these segments and calls `release(address, size)` for each, in address order; for one
+  // that others joined once for each as it was added. False when there was none.
+  template <class Release>
+  bool give_back(Release release);
 
   Block const& block(Index node) const { return nodes_[node].block; }
   Size largest_free() const { return free_.largest(); }
@@ -66,8 +65,13 @@ class BlockPool {
   struct Extent {
     Size size;
     Index first;
+    std::vector<Size> added = {};  // bytes of those that it was made of, when others joined it
   };
 
+  bool is_idle(Extent const& extent) const {
+    Block const& first = nodes_[extent.first].block;
+    return !first.allocated() && first.size == extent.size;
+  }
   Index absorbed_into(Index previous);
   void absorb_next(Index node);
 
@@ -84,6 +88,8 @@ Index BlockPool<Free>::add(Address address, Size size, bool join) {
   if (join && after != segments_.begin()) {
     auto& [start, extent] = *std::prev(after);
     if (start + extent.size == address) {
+      if (extent.added.empty()) extent.added.push_back(extent.size);
+      extent.added.push_back(size);
       extent.size += size;
       Index last = extent.first;
       while (nodes_[last].next != kNone) last = nodes_[last].next;
@@ -155,21 +161,33 @@ void BlockPool<Free>::absorb_next(Index node) {
 }
 
 template <class Free>
-std::vector<typename BlockPool<Free>::Region> BlockPool<Free>::idle() const {
-  std::vector<Region> found;
-  for (auto const& [address, extent] : segments_) {
-    Block const& first = nodes_[extent.first].block;
-    if (!first.allocated() && first.size == extent.size) found.push_back({address, extent.size});
-  }
-  return found;
+Size BlockPool<Free>::idle() const {
+  Size bytes = 0;
+  for (auto const& [address, extent] : segments_)
+    if (is_idle(extent)) bytes += extent.size;
+  return bytes;
 }
 
 template <class Free>
-void BlockPool<Free>::drop(Address segment) {
-  auto const found = segments_.find(segment);
-  free_.remove(found->second.first);
-  nodes_.drop(found->second.first);
-  segments_.erase(found);
+template <class Release>
+bool BlockPool<Free>::give_back(Release release) {
+  std::size_t const before = segments_.size();
+  for (auto at = segments_.begin(); at != segments_.end();) {
+    auto const& [address, extent] = *at;
+    if (!is_idle(extent)) {
+      ++at;
+      continue;
+    }
+    free_.remove(extent.first);
+    nodes_.drop(extent.first);
+    if (extent.added.empty()) release(address, extent.size);
+    for (Address part = address; Size const size : extent.added) {
+      release(part, size);
+      part += size;
+    }
+    at = segments_.erase(at);
+  }
+  return segments_.size() < before;
 }
 
 template <class Free>
@@ -187,6 +205,9 @@ template <class Free>
 void BlockPool<Free>::check() const {
   std::size_t allocated = 0;
   for (auto const& [address, extent] : segments_) {
+    require(extent.added.empty() ||
+                std::reduce(extent.added.begin(), extent.added.end()) == extent.size,
+            "a segment is as large as those that it was made of");
     Index previous = kNone;
     for (Index node = extent.first; node != kNone; previous = node, node = nodes_[node].next) {
       Block const& block = nodes_[node].block;

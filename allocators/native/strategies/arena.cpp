@@ -109,12 +109,8 @@ Index Arena::grow(Size size) {
 
 // Returns the arena and the pool's segments that hold no block; false when there was none.
 bool Arena::give_back() {
-  auto const idle = pool_.idle();
-  for (auto const& [address, size] : idle) {
-    pool_.drop(address);
-    release(address, size);
-  }
-  if (arena_ == 0 || !alive_.empty()) return !idle.empty();
+  bool const any = pool_.give_back([this](Address segment, Size size) { release(segment, size); });
+  if (arena_ == 0 || !alive_.empty()) return any;
   release(arena_, height_);
   arena_ = 0;
   return true;

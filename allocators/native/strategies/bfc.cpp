@@ -104,7 +104,7 @@ bool Bfc::coalesce_until(Size rounded) {
 
 void Bfc::do_trim() {
   coalesce_all();
-  give_back(pool_.idle());
+  give_back();
 }
 
 // Gets one more region, large enough for `rounded` bytes.
@@ -123,7 +123,6 @@ bool Bfc::extend(Size rounded) {
   }
   // Beyond the limit more doubling changes nothing, and would overflow in the end.
   if (!doubled_for_this && next_region_ < memory_limit_) next_region_ *= 2;
-  segments_.emplace(region, size);
   pool_.add(region, size, coalesce_regions_);
   return true;
 }
@@ -131,22 +130,12 @@ bool Bfc::extend(Size rounded) {
 // Gives all regions without a chunk in use back, if that makes room for `rounded` bytes.
 bool Bfc::collect(Size rounded) {
   if (!garbage_collection_) return false;
-  auto const idle = pool_.idle();
-  Size room = memory_limit_ - reserved();
-  for (auto const& region : idle) room += region.size;
-  if (idle.empty() || rounded > room) return false;
-  give_back(idle);
-  return true;
+  Size const room = memory_limit_ - reserved() + pool_.idle();
+  return rounded <= room && give_back();
 }
 
-void Bfc::give_back(std::vector<BestFitPool::Region> const& regions) {
-  for (auto const& [address, size] : regions) {
-    pool_.drop(address);
-    auto const first = segments_.find(address);
-    auto const last = segments_.lower_bound(address + size);
-    for (auto segment = first; segment != last; ++segment) release(segment->first, segment->second);
-    segments_.erase(first, last);
-  }
+bool Bfc::give_back() {
+  return pool_.give_back([this](Address segment, Size size) { release(segment, size); });
 }
 
 std::vector<Segment> Bfc::do_snapshot() const {
@@ -170,9 +159,6 @@ Counters Bfc::do_counters() const {
 void Bfc::do_check() const {
   pool_.check();
   require(reserved() <= memory_limit_, "the regions together stay below the memory limit");
-  Size held = 0;
-  for (auto const& [address, size] : segments_) held += size;
-  require(held == reserved(), "the regions are the segments that the device gave");
 }
 
 std::string Bfc::do_summary() const {

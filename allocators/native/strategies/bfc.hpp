@@ -26,7 +26,6 @@
 // chunks under the later count; here what is merged is safe.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -92,7 +91,7 @@ class Bfc final : public Allocator {
   Block hold_back(Address address);
   void coalesce_all();
   bool coalesce_until(Size rounded);
-  void give_back(std::vector<BestFitPool::Region> const& regions);
+  bool give_back();
   Size reserved() const { return counted().reserved.current; }
 
   Size memory_limit_;
@@ -101,10 +100,9 @@ class Bfc final : public Allocator {
   bool garbage_collection_;
   bool coalesce_regions_;
   bool timestamped_frees_;
-  BestFitPool pool_;                  // chunks above the frontier are still allocated in it
-  Timestamps timestamps_;             // the chunks above the frontier
-  std::uint64_t early_ = 0;           // chunks below the frontier before a step said so
-  std::map<Address, Size> segments_;  // as the device gave them: a joined region holds several
+  BestFitPool pool_;         // chunks above the frontier are still allocated in it
+  Timestamps timestamps_;    // the chunks above the frontier
+  std::uint64_t early_ = 0;  // chunks below the frontier before a step said so
 };
 
 }  // namespace allocbench

@@ -65,14 +65,8 @@ class Tlsf final : public Allocator {
     return address == 0 ? kNone : pool_.add(address, got);
   }
 
-  // Returns the segments without an allocated block; false when there was none.
   bool give_back() {
-    auto const idle = pool_.idle();
-    for (auto const& [address, size] : idle) {
-      pool_.drop(address);
-      release(address, size);
-    }
-    return !idle.empty();
+    return pool_.give_back([this](Address segment, Size size) { release(segment, size); });
   }
 
   Size segment_size_;
