@@ -12,7 +12,7 @@ namespace allocbench {
 Block Caching::do_allocate(Size requested, Stream stream) {
   blocks_.free_waiting();
   Size const wanted = settings_.rounded(requested);
-  CachingBlocks::Pools& pools = blocks_.of(stream);
+  PooledBlocks::Pools& pools = blocks_.of(stream);
   Pool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
   Index block = find(pool, wanted);
   if (block == kNone) {
@@ -80,7 +80,7 @@ Index Caching::obtain(Pool& pool, Size wanted) {
   if (settings_.limit && reserved() + segment > *settings_.limit) return kNone;
   if (settings_.expandable) return extend(pool, wanted);
   Address const address = acquire(segment);
-  return address == 0 ? kNone : begin_segment(address, segment, {.pool = &pool});
+  return address == 0 ? kNone : blocks_.create(address, segment, {.pool = &pool}, next_rank());
 }
 
 Index Caching::obtain_after_release(Pool& pool, Size wanted) {
@@ -91,9 +91,9 @@ Index Caching::obtain_after_release(Pool& pool, Size wanted) {
   return obtain(pool, wanted);
 }
 
-Index Caching::begin_segment(Address address, Size size, CachingBlocks::Facts const& facts) {
-  bool const ranked = settings_.ties != CachingSettings::Ties::kAddress;
-  return blocks_.create(address, size, facts, ranked ? blocks_.next_rank() : 0);
+// Of a new segment.
+std::uint64_t Caching::next_rank() {
+  return settings_.ties == CachingSettings::Ties::kAddress ? 0 : blocks_.next_rank();
 }
 
 // Gives the best fit among the oversize blocks back, or several of them from the largest on. True

@@ -19,10 +19,10 @@
 // The rules are those of PyTorch 2.13, block for block, without captured graphs and private pools.
 #pragma once
 
-#include <map>
+#include <cstdint>
 
 #include "core/allocator.hpp"
-#include "strategies/caching_blocks.hpp"
+#include "parts/pooled_blocks.hpp"
 #include "strategies/caching_settings.hpp"
 
 namespace allocbench {
@@ -54,8 +54,7 @@ class Caching final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  using Pool = CachingBlocks::Pool;
-  using Space = CachingBlocks::Space;
+  using Pool = PooledBlocks::Pool;
 
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override {
@@ -74,7 +73,7 @@ class Caching final : public Allocator {
 
   Index obtain(Pool& pool, Size wanted);
   Index obtain_after_release(Pool& pool, Size wanted);
-  Index begin_segment(Address address, Size size, CachingBlocks::Facts const& facts);
+  std::uint64_t next_rank();
   bool release_oversize(Pool& pool, Size wanted);
   void release_free(Pool& pool);
   void release_segment(Index block);
@@ -90,8 +89,7 @@ class Caching final : public Allocator {
   Size reserved() const { return counted().reserved.current; }
 
   CachingSettings settings_;
-  CachingBlocks blocks_;
-  std::map<Address, Space> spaces_;
+  PooledBlocks blocks_;
 };
 
 }  // namespace allocbench

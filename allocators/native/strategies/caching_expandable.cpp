@@ -43,11 +43,7 @@ Index Caching::reserve_space(Pool& pool) {
   Size const size = round_up(capacity + capacity / 8, page);
   Address const address = reserve(size);
   if (address == 0) return kNone;
-  Space const& space = spaces_.emplace(address, Space{address, size, page}).first->second;
-  Index const block =
-      begin_segment(address, size, {.pool = &pool, .space = &space, .mapped = false});
-  blocks_.insert(block);
-  return block;
+  return blocks_.open({address, size, page}, pool, next_rank());
 }
 
 // Maps the pages of an unmapped block that hold its first `wanted` bytes; they become a free block
@@ -55,34 +51,19 @@ Index Caching::reserve_space(Pool& pool) {
 bool Caching::map_front(Index block, Size wanted) {
   Size const page = blocks_.facts(block).space->page;
   Size const size = round_up(wanted, page);
-  if (!map(blocks_[block].block.address, size, page)) return false;
-  blocks_.remove(block);
-  if (size < blocks_.size(block))
-    blocks_.insert(blocks_.split_back(block, blocks_.size(block) - size));
-  blocks_.set_mapped(block, true);
-  blocks_.coalesce(block);
-  blocks_.insert(block);
+  Address const address = blocks_[block].block.address;
+  if (!map(address, size, page)) return false;
+  blocks_.remap(block, {address, address + size});
   return true;
 }
 
 // Unmaps the whole pages of a free block. An expandable segment without a mapped page goes back.
 void Caching::unmap_pages(Index block) {
-  Space const& space = *blocks_.facts(block).space;
-  Address const address = blocks_[block].block.address;
-  Address const end = blocks_[block].block.end();
-  Address const first = space.address + round_up(address - space.address, space.page);
-  Address const last = space.address + round_down(end - space.address, space.page);
-  if (first >= last) return;
-  blocks_.remove(block);
-  if (address < first) blocks_.insert(blocks_.split_front(block, first - address));
-  if (last < end) blocks_.insert(blocks_.split_back(block, end - last));
-  unmap(first, last - first, space.page);
-  blocks_.set_mapped(block, false);
-  blocks_.coalesce(block);
-  if (!blocks_.whole(block)) return blocks_.insert(block);
-  blocks_.drop(block);
-  unreserve(space.address);
-  spaces_.erase(space.address);
+  auto const pages = blocks_.pages(block);
+  if (pages.size() == 0) return;
+  unmap(pages.begin, pages.size(), blocks_.facts(block).space->page);
+  Index const unmapped = blocks_.remap(block, pages);
+  if (blocks_.whole(unmapped)) unreserve(blocks_.close(unmapped));
 }
 
 }  // namespace allocbench

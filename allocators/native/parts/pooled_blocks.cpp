@@ -1,0 +1,156 @@
+// parts/pooled_blocks.cpp: blocks in pools by stream and size, some of them addresses alone.
+// SPDX-License-Identifier: Apache-2.0
+#include "parts/pooled_blocks.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace allocbench {
+
+Index PooledBlocks::create(Address address, Size size, Facts const& facts, std::uint64_t rank) {
+  Index const block = nodes_.create(address, size);
+  nodes_[block].rank = rank;
+  if (facts_.size() <= block) facts_.resize(block + 1);
+  facts_[block] = facts;
+  return block;
+}
+
+Index PooledBlocks::create_beside(Index block, Address address, Size size) {
+  return create(address, size, Facts(facts_[block]), rank_each_ ? next_rank() : nodes_[block].rank);
+}
+
+Index PooledBlocks::split_front(Index block, Size size) {
+  Index const front = create_beside(block, nodes_[block].block.address, size);
+  Index const previous = nodes_[block].previous;
+  nodes_[front].previous = previous;
+  nodes_[front].next = block;
+  if (previous != kNone) nodes_[previous].next = front;
+  nodes_[block].previous = front;
+  nodes_[block].block.address += size;
+  nodes_[block].block.size -= size;
+  return front;
+}
+
+Index PooledBlocks::split_back(Index block, Size size) {
+  nodes_[block].block.size -= size;
+  Index const back = create_beside(block, nodes_[block].block.end(), size);
+  Index const next = nodes_[block].next;
+  nodes_[back].previous = block;
+  nodes_[back].next = next;
+  if (next != kNone) nodes_[next].previous = back;
+  nodes_[block].next = back;
+  return back;
+}
+
+Index PooledBlocks::open(Space const& space, Pool& pool, std::uint64_t rank) {
+  Space const& kept = spaces_.emplace(space.address, space).first->second;
+  Facts const facts{.pool = &pool, .space = &kept, .mapped = false};
+  Index const block = create(space.address, space.size, facts, rank);
+  insert(block);
+  return block;
+}
+
+Address PooledBlocks::close(Index block) {
+  Address const address = nodes_[block].block.address;
+  remove(block);
+  drop(block);
+  spaces_.erase(address);
+  return address;
+}
+
+PooledBlocks::Range PooledBlocks::pages(Index block) const {
+  auto const& [start, size, page] = *facts_[block].space;
+  Block const& all = nodes_[block].block;
+  Address const begin = start + round_up(all.address - start, page);
+  return {begin, std::max(begin, start + round_down(all.end() - start, page))};
+}
+
+Index PooledBlocks::remap(Index block, Range pages) {
+  Address const begin = nodes_[block].block.address;
+  Address const end = nodes_[block].block.end();
+  remove(block);
+  if (begin < pages.begin) insert(split_front(block, pages.begin - begin));
+  if (pages.end < end) insert(split_back(block, end - pages.end));
+  facts_[block].mapped = !facts_[block].mapped;
+  coalesce(block);
+  insert(block);
+  return block;
+}
+
+void PooledBlocks::coalesce(Index block) {
+  auto const joins = [&](Index neighbour) {
+    return neighbour != kNone && !in_use(neighbour) &&
+           facts_[neighbour].mapped == facts_[block].mapped;
+  };
+  if (Index const previous = nodes_[block].previous; joins(previous)) {
+    nodes_[block].block.address = nodes_[previous].block.address;
+    nodes_[block].previous = nodes_[previous].previous;
+    if (nodes_[block].previous != kNone) nodes_[nodes_[block].previous].next = block;
+    absorb(block, previous);
+  }
+  if (Index const next = nodes_[block].next; joins(next)) {
+    nodes_[block].next = nodes_[next].next;
+    if (nodes_[block].next != kNone) nodes_[nodes_[block].next].previous = block;
+    absorb(block, next);
+  }
+}
+
+// Its neighbours are the block's already.
+void PooledBlocks::absorb(Index block, Index neighbour) {
+  remove(neighbour);
+  nodes_[block].block.size += size(neighbour);
+  nodes_.drop(neighbour);
+}
+
+void PooledBlocks::insert(Index block) {
+  Facts& facts = facts_[block];
+  facts.free_since = now_;
+  if (facts.mapped)
+    facts.pool->free.insert(block);
+  else
+    facts.pool->unmapped.emplace(nodes_[block].block.address, block);
+}
+
+void PooledBlocks::remove(Index block) {
+  Facts const& facts = facts_[block];
+  if (facts.mapped)
+    facts.pool->free.remove(block);
+  else
+    facts.pool->unmapped.erase(nodes_[block].block.address);
+}
+
+Block PooledBlocks::allocate(Index block, Size requested) {
+  nodes_[block].block.requested = requested;
+  allocated_.insert(nodes_[block].block.address, block);
+  return nodes_[block].block;
+}
+
+Block PooledBlocks::deallocate(Address address, Stream stream) {
+  Index const block = allocated_.erase(address);
+  if (block == kNone) return {};
+  Block const given = nodes_[block].block;
+  nodes_[block].block.requested = 0;
+  facts_[block].waits = stream != facts_[block].pool->stream;
+  if (facts_[block].waits)
+    waiting_.push_back(block);
+  else
+    free(block);
+  return given;
+}
+
+void PooledBlocks::free_done() {
+  auto const end = waiting_.begin() + static_cast<std::ptrdiff_t>(std::exchange(done_, 0));
+  for (auto block = waiting_.begin(); block != end; ++block) {
+    facts_[*block].waits = false;
+    free(*block);
+  }
+  waiting_.erase(waiting_.begin(), end);
+}
+
+void PooledBlocks::free(Index block) {
+  coalesce(block);
+  insert(block);
+}
+
+}  // namespace allocbench

@@ -1,0 +1,107 @@
+// parts/pooled_blocks_seen.cpp: blocks in pools as a caller may see them.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <map>
+
+#include "core/errors.hpp"
+#include "parts/pooled_blocks.hpp"
+
+namespace allocbench {
+
+Size PooledBlocks::largest_free() const {
+  Size largest = 0;
+  for (auto const& [stream, pools] : pools_)
+    largest = std::max({largest, pools.small.free.largest(), pools.large.free.largest()});
+  for (Index const block : waiting_) largest = std::max(largest, size(block));
+  return largest;
+}
+
+std::uint64_t PooledBlocks::steps() const {
+  std::uint64_t steps = allocated_.steps();
+  for (auto const& [stream, pools] : pools_)
+    steps += pools.small.free.steps() + pools.large.free.steps();
+  return steps;
+}
+
+std::vector<Index> PooledBlocks::mapped() const {
+  std::vector<Index> all = waiting_;
+  allocated_.for_each([&](Address, Index block) { all.push_back(block); });
+  for (auto const& [stream, pools] : pools_)
+    for (Pool const* pool : {&pools.small, &pools.large})
+      for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
+        all.push_back(block);
+  std::ranges::sort(all, {}, [&](Index block) { return nodes_[block].block.address; });
+  return all;
+}
+
+std::vector<Segment> PooledBlocks::snapshot() const {
+  std::vector<Segment> all;
+  for (Index const block : mapped()) {
+    Index const previous = nodes_[block].previous;
+    if (previous == kNone || !facts_[previous].mapped)
+      all.push_back({nodes_[block].block.address, 0, {}});
+    all.back().size += size(block);
+    all.back().blocks.push_back(nodes_[block].block);
+  }
+  return all;
+}
+
+void PooledBlocks::check() const {
+  std::size_t count = 0;
+  std::map<Space const*, Size> covered;
+  for (Index const block : mapped()) {
+    require(facts_[block].mapped, "a block that is allocated or free is mapped");
+    covered[facts_[block].space] += size(block);
+    check_neighbours(block);
+    if (!nodes_[block].block.allocated()) continue;
+    require(!facts_[block].waits, "an allocated block waits for no stream");
+    ++count;
+    require(allocated_.find(nodes_[block].block.address) == block,
+            "an allocated block is found by address");
+  }
+  require(count == allocated_.size(), "the address map holds the allocated blocks alone");
+  for (Index const block : waiting_)
+    require(facts_[block].waits, "a block that waits for a stream knows it");
+  for (auto const& [stream, pools] : pools_)
+    for (Pool const* pool : {&pools.small, &pools.large}) {
+      for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
+        require(facts_[block].pool == pool && !facts_[block].waits,
+                "a free block is in the pool of its segment");
+      for (auto const& [address, block] : pool->unmapped) {
+        require(nodes_[block].block.address == address && facts_[block].pool == pool &&
+                    !facts_[block].mapped && !in_use(block),
+                "an unmapped block is found by address in the pool of its segment");
+        check_neighbours(block);
+        covered[facts_[block].space] += size(block);
+      }
+    }
+  for (auto const& [address, space] : spaces_)
+    require(covered[&space] == space.size,
+            "the mapped and the unmapped blocks of a space cover it");
+}
+
+void PooledBlocks::check_neighbours(Index block) const {
+  Facts const& facts = facts_[block];
+  Index const next = nodes_[block].next;
+  Index const previous = nodes_[block].previous;
+  require(previous == kNone || nodes_[previous].next == block,
+          "a block's neighbours know one another");
+  if (facts.space != nullptr && !facts.mapped) {
+    auto const& [address, size, page] = *facts.space;
+    require(
+        (nodes_[block].block.address - address) % page == 0 && nodes_[block].block.size % page == 0,
+        "an unmapped block begins and ends at pages");
+    require(nodes_[block].block.end() <= address + size && nodes_[block].block.address >= address,
+            "an unmapped block lies in its space");
+  }
+  if (next == kNone) return;
+  require(nodes_[next].previous == block && nodes_[next].block.address == nodes_[block].block.end(),
+          "a block's neighbours know one another");
+  require(facts_[next].pool == facts.pool && facts_[next].space == facts.space,
+          "the blocks of a segment share its pool");
+  require(in_use(block) || in_use(next) || facts_[next].mapped != facts.mapped,
+          "free neighbours have coalesced");
+}
+
+}  // namespace allocbench
