@@ -70,6 +70,10 @@ VARIANTS = {
         ),
     ],
     "planned": [Case("planned:page=4MiB")],
+    "expandable": [
+        Case("expandable:page=4MiB,small=0,slack=0.5"),
+        Case("expandable:slack=inf,small=64KiB"),
+    ],
     "slab": [Case("slab:slab=4KiB"), Case("slab:slab=1MiB,empty_slabs=0")],
     "tlsf": [Case("tlsf:segment=1MiB")],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
@@ -81,6 +85,7 @@ WRAPPED = [
     Case("limit:bytes=48MiB,of=bfc:garbage_collection=true", most=43 * MIB),
     Case("limit:bytes=48MiB,of=buddy", most=32 * MIB),
     Case("limit:bytes=48MiB,of=naive", most=48 * MIB),
+    Case("limit:bytes=48MiB,of=expandable", most=48 * MIB),
     Case("limit:bytes=48MiB,of=caching:expandable_segments=true", most=40 * MIB),
     Case("per_stream:of=arena"),
     Case("per_stream:of=caching"),

@@ -12,7 +12,7 @@ import allocators
 
 NUMBERS = [10**3, 10**4, 10**5, 10**6]
 CONSTANT = ["free_lists", "slab", "tlsf"]
-LOGARITHMIC = ["bfc", "buddy", "caching"]
+LOGARITHMIC = ["bfc", "buddy", "caching", "expandable"]
 SPECS = {"free_lists": "free_lists:buffer=64MiB", "buddy": "buddy:region=64MiB"}
 
 

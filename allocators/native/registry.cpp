@@ -13,6 +13,7 @@
 #include "strategies/buddy.hpp"
 #include "strategies/bump.hpp"
 #include "strategies/caching.hpp"
+#include "strategies/expandable.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
 #include "strategies/planned.hpp"
@@ -46,7 +47,8 @@ std::span<Entry const> list() {
 }
 
 std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, FreeLists, Naive, Planned, Slab, Tlsf>();
+  return list<Arena, Bfc, Buddy, Bump, Caching, Expandable, FreeLists, Naive, Planned, Slab,
+              Tlsf>();
 }
 
 template <class W>

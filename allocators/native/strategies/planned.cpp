@@ -34,23 +34,14 @@ Block Planned::do_allocate(Size requested, Stream) {
   if (block.size == 0) return {};
   ++served.requests;
   served.bytes += requested;
-  Index at = static_cast<Index>(tickets_.size());
-  if (unused_.empty()) {
-    tickets_.push_back(ticket);
-  } else {
-    at = unused_.back();
-    unused_.pop_back();
-    tickets_[at] = ticket;
-  }
-  requests_.insert(block.address, at);
+  tickets_.insert(block.address, ticket);
   return block;
 }
 
 Block Planned::do_deallocate(Address address, Stream) {
-  Index const at = requests_.erase(address);
-  if (at == kNone) return {};
-  profile_.freed(tickets_[at]);
-  unused_.push_back(at);
+  auto const ticket = tickets_.take(address);
+  if (!ticket) return {};
+  profile_.freed(*ticket);
   bool const in_plan = plan_.contains(address);
   Pool& pool = pools_[pools_[1].space.contains(address)];
   Block const freed = in_plan ? alive_.take(address) : pool.blocks.give(address);
@@ -186,7 +177,7 @@ void Planned::do_check() const {
       blocks += static_cast<std::size_t>(std::ranges::count_if(segment.blocks, &Block::allocated));
     }
   }
-  require(blocks == requests_.size(), "each block is known by its request");
+  require(blocks == tickets_.size(), "each block is known by its request");
 }
 
 Counters Planned::do_counters() const {

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/address_map.hpp"
+#include "parts/address_table.hpp"
 #include "parts/block_pool.hpp"
 #include "parts/placements.hpp"
 #include "parts/space.hpp"
@@ -96,9 +96,7 @@ class Planned final : public Allocator {
   Space plan_;                 // where planned blocks lie
   Placements alive_;           // those blocks
   std::array<Pool, 2> pools_;  // of small requests, of large ones
-  AddressMap requests_;        // address -> index of its ticket
-  std::vector<Profile::Ticket> tickets_;
-  std::vector<Index> unused_;  // tickets
+  AddressTable<Profile::Ticket> tickets_;
   Served planned_, fallback_;
 };
 
