@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -28,7 +29,10 @@ NAMES = ", ".join(catalog.names())
     ("argument", "told"),
     [
         ("missing.csv", f"missing.csv: neither a file nor a workload; workloads: {NAMES}"),
-        ("text.csv", "text.csv: line 1: neither Parquet nor CSV"),
+        (
+            "text.csv",
+            "text.csv: its content is of no known format; known are: Parquet; CSV op,id,size; ",
+        ),
         ("broken.csv", "broken.csv: line 3: id 'x' is not a whole number"),
         ("dead.csv", "dead.csv: line 4: free of block 0, which is not live"),
         ("cut.parquet", "cut.parquet: "),
@@ -138,8 +142,8 @@ def test_the_module_runs_as_a_program() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["allocator"] for row in json.loads(done.stdout)] == ["bfc"]
     done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
-    told = "error: text.csv: line 1: neither Parquet nor CSV: no header 'op,id,size'\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"error: text.csv: its content is of no known format; .*\n", done.stderr)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from tests.traces import GOOD, assert_same, make, message_of, valid_traces
 from workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError, read, write
-from workloads.files import FORMAT_VERSION
+from workloads.formats import FORMATS
+from workloads.parquet import FORMAT_VERSION
 
 GOOD_CSV = "op,id,size\na,0,100\na,1,7\nf,0,\na,0,50\nf,1,\n"
 KEY = b"allocbench.trace"
@@ -80,6 +81,13 @@ def test_the_format_is_told_by_content(tmp_path: Path) -> None:
     assert_same(read(parquet), read(csv))
 
 
+def test_an_option_that_the_format_has_not_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(GOOD_CSV)
+    told = message_of(lambda: read(path, device=1))
+    assert told == f"{path}: has no option 'device', being CSV op,id,size; it has none"
+
+
 def test_a_file_of_many_parts(tmp_path: Path) -> None:
     """More rows than are read at a time, so that lines and batches cross the seams."""
     n = 150_000
@@ -109,16 +117,11 @@ def parquet_bytes(table: pa.Table | None = None, header: Any = None) -> bytes:
 HEADER = {"version": FORMAT_VERSION, "labels": [], "provenance": {}}
 COLUMNS = make(GOOD).columns()
 NULL = pa.array([100, 7, None, 50, 0], pa.uint64())
+UNKNOWN = f"its content is of no known format; known are: {'; '.join(f.name for f in FORMATS)}"
 WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
-    "rubbish": (
-        bytes(range(256)) * 64,
-        "line 1: neither Parquet nor CSV: no header 'op,id,size'",
-    ),
-    "other header": (
-        b"op,id,bytes\na,0,1\n",
-        "line 1: neither Parquet nor CSV: no header 'op,id,size'",
-    ),
+    "rubbish": (bytes(range(256)) * 64, UNKNOWN),
+    "other header": (b"op,id,bytes\na,0,1\n", UNKNOWN),
     "no events": (b"op,id,size\n", "holds no events"),
     "cut Parquet": (
         parquet_bytes(header=HEADER)[:-40],

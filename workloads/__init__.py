@@ -4,7 +4,7 @@
 The bundled ones are found by name in `workloads.catalog`.
 """
 
-from workloads.files import read, write, write_csv, write_parquet
+from workloads.files import read, write
 from workloads.lifetimes import (
     Lifetimes,
     holds_lifetimes,
@@ -12,6 +12,8 @@ from workloads.lifetimes import (
     read_lifetimes,
     write_plan,
 )
+from workloads.parquet import write_parquet
+from workloads.plain_csv import write_csv
 from workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
 
 __all__ = [

@@ -12,6 +12,7 @@ A block is alive from `lower` up to but not including `upper`, in instants of an
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.files import errors_naming
+from workloads.errors import errors_naming
 from workloads.trace import ALLOC, FREE, MARK, MAX_SIZE, Trace, TraceError, by_block
 
 HEADER = "id,lower,upper,size"
@@ -71,11 +72,16 @@ def lifetimes(trace: Trace) -> Lifetimes:
     )
 
 
+def is_lifetimes(head: bytes) -> bool:
+    """Whether a file that begins so is a CSV of lifetimes."""
+    return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
+
+
 def holds_lifetimes(path: str | Path) -> bool:
     """Whether a file begins as a CSV of lifetimes does."""
     try:
         with Path(path).open("rb") as file:
-            return file.readline(len(HEADER) + 2).rstrip(b"\r\n") == HEADER.encode()
+            return is_lifetimes(file.readline(len(HEADER) + 2))
     except OSError:
         return False
 
@@ -87,17 +93,22 @@ def read_lifetimes(path: str | Path) -> Lifetimes:
     wrong with it.
     """
     path = Path(path)
-    with errors_naming(path), path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file)
-        if next(rows, []) != HEADER.split(","):
-            raise TraceError(f"line 1: no header '{HEADER}'")
-        found = list(_blocks(rows))
-        if not found:
-            raise TraceError("holds no blocks")
-        ids, first, last, size = zip(*found, strict=True)
-        return Lifetimes(
-            ids, np.array(size, np.uint64), np.array(first, np.uint32), np.array(last, np.uint32)
-        )
+    with errors_naming(path), path.open("rb") as file:
+        return parse_lifetimes(file)
+
+
+def parse_lifetimes(file: BinaryIO) -> Lifetimes:
+    """Read an open CSV of lifetimes; raises TraceError naming the line that is wrong."""
+    rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+    if next(rows, []) != HEADER.split(","):
+        raise TraceError(f"line 1: no header '{HEADER}'")
+    found = list(_blocks(rows))
+    if not found:
+        raise TraceError("holds no blocks")
+    ids, first, last, size = zip(*found, strict=True)
+    return Lifetimes(
+        ids, np.array(size, np.uint64), np.array(first, np.uint32), np.array(last, np.uint32)
+    )
 
 
 def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -> None:

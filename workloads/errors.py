@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of files: whatever goes wrong with one is told in one line that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from workloads.trace import TraceError
+
+
+@contextmanager
+def errors_naming(path: Path) -> Iterator[None]:
+    """Turn whatever reading or writing may raise into a TraceError of one line."""
+    try:
+        yield
+    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or str(error) or repr(error)
+        raise TraceError(f"{path}: {reason.splitlines()[0]}") from error

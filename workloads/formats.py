@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""THE list of formats that are read. A format is known by a file's first bytes, not by its name.
+
+Another format is one line here, and a module with its `sniff` and its `read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workloads import lifetimes, parquet, plain_csv
+from workloads.importers import minimalloc
+from workloads.trace import Trace
+
+HEAD = 1 << 16
+"""Bytes from the begin of a file by which its format is told."""
+
+
+def _event(event: int) -> str:
+    return f"event {event}"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of files.
+
+    name: what a user calls it. sniff: whether a file with these first HEAD bytes (or all of them,
+    when it has fewer) has this format. read: `read(file, path, **options)` makes a trace of an open
+    binary file, named by its path, or raises TraceError. options: names of what a user may choose,
+    as `workloads.read(path, name=value)`. place: where a file holds an event (from 0).
+    """
+
+    name: str
+    sniff: Callable[[bytes], bool]
+    read: Callable[..., Trace]
+    options: tuple[str, ...] = ()
+    place: Callable[[int], str] = _event
+
+
+FORMATS = (
+    Format("Parquet", parquet.is_parquet, parquet.read_parquet),
+    Format("CSV op,id,size", plain_csv.is_csv, plain_csv.read_csv, place=plain_csv.place),
+    Format("CSV id,lower,upper,size", lifetimes.is_lifetimes, minimalloc.read),
+)
+
+
+def format_of(head: bytes) -> Format | None:
+    """The format of a file that begins so, or None when it has none of them."""
+    return next((one for one in FORMATS if one.sniff(head)), None)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces as Parquet, which holds everything.
+
+A file is read in small parts into arrays made once at full length, so that reading takes little
+memory beyond the trace itself.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from workloads.trace import COLUMNS, OPTIONAL_COLUMNS, Provenance, Trace, TraceError
+
+FORMAT_VERSION = 1
+_METADATA_KEY = b"allocbench.trace"
+_MAGIC = b"PAR1"
+_PART_BYTES = 1 << 18
+_PART_EVENTS = 1 << 15
+_ROW_GROUP_EVENTS = 1 << 20
+
+
+def is_parquet(head: bytes) -> bool:
+    """Whether a file that begins so is Parquet."""
+    return head.startswith(_MAGIC)
+
+
+def write_parquet(trace: Trace, sink: BinaryIO) -> None:
+    """Write all of a trace to an open binary file, as zstd-compressed Parquet."""
+    header = {
+        "version": FORMAT_VERSION,
+        "labels": trace.labels,
+        "provenance": asdict(trace.provenance),
+    }
+    table = pa.table(trace.columns())
+    with pq.ParquetWriter(
+        sink, table.schema, compression="zstd", compression_level=9, store_schema=False
+    ) as writer:
+        writer.add_key_value_metadata({_METADATA_KEY: json.dumps(header, sort_keys=True)})
+        writer.write_table(table, row_group_size=_ROW_GROUP_EVENTS)
+
+
+def read_parquet(file: BinaryIO, path: Path) -> Trace:
+    """Read a trace from an open Parquet file; raises TraceError for one that holds none."""
+    parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
+    labels, provenance = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
+    schema = parquet.schema_arrow
+    for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
+        if name in schema.names and str(schema.field(name).type) != dtype:
+            raise TraceError(f"column '{name}' is {schema.field(name).type}, not {dtype}")
+        if name in COLUMNS and name not in schema.names:
+            raise TraceError(f"column '{name}' is missing")
+    present = {n: d for n, d in (COLUMNS | OPTIONAL_COLUMNS).items() if n in schema.names}
+
+    arrays: dict[str, Any] = {
+        name: np.empty(parquet.metadata.num_rows, dtype) for name, dtype in present.items()
+    }
+    done = 0
+    for batch in parquet.iter_batches(_PART_EVENTS, columns=list(arrays), use_threads=False):
+        for name, array in arrays.items():
+            column = batch.column(name)
+            if column.null_count:
+                row = done + int(pc.index(column.is_null(), True).as_py())
+                raise TraceError(f"event {row}: column '{name}' has no value")
+            array[done : done + len(column)] = column.to_numpy()
+        done += len(batch)
+    if done != parquet.metadata.num_rows:
+        raise TraceError(f"holds {done} events, but says {parquet.metadata.num_rows}")
+    return Trace(**arrays, labels=labels, provenance=provenance)
+
+
+def _parse_header(text: bytes | None) -> tuple[tuple[str, ...], Provenance]:
+    if text is None:
+        raise TraceError("is Parquet, but not a trace: it has no 'allocbench.trace' metadata")
+    header = json.loads(text)
+    if not isinstance(header, dict) or not isinstance(version := header.get("version"), int):
+        raise TraceError("the trace's metadata has no format version")
+    if version > FORMAT_VERSION:
+        raise TraceError(f"trace format {version} is newer than this program's {FORMAT_VERSION}")
+    labels, provenance = header.get("labels"), header.get("provenance")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise TraceError("the trace's metadata has no list of labels")
+    if not isinstance(provenance, dict):
+        raise TraceError("the trace's metadata has no provenance")
+    defaults = asdict(Provenance())
+    for key, value in provenance.items():
+        if key not in defaults:
+            raise TraceError(f"unknown provenance '{key}'")
+        expected = (int, type(None)) if key == "seed" else type(defaults[key])
+        if not isinstance(value, expected):
+            raise TraceError(f"provenance '{key}' is {value!r}")
+    return tuple(labels), Provenance(**provenance)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces as plain CSV, which other tools read: one alloc (`a`) or free (`f`) a line.
+
+    op,id,size
+    a,0,4096
+    f,0,
+
+The last comma of a free may be left out. CSV knows no marks, trims, streams, times or labels. A
+file is read in small parts into arrays made once at full length, so that reading takes little
+memory beyond the trace itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace, TraceError
+
+HEADER = "op,id,size"
+_ROW = r"^(?:a,(?P<alloc>[0-9]{1,10}),(?P<size>[0-9]{1,19})|f,(?P<free>[0-9]{1,10}),?)\r?\n?$"
+_MAX_ID = 2**32 - 1
+_PART_BYTES = 1 << 18
+_PART_EVENTS = 1 << 15
+
+
+def is_csv(head: bytes) -> bool:
+    """Whether a file that begins so is a trace as plain CSV."""
+    return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
+
+
+def write_csv(trace: Trace, sink: BinaryIO) -> None:
+    """Write the allocs and frees of a trace to an open binary file.
+
+    Raises TraceError when they happen on more than one stream, for which CSV has no place.
+    """
+    if np.any(trace.stream != trace.stream[:1]):
+        raise TraceError("CSV holds one stream and this trace has several; write .parquet")
+    sink.write(f"{HEADER}\n".encode())
+    options = pacsv.WriteOptions(include_header=False, quoting_style="none")
+    for start in range(0, len(trace), _PART_EVENTS):
+        part = slice(start, start + _PART_EVENTS)
+        kept = trace.op[part] <= FREE
+        is_alloc = trace.op[part][kept] == ALLOC
+        rows = {
+            "op": np.where(is_alloc, "a", "f"),
+            "id": trace.block[part][kept],
+            "size": pa.array(trace.size[part][kept], mask=~is_alloc),
+        }
+        pacsv.write_csv(pa.table(rows), sink, options)
+
+
+def read_csv(file: BinaryIO, path: Path) -> Trace:
+    """Read the trace of an open CSV file, named by its path.
+
+    Raises TraceError naming the line of the first row that is none.
+    """
+    file.readline(len(HEADER) + 2)
+    body = file.tell()
+    rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
+    file.seek(body)
+
+    op, block = np.empty(rows, np.uint8), np.empty(rows, np.uint32)
+    size = np.empty(rows, np.uint64)
+    done = 0
+    for lines in _whole_lines(file):
+        part = slice(done, done + len(lines))
+        op[part], block[part], size[part] = _parse_rows(lines, done)
+        done += len(lines)
+    return Trace(
+        op=op[:done],
+        block=block[:done],
+        size=size[:done],
+        stream=np.zeros(done, np.uint16),
+        provenance=Provenance(name=path.stem, kind="imported", source=path.name),
+    )
+
+
+def place(event: int) -> str:
+    """The line of a file that holds an event: lines count from 1 and the first is the header."""
+    return f"line {event + 2}"
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[pa.BinaryArray]:
+    """The lines of a file, some at a time, each with its newline."""
+    rest = b""
+    while read := file.read(_PART_BYTES):
+        text = rest + read
+        cut = text.rfind(b"\n") + 1 or len(text)  # a line as long as a part is no row anyway
+        yield _split(text[:cut])
+        rest = text[cut:]
+    if rest:
+        yield _split(rest)
+
+
+def _split(text: bytes) -> pa.BinaryArray:
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+    if not text.endswith(b"\n"):
+        ends = np.append(ends, len(text))
+    offsets = np.append(0, ends).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
+
+
+def _parse_rows(lines: pa.BinaryArray, before: int) -> tuple[Any, Any, Any]:
+    """Op, block and size of each line; `before` is the number of rows that come before them."""
+    matches = pc.extract_regex(lines, _ROW)
+    alloc, size, free = matches.flatten()
+    block = _numbers(pc.binary_join_element_wise(alloc, free, b""))
+    broken = ~matches.is_valid().to_numpy(zero_copy_only=False) | (block > _MAX_ID)
+    if broken.any():
+        row = int(broken.argmax())
+        raise TraceError(f"{place(before + row)}: {_fault(lines[row].as_py())}")
+    op = np.where(pc.equal(size, b"").to_numpy(zero_copy_only=False), FREE, ALLOC)
+    return op, block, _numbers(size)
+
+
+def _numbers(digits: pa.BinaryArray) -> Any:
+    """uint64 of strings of digits; 0 for an empty one and for null."""
+    padded = pc.binary_join_element_wise(b"0", pc.fill_null(digits, b""), b"")
+    return padded.cast(pa.string()).cast(pa.uint64()).to_numpy()
+
+
+def _fault(row: bytes) -> str:
+    """What is wrong with a row that is none."""
+    text = row.decode("ascii", "backslashreplace").rstrip("\r\n")
+    op, *rest = text.split(",")
+    if op not in ("a", "f"):
+        return f"unknown op {_shown(op)}; 'a' allocates, 'f' frees"
+    if len(rest) > 2:
+        return f"{len(rest) + 1} fields, not 3: {_shown(text)}"
+    if len(rest) < (2 if op == "a" else 1):
+        return f"a field is missing: {_shown(text)}"
+    if not _is_number(rest[0], _MAX_ID):
+        return f"id {_shown(rest[0])} is not a whole number from 0 to {_MAX_ID}"
+    if op == "f":
+        return f"a free takes no size: {_shown(text)}"
+    return f"size {_shown(rest[1])} is not a whole number from 1 to {MAX_SIZE}"
+
+
+def _is_number(text: str, most: int) -> bool:
+    return text.isdecimal() and len(text) <= 20 and int(text) <= most
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
