@@ -28,17 +28,26 @@ SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def load(workload: str) -> Trace:
-    """The trace of a bundled workload, or else of a file.
+    """The trace of a bundled workload, or else of a file, with options as FILE:option=value.
 
     Raises UsageError when it is neither, and TraceError for a file that holds no trace.
     """
     if workload in catalog.names():
         return catalog.load(workload)
-    if not Path(workload).exists():
+    path, options = _file_and_options(workload)
+    if not Path(path).exists():
         raise UsageError(
             f"{workload}: neither a file nor a workload; workloads: {', '.join(catalog.names())}"
         )
-    return read(workload)
+    return read(path, **options)
+
+
+def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
+    """A path, and the options after its last colon unless a file has all of that for its name."""
+    path, _, rest = text.rpartition(":")
+    options = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
+    is_spec = path and not Path(text).exists() and len(options) == rest.count(",") + 1
+    return (path, options) if is_spec else (text, {})
 
 
 def load_lifetimes(source: str) -> tuple[Lifetimes, bool]:

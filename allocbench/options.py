@@ -8,11 +8,18 @@ import typer
 DEVICE = "sim:80GiB"
 
 Workload = Annotated[
-    str, typer.Argument(metavar="WORKLOAD|FILE", help="A bundled workload, or a trace file.")
+    str,
+    typer.Argument(
+        metavar="WORKLOAD|FILE",
+        help="A bundled workload, or a file in any format of `list formats`.",
+    ),
 ]
 Workloads = Annotated[
     list[str],
-    typer.Argument(metavar="WORKLOAD|FILE...", help="Bundled workloads, or trace files."),
+    typer.Argument(
+        metavar="WORKLOAD|FILE...",
+        help="Bundled workloads, or files in any format of `list formats`.",
+    ),
 ]
 Device = Annotated[
     str, typer.Option(metavar="SPEC", help="Where segments come from; see `list devices`.")

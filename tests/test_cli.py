@@ -20,6 +20,7 @@ from reports.results import SCHEMA
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.traces import assert_same, make
 from workloads import ALLOC, catalog, read, write
+from workloads.formats import FORMATS
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -75,7 +76,9 @@ def test_list_names_everything_there_is() -> None:
         assert name in shown
     for device in allocators.DEVICE_SPECS:
         assert device in shown
-    for what in ("allocators", "workloads", "devices"):
+    for known in FORMATS:
+        assert known.name in shown
+    for what in ("allocators", "workloads", "devices", "formats"):
         assert output(f"list {what}").split()[0] == what
         assert output(f"list {what}").strip() in shown
 

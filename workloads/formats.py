@@ -6,11 +6,11 @@ Another format is one line here, and a module with its `sniff` and its `read`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from workloads import lifetimes, parquet, plain_csv
-from workloads.importers import minimalloc
+from workloads.importers import minimalloc, pytorch_snapshot
 from workloads.trace import Trace
 
 HEAD = 1 << 16
@@ -25,23 +25,48 @@ def _event(event: int) -> str:
 class Format:
     """A format of files.
 
-    name: what a user calls it. sniff: whether a file with these first HEAD bytes (or all of them,
-    when it has fewer) has this format. read: `read(file, path, **options)` makes a trace of an open
-    binary file, named by its path, or raises TraceError. options: names of what a user may choose,
-    as `workloads.read(path, name=value)`. place: where a file holds an event (from 0).
+    name, summary: what users call it, and what it holds. sniff: whether a file with these first
+    HEAD bytes (or all of them, when it has fewer) has this format. read: `read(file, path,
+    **options)` makes a trace of an open binary file, named by its path, or raises TraceError.
+    options: what a user may choose, as `workloads.read(path, name=value)`, and what for. place:
+    where a file holds an event (from 0).
     """
 
     name: str
+    summary: str
     sniff: Callable[[bytes], bool]
     read: Callable[..., Trace]
-    options: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
     place: Callable[[int], str] = _event
 
 
 FORMATS = (
-    Format("Parquet", parquet.is_parquet, parquet.read_parquet),
-    Format("CSV op,id,size", plain_csv.is_csv, plain_csv.read_csv, place=plain_csv.place),
-    Format("CSV id,lower,upper,size", lifetimes.is_lifetimes, minimalloc.read),
+    Format(
+        "Parquet",
+        "a trace with all it can hold, as allocbench writes it",
+        parquet.is_parquet,
+        parquet.read_parquet,
+    ),
+    Format(
+        "CSV op,id,size",
+        "a trace of allocs and frees",
+        plain_csv.is_csv,
+        plain_csv.read_csv,
+        place=plain_csv.place,
+    ),
+    Format(
+        "CSV id,lower,upper,size",
+        "lifetimes, as google/minimalloc has them",
+        lifetimes.is_lifetimes,
+        minimalloc.read,
+    ),
+    Format(
+        "PyTorch memory snapshot",
+        "torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot",
+        pytorch_snapshot.is_pickle,
+        pytorch_snapshot.read,
+        options={"device": "the number of the GPU, where several have events"},
+    ),
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench list: the allocators, workloads, devices and planners there are."""
+"""allocbench list: the allocators, workloads, devices, planners and formats there are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import allocators
 from allocbench.terminal import console, plain_table
 from reports import units
 from workloads import catalog
+from workloads.formats import FORMATS
 
 EXAMPLES = (
     "allocbench list",
@@ -29,17 +30,19 @@ class What(StrEnum):
     WORKLOADS = "workloads"
     DEVICES = "devices"
     PLANNERS = "planners"
+    FORMATS = "formats"
 
 
 def run(
     what: Annotated[What | None, typer.Argument(help="Everything when left out.")] = None,
 ) -> None:
-    """List the allocators with their options, the bundled workloads, the devices, the planners."""
+    """List the allocators with their options, the bundled workloads, devices, planners, formats."""
     tables = {
         What.ALLOCATORS: _allocators,
         What.WORKLOADS: _workloads,
         What.DEVICES: _devices,
         What.PLANNERS: _planners,
+        What.FORMATS: _formats,
     }
     out = console()
     for n, one in enumerate([what] if what else What):
@@ -93,4 +96,17 @@ def _planners() -> list[Table]:
     table = plain_table("planners", "name", "idea", "reference")
     for info in allocators.planner_infos():
         table.add_row(Text(info.name), Text(info.summary), Text(info.reference))
+    return [table]
+
+
+def _formats() -> list[Table]:
+    table = plain_table(
+        "formats of files, told by their content; an option is written FILE:option=value",
+        "format",
+        "what it is",
+        "options",
+    )
+    for one in FORMATS:
+        options = "; ".join(f"{name}: {told}" for name, told in one.options.items())
+        table.add_row(Text(one.name), Text(one.summary), Text(options))
     return [table]

@@ -35,7 +35,7 @@ def run(
         str,
         typer.Argument(
             metavar="WORKLOAD|FILE",
-            help="A bundled workload, a trace file, or a CSV of id,lower,upper,size.",
+            help="A bundled workload, or a file in any format of `list formats`.",
         ),
     ],
     planner: Annotated[

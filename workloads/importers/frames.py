@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operator, or which line of the user's program, asked for memory: the label of an alloc."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+_OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
+_MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
+_NOT_THE_USERS = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python3|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
+)
+_MOST = 200  # characters
+
+
+def innermost(operators: Iterable[str]) -> str:
+    """The innermost of nested operators, given innermost first, that computes something.
+
+    Operators that only make a tensor, such as aten::empty, say nothing about why; the first of
+    them counts when there is no other. Empty when there is none at all.
+    """
+    first = ""
+    for operator in operators:
+        if not _MAKES_TENSORS.match(operator):
+            return operator
+        first = first or operator
+    return first
+
+
+def label_of(frames: Iterable[Any]) -> str:
+    """The label of a call stack, most recent frame first, as PyTorch's snapshots hold them.
+
+    With C++ frames it is the operator, such as "aten::addmm"; else the first frame outside of
+    installed packages, such as "train.py:12:main"; else the first frame; else "".
+    """
+    known = [frame for frame in frames if type(frame) is dict]
+    operators = (_operator(str(frame.get("name"))) for frame in known)
+    if operator := innermost(filter(None, operators)):
+        return operator[:_MOST]
+    for frame in (*(one for one in known if _is_users(str(one.get("filename")))), *known):
+        file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
+        return f"{str(file).rpartition('/')[2]}:{line}:{name}"[:_MOST]
+    return ""
+
+
+@lru_cache(1 << 16)
+def _operator(name: str) -> str:
+    found = _OPERATOR.search(name)
+    return f"aten::{found[1]}" if found else ""
+
+
+@lru_cache(1 << 16)
+def _is_users(file: str) -> bool:
+    return not _NOT_THE_USERS.search(file)
