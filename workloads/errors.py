@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,6 @@ def errors_naming(path: Path) -> Iterator[None]:
     """Turn whatever reading or writing may raise into a TraceError of one line."""
     try:
         yield
-    except (OSError, ValueError, MemoryError, pa.ArrowException) as error:
+    except (OSError, ValueError, MemoryError, csv.Error, pa.ArrowException) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or repr(error)
         raise TraceError(f"{path}: {reason.splitlines()[0]}") from error

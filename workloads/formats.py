@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from workloads import lifetimes, parquet, plain_csv
-from workloads.importers import minimalloc, pytorch_snapshot
+from workloads.importers import kineto, minimalloc, pytorch_snapshot, rmm_log
 from workloads.trace import Trace
 
 HEAD = 1 << 16
@@ -65,7 +65,20 @@ FORMATS = (
         "torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot",
         pytorch_snapshot.is_pickle,
         pytorch_snapshot.read,
-        options={"device": "the number of the GPU, where several have events"},
+        options={"device": "the number of a GPU, where several have events"},
+    ),
+    Format(
+        "PyTorch profiler trace",
+        "Chrome's JSON with [memory] events: torch.profiler, profile_memory=True",
+        kineto.is_profile,
+        kineto.read,
+        options={"device": "the number of a GPU, or cpu, where several have events"},
+    ),
+    Format(
+        "RMM log",
+        f"CSV {rmm_log.HEADER} of RMM's logging adaptor",
+        rmm_log.is_rmm_log,
+        rmm_log.read,
     ),
 )
 

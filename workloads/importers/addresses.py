@@ -12,8 +12,9 @@ The last three are counted in the trace's provenance, under `extra`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,18 @@ def trace_of(events: Events, provenance: Provenance, live: Blocks | None = None)
             provenance, live_at_start=count, extra={**provenance.extra, **pairs.counts()}
         ),
     )
+
+
+def marks_before(
+    time_ns: NDArray[np.int64], begun: Iterable[tuple[int, str]]
+) -> list[tuple[int, str]]:
+    """Marks for `Events`: (when, name) of each -> (the event that it comes before, name).
+
+    time_ns: of the events, in order but for steps back of the clock.
+    """
+    rising = np.maximum.accumulate(time_ns)
+    in_order = sorted(begun, key=itemgetter(0))
+    return [(int(np.searchsorted(rising, when)), name) for when, name in in_order]
 
 
 class _Pairs:

@@ -17,24 +17,21 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.importers.addresses import Blocks, Events, trace_of
-from workloads.importers.frames import label_of
+from workloads.importers.addresses import Blocks, Events, marks_before, trace_of
+from workloads.importers.labels import label_of, mark_of
 from workloads.importers.pickles import DataPickle
 from workloads.importers.repeated import Packer, References
 from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 _ACTIONS = ("alloc", "free_completed", "free")  # these count; the others are counted
 _LIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
-_MOST_NAME = 200  # characters
-_STEP = re.compile(r"#*\s*ProfilerStep\b")
 _BEGINS = re.compile(
     rb"\x80[\x02-\x05]|[(}\]](?:[dl]p|q|r|\()|c[\w.]+\n[\w.]+\n(?:p\d+\n|q|r|\()", re.DOTALL
 )
@@ -84,7 +81,7 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
         label=np.asarray(columns.label)[kept],
         time_ns=time * 1000 if time.any() else None,
         labels=tuple(columns.labels),
-        marks=_marks(annotations, chosen, time),
+        marks=marks_before(time * 1000, _annotations(annotations, chosen)),
     )
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=f"cuda:{chosen}", extra=extra
@@ -246,23 +243,16 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
     raise TraceError("holds no events and no live blocks")
 
 
-def _marks(
-    annotations: Sequence[Any], device: int, time: NDArray[np.int64]
-) -> list[tuple[int, str]]:
-    """The begins of annotated ranges, and which of the events (with `time`, us) each comes before.
-
-    Events are in order of time but for the clock's steps back, which a maximum smooths.
-    """
-    begun = []
+def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int, str]]:
+    """When annotated ranges begin, in ns, and the labels of their marks."""
     for one in annotations:
         if not isinstance(one, dict) or one.get("stage") != "START":
             continue
         when, name = one.get("time_us"), one.get("name")
-        if type(when) is int and type(name) is str and one.get("device", device) == device:
-            begun.append((when, "step" if _STEP.match(name) else name[:_MOST_NAME]))
-    rising = np.maximum.accumulate(time)
-    begun.sort(key=itemgetter(0))
-    return [(int(np.searchsorted(rising, when)), name) for when, name in begun]
+        if not isinstance(when, int) or not isinstance(name, str) or abs(when) > MAX_SIZE // 1000:
+            continue
+        if one.get("device", device) == device:
+            yield when * 1000, mark_of(name)
 
 
 def _conf(data: Any) -> str:

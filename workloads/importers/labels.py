@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operator, or which line of the user's program, asked for memory: the label of an alloc."""
+"""Labels: which operator, or which line of a program, asked for memory; what a mark is called."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
 _NOT_THE_USERS = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
 )
+_STEP = re.compile(r"#*\s*ProfilerStep\b")
 _MOST = 200  # characters
 
 
@@ -44,6 +45,11 @@ def label_of(frames: Iterable[Any]) -> str:
         file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
         return f"{str(file).rpartition('/')[2]}:{line}:{name}"[:_MOST]
     return ""
+
+
+def mark_of(annotation: str) -> str:
+    """The label of the mark where an annotated range begins; the profiler's steps are steps."""
+    return "step" if _STEP.match(annotation) else annotation[:_MOST]
 
 
 @lru_cache(1 << 16)

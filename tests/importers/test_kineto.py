@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiler traces: one that PyTorch writes here and now, and ones as it writes them on GPUs."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import suppress
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.commands import QUICK, folder, output
+from tests.traces import message_of
+from workloads import ALLOC, FREE, MARK, Trace, TraceError, read
+
+__all__ = ["folder"]  # the fixture, by its import
+
+
+def memory(time: float, address: int, size: int, device: int = 0, kind: int = 1) -> dict[str, Any]:
+    args = {"Bytes": size, "Addr": address, "Device Type": kind, "Device Id": device}
+    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": time, "args": args}
+
+
+def ran(name: str, begin: float, duration: float, **others: Any) -> dict[str, Any]:
+    event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": begin}
+    return event | {"dur": duration} | others
+
+
+def profile(*events: Any, **members: Any) -> Path:
+    path = Path("profile.dat")
+    path.write_text(json.dumps({"schemaVersion": 1, **members, "traceEvents": [*events]}))
+    return path
+
+
+def labels(trace: Trace) -> list[str]:
+    assert trace.label is not None
+    return [trace.labels[n] for n in trace.label]
+
+
+def test_what_pytorch_writes() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profiler:
+        for step in range(3):
+            with torch.profiler.record_function(f"ProfilerStep#{step}"):
+                model(torch.randn(16, 64)).sum().backward()
+                model.zero_grad()
+    profiler.export_chrome_trace("profile.json")
+    trace = read("profile.json")
+    written = json.loads(Path("profile.json").read_text())["traceEvents"]
+    events = sorted((e for e in written if e["name"] == "[memory]"), key=lambda e: e["ts"])
+    assert len(events) > 30
+    assert trace.provenance.live_at_start == 0
+    of_memory = trace.op != MARK
+    held = accumulate(event["args"]["Bytes"] for event in events)
+    size = dict(zip(trace.block[trace.op == ALLOC], trace.size[trace.op == ALLOC], strict=True))
+    signs = zip(trace.op[of_memory], trace.block[of_memory], strict=True)
+    load = accumulate(int(size[block]) * (1 if op == ALLOC else -1) for op, block in signs)
+    assert list(load) == list(held)
+    assert trace.steps == 3
+    assert {"aten::addmm", "aten::mm"} <= set(labels(trace))
+    assert trace.provenance.device == "cpu"
+
+
+def test_operators_on_the_same_thread_are_labels() -> None:
+    path = profile(
+        memory(5, 0xA00, 512),
+        ran("aten::linear", 1, 100),
+        ran("aten::addmm", 2, 50),
+        ran("aten::empty", 4, 3),
+        ran("elsewhere", 4, 3, tid=2),
+        ran("aten::over", 1.5, 0.2),
+        memory(60, 0xB00, 1024),
+        memory(61, 0xA00, -512),
+        memory(300, 0xA00, 5),
+        ran("forward", 59.5, 9, cat="user_annotation"),
+        ran("ProfilerStep#1", 0.5, 900, cat="user_annotation"),
+        ran("on the GPU", 1, 9, cat="gpu_user_annotation"),
+        {"ph": "M", "name": "process_name"},
+    )
+    trace = read(path)
+    assert trace.op.tolist() == [MARK, ALLOC, MARK, ALLOC, FREE, ALLOC]
+    assert labels(trace) == ["", "aten::addmm", "", "aten::linear", "", ""]
+    assert [trace.labels[trace.block[n]] for n in (0, 2)] == ["step", "forward"]
+    assert trace.time_ns is not None
+    assert trace.time_ns.tolist() == [0, 0, 55_000, 55_000, 56_000, 295_000]
+    assert trace.provenance.device == "cuda:0"
+    assert trace.provenance.extra["sizes"] == "allocated"
+    assert "profile" in output(f"compare profile.dat {QUICK}")
+
+
+def test_devices() -> None:
+    path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 1))
+    assert read(path).size.tolist() == [8, 0, 9]  # the only GPU, and not the processor
+    assert read(path, device="cpu").size.tolist() == [7]
+    path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 2))
+    told = "cpu (1 events), cuda:1 (1 events), cuda:2 (1 events)"
+    assert message_of(lambda: read(path)) == (
+        f"{path}: holds the events of several devices: {told}; choose one: device=N"
+    )
+    for device in (2, "2", "cuda:2"):
+        assert read(path, device=device).size.tolist() == [9]
+    assert f"has no device '3'; its devices are {told}" in message_of(lambda: read(path, device=3))
+    assert "cuda:1" in output("inspect profile.dat:device=1")
+
+
+def test_the_other_shape_and_what_stands_around() -> None:
+    path = Path("profile.dat")
+    path.write_text(" \n" + json.dumps([memory(1, 1, 7), "text", 7, None, ran("aten::mm", 0, 9)]))
+    assert labels(read(path)) == ["aten::mm"]
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"traceEvents": [memory(1, 1, 7)]}).encode())
+    assert len(read(path)) == 1
+    assert len(read(profile(memory(1, 1, 7), deviceProperties=[{"name": "x" * 1000}] * 40))) == 1
+
+
+def test_a_long_one_is_read_in_parts() -> None:
+    names = [f"opérateur {n} " + "\u6f22" * (n % 50) for n in range(20_000)]
+    events = [e for n, name in enumerate(names) for e in (ran(name, n, 1), memory(n + 0.5, n, 7))]
+    trace = read(profile(*events))
+    assert labels(trace) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"traceEvents": []}', "holds no memory events; profile with profile_memory=True"),
+        ('{"traceEvents": 3}', "is JSON, but has no array 'traceEvents'"),
+        ('{"a": "\\"traceEvents\\""} ', "its content is of no known format"),
+        ('{"a": ["traceEvents"]}', "is JSON, but has no array 'traceEvents'"),
+        ('{"traceEvents": [{}', "is cut off: its JSON does not end"),
+        ('{"traceEvents": [{}]', "is cut off: its JSON does not end"),
+        ('{"traceEvents": [{"na', "is cut off or no JSON: the value at character 17"),
+        ('{"traceEvents": [{}}', "is no JSON at character 19"),
+        ('{"traceEvents": [nonsense]}', "is cut off or no JSON: the value at character 17"),
+        ('{"traceEvents": [{}]} {}', "is no JSON at character 22"),
+        ('{"traceEvents": [' + "[" * 200_000, "is JSON nested too deeply"),
+        ('{"traceEvents": [' + "9" * 5000, "Exceeds the limit"),
+    ],
+)
+def test_what_is_no_profile(text: str, told: str) -> None:
+    Path("profile.dat").write_text(text)
+    assert told in message_of(lambda: read("profile.dat"))
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (memory(-1, 1, 7), "an event named '[memory]' has no time that is one"),
+        (memory(float("nan"), 1, 7), "an event named '[memory]' has no time that is one"),
+        (memory(1e300, 1, 7), "an event named '[memory]' has no time that is one"),
+        (ran("x", 1, float("inf")), "an event named 'x' has no time that is one"),
+        (memory(1, 1, 2**70), f"a memory event has Bytes '{2**70}'"),
+        (memory(1, "a", 7), "a memory event has Addr 'a'"),  # type: ignore[arg-type]
+        (memory(1, 1, 7, "a"), "a memory event has Device Id 'a'"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_event_that_is_none(event: dict[str, Any], told: str) -> None:
+    path = profile(memory(1, 1, 7), event)
+    assert told in message_of(lambda: read(path))
+
+
+def test_a_damaged_profile_is_refused_or_valid() -> None:
+    rng = random.Random(0)
+    path = profile(*(memory(n, n % 7, 5 * (-1) ** (n // 7)) for n in range(40)))
+    whole = path.read_bytes()
+    for _ in range(400):
+        content = bytearray(whole)
+        for _ in range(rng.randrange(4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content[: rng.randrange(len(content) + 1)])
+        with suppress(TraceError):
+            read(path).validate()

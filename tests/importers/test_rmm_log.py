@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of RMM, of each way it writes pointers and times, and every way to get one wrong."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.commands import QUICK, folder, output
+from tests.traces import message_of
+from workloads import ALLOC, FREE, Trace, TraceError, read
+from workloads.importers.rmm_log import HEADER
+
+__all__ = ["folder"]  # the fixture, by its import
+
+LOG = f"""{HEADER}
+11,23:59:59.999990,allocate,0x7f00,1000,0x2
+12,23:59:59.999999,allocate,0x8f00,7,0x0
+11,00:00:00.000001,free,0x7f00,1000,0x2
+11,00:00:00.000002,allocate failure,(nil),99999999999,0x2
+11,00:00:00.000003,allocate,0x7f00,50,0x2
+"""
+
+
+def rows(trace: Trace) -> list[tuple[int, int, int, int]]:
+    columns = (trace.op, trace.block, trace.size, trace.stream)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+EXPECTED = [(ALLOC, 0, 1000, 1), (ALLOC, 1, 7, 0), (FREE, 0, 0, 1), (ALLOC, 2, 50, 1)]
+
+
+def test_a_log_over_midnight() -> None:
+    Path("log.txt").write_text(LOG)
+    trace = read("log.txt")
+    assert rows(trace) == EXPECTED
+    assert trace.time_ns is not None
+    assert trace.time_ns.tolist() == [0, 9_000, 11_000, 13_000]
+    assert trace.provenance.extra["failed_requests"] == 1
+    assert (trace.provenance.kind, trace.provenance.source) == ("imported", "log.txt")
+    assert trace.label is None
+    assert "log" in output(f"compare log.txt {QUICK}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\n", "\r\n"),
+        (",0x2\n", ",2\n"),
+        (",0x0\n", ",(nil)\n"),
+        ("free,", "deallocate,"),
+        ("0x7f00", "0X7F00"),
+        ("0x7f00", "32512"),
+        ("59.999990", "59:999990"),
+    ],
+)
+def test_logs_as_other_versions_write_them(old: str, new: str) -> None:
+    assert old in LOG
+    Path("log.txt").write_bytes(LOG.replace(old, new).encode())
+    assert rows(read("log.txt")) == EXPECTED
+
+
+def test_times_in_seconds_and_blocks_from_before() -> None:
+    Path("log.txt").write_text(
+        f"{HEADER}\n1,1634567890.5,free,0x1,5,0\n1,1634567891,free,0x2,6,0\n"
+    )
+    trace = read("log.txt")
+    assert rows(trace) == [(ALLOC, 0, 5, 0), (ALLOC, 1, 6, 0), (FREE, 0, 0, 0), (FREE, 1, 0, 0)]
+    assert trace.time_ns is not None
+    assert trace.time_ns.tolist() == [0, 0, 0, 500_000_000]
+    assert trace.provenance.live_at_start == 2
+
+
+GOOD = "1,10:00:00.5,allocate,0x1,5,0x0"
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("1,10:00:00.5,allocate,0x1,5", "line 3: 5 fields, not 6"),
+        ("", "line 3: 0 fields, not 6"),
+        (GOOD.replace("allocate", "grow"), "line 3: unknown action 'grow'; known are allocate, "),
+        (GOOD.replace("0x1", "x"), "line 3: pointer 'x' is no number"),
+        (GOOD.replace("0x1", "0x" + "f" * 16), "line 3: pointer '0xffffffffffffffff' is above"),
+        (GOOD.replace(",5,", ",-5,"), "line 3: size '-5' is no number"),
+        (GOOD.replace(",5,", ",5.5,"), "line 3: size '5.5' is no number"),
+        (GOOD.replace(",0x0", ",default"), "line 3: stream 'default' is no number"),
+        (GOOD.replace("10:00:00.5", "noon"), "line 3: time 'noon' is neither HH:MM:SS.FFFFFF nor"),
+        (GOOD.replace("5", "\u0665", 1), "line 3: time '10:00:00.\u0665' is neither"),
+        (GOOD + "\x00", "line 3: stream '0x0\\x00' is no number"),
+        ('"' + "x" * 200_000, "field larger than field limit (131072)"),
+    ],
+)
+def test_a_broken_line_is_named(row: str, told: str) -> None:
+    Path("log.txt").write_text(f"{HEADER}\n{GOOD}\n{row}\n")
+    assert f"log.txt: {told}" in message_of(lambda: read("log.txt"))
+
+
+def test_a_log_of_nothing() -> None:
+    Path("log.txt").write_text(f"{HEADER}\n1,10:00:00,allocate failure,(nil),5,0\n")
+    assert message_of(lambda: read("log.txt")) == "log.txt: holds no events"
+
+
+def test_a_damaged_log_is_refused_or_valid() -> None:
+    rng = random.Random(0)
+    for _ in range(400):
+        content = bytearray(LOG.encode())
+        for _ in range(rng.randrange(4)):
+            content[rng.randrange(len(HEADER) + 1, len(content))] = rng.randrange(256)
+        Path("log.txt").write_bytes(content[: rng.randrange(len(HEADER), len(content))])
+        with suppress(TraceError):
+            read("log.txt").validate()

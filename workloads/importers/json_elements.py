@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The elements of a long JSON array, one at a time."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NoReturn
+
+from workloads.trace import TraceError
+
+_PART = 1 << 20  # bytes
+_MOST = 1 << 26  # characters of one element
+_SPACE = " \t\n\r"
+
+
+def elements(file: BinaryIO, key: str) -> Iterator[Any]:
+    """The elements of the array `key` of an open JSON object, or of the file's own array.
+
+    Raises TraceError for what is no JSON, is cut off, or has no such array.
+    """
+    text = _Text(file)
+    first = text.take("[{")
+    if first == "[":
+        yield from text.array()
+    else:
+        yield from _member(text, key)
+    if text.peek():
+        text.refuse()
+
+
+def _member(text: _Text, key: str) -> Iterator[Any]:
+    """The elements of one member of an object whose brace is taken."""
+    seen = False
+    if text.peek() == "}":
+        text.take("}")
+    else:
+        while True:
+            name = text.value()
+            text.take(":")
+            if name == key and text.peek() == "[":
+                seen = True
+                text.take("[")
+                yield from text.array()
+            else:
+                text.value()
+            if text.take(",}") == "}":
+                break
+    if not seen:
+        raise TraceError(f"is JSON, but has no array '{key}'")
+
+
+class _Text:
+    """JSON text, read in parts."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._json = json.JSONDecoder(strict=False)
+        self._text = ""
+        self._at = 0
+        self._before = 0  # characters before the text
+        self._ended = False
+
+    def peek(self) -> str:
+        """The next character that is no space, or "" at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _SPACE:
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def take(self, any_of: str) -> str:
+        """The next character, which is one of these."""
+        found = self.peek()
+        if not found or found not in any_of:
+            self.refuse()
+        self._at += 1
+        return found
+
+    def value(self) -> Any:
+        """The next value."""
+        self.peek()
+        while True:
+            try:
+                value, end = self._json.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:  # or the value goes on after this part
+                if not self._more():
+                    where = self._before + self._at
+                    told = f"is cut off or no JSON: the value at character {where}"
+                    raise TraceError(told) from error
+            except RecursionError as error:
+                raise TraceError("is JSON nested too deeply") from error
+            else:
+                if end < len(self._text) or not self._more():  # a number may go on
+                    self._at = end
+                    return value
+
+    def array(self) -> Iterator[Any]:
+        """The elements of an array whose bracket is taken."""
+        if self.peek() == "]":
+            self._at += 1
+            return
+        while True:
+            yield self.value()
+            if self.take(",]") == "]":
+                return
+
+    def refuse(self) -> NoReturn:
+        """Raise TraceError for the place that was reached."""
+        if not self.peek():
+            raise TraceError("is cut off: its JSON does not end")
+        raise TraceError(f"is no JSON at character {self._before + self._at}")
+
+    def _more(self) -> bool:
+        """Read on; at least as much as there is, so that long values take no long time."""
+        if self._ended:
+            return False
+        if len(self._text) - self._at > _MOST:
+            raise TraceError(f"holds a JSON value of over {_MOST} characters")
+        part = self._file.read(max(_PART, len(self._text) - self._at))
+        self._ended = not part
+        self._before += self._at
+        self._text = self._text[self._at :] + self._decoder.decode(part, final=self._ended)
+        self._at = 0
+        return True

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory events of a PyTorch profiler trace (Kineto, Chrome's JSON format) as a trace.
+
+`torch.profiler.profile(profile_memory=True)` writes an instant event named "[memory]" for each
+alloc (Bytes above 0) and free (below). On a GPU, Bytes are those of the block, after PyTorch's own
+rounding: allocated bytes, not requested ones. An alloc's label is the innermost operator that ran
+on its thread; annotated ranges are marks where they begin, "ProfilerStep#3" a "step". What the
+trace says of streams is not about memory: all events are on stream 0.
+
+The option `device` chooses among several: a GPU's number, a name such as "cuda:1", or "cpu".
+Without it the only GPU is meant, or the processor where no GPU has events.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from workloads.importers.addresses import Events, marks_before, trace_of
+from workloads.importers.json_elements import elements
+from workloads.importers.labels import innermost, mark_of
+from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+
+_CPU = "cpu"
+_TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}
+_LATEST = MAX_SIZE // 1000  # us
+_Thread = tuple[Any, Any]
+
+
+def is_profile(head: bytes) -> bool:
+    """Whether a file that begins so is a trace in Chrome's JSON format."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"{"):
+        return b'"traceEvents"' in text
+    return text.startswith(b"[") and b'"ph"' in text
+
+
+def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trace:
+    """Read the memory events of one device of an open profiler trace.
+
+    Raises TraceError for what is no JSON or has no memory events, and for a device that is not
+    there or not clear.
+    """
+    found = _Profile()
+    for event in elements(file, "traceEvents"):
+        if isinstance(event, dict):
+            found.see(event)
+    chosen = _choose(device, found.devices)
+    memory = found.devices[chosen]
+    time = np.asarray(memory.time)
+    order = np.argsort(time, kind="stable")
+    size = np.asarray(memory.size)[order]
+    labels = {"": 0}
+    label = found.labels(memory, labels)[order]
+    events = Events(
+        is_alloc=size > 0,
+        address=np.asarray(memory.address)[order].astype(np.uint64),
+        size=np.abs(size).astype(np.uint64),
+        stream=np.zeros(len(size), np.int64),
+        label=label,
+        time_ns=time[order],
+        labels=tuple(labels),
+        marks=marks_before(time[order], found.marks),
+    )
+    sizes = "requested" if chosen == _CPU else "allocated"
+    extra = {"format": "PyTorch profiler trace", "sizes": sizes}
+    return trace_of(
+        events,
+        Provenance(name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra),
+    )
+
+
+@dataclass
+class _Memory:
+    """The memory events of one device: columns, times in ns."""
+
+    time: array[int] = field(default_factory=lambda: array("q"))
+    address: array[int] = field(default_factory=lambda: array("q"))
+    size: array[int] = field(default_factory=lambda: array("q"))
+    thread: list[_Thread] = field(default_factory=list)
+
+
+class _Profile:
+    """What is kept of the events: memory by device, operators by thread, and marks."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, _Memory] = defaultdict(_Memory)
+        self.marks: list[tuple[int, str]] = []
+        self._operators: dict[_Thread, list[tuple[int, int, str]]] = defaultdict(list)
+
+    def see(self, event: dict[str, Any]) -> None:
+        """Keep what matters of an event."""
+        name, category, phase = event.get("name"), event.get("cat"), event.get("ph")
+        if name == "[memory]":
+            self._see_memory(event)
+        elif phase == "X" and isinstance(name, str):
+            if category == "user_annotation":
+                self.marks.append((_time(event), mark_of(name)))
+            elif category in ("cpu_op", "Operator"):
+                begin = _time(event)
+                end = begin + _nanoseconds(event.get("dur", 0), event)
+                self._operators[_thread(event)].append((begin, end, name))
+
+    def labels(self, memory: _Memory, labels: dict[str, int]) -> np.ndarray[Any, np.dtype[Any]]:
+        """The label of each event of a device; new ones are added to `labels`."""
+        found = np.zeros(len(memory.time), np.uint32)
+        events: dict[_Thread, list[int]] = defaultdict(list)
+        for n, thread in enumerate(memory.thread):
+            if memory.size[n] > 0:
+                events[thread].append(n)
+        for thread, numbers in events.items():
+            operators = sorted(self._operators.get(thread, []), key=lambda one: (one[0], -one[1]))
+            numbers.sort(key=memory.time.__getitem__)
+            at, running = 0, list[tuple[int, int, str]]()
+            for n in numbers:
+                now = memory.time[n]
+                while at < len(operators) and operators[at][0] <= now:
+                    running.append(operators[at])
+                    at += 1
+                running = [one for one in running if one[1] >= now]
+                label = innermost(name for _, _, name in reversed(running))
+                found[n] = labels.setdefault(label, len(labels))
+        return found
+
+    def _see_memory(self, event: dict[str, Any]) -> None:
+        args = event.get("args")
+        if not isinstance(args, dict) or not {"Bytes", "Addr"} <= args.keys():
+            return
+        size, address = _whole(args, "Bytes"), _whole(args, "Addr")
+        if size == 0:
+            return
+        kind, number = _whole(args, "Device Type", 0), _whole(args, "Device Id", -1)
+        name = _TYPES.get(kind, f"device{kind}")
+        memory = self.devices[name if name == _CPU else f"{name}:{number}"]
+        memory.time.append(_time(event))
+        memory.address.append(address)
+        memory.size.append(size)
+        memory.thread.append(_thread(event))
+
+
+def _thread(event: dict[str, Any]) -> _Thread:
+    return str(event.get("pid")), str(event.get("tid"))
+
+
+def _time(event: dict[str, Any]) -> int:
+    return _nanoseconds(event.get("ts"), event)
+
+
+def _nanoseconds(microseconds: Any, event: dict[str, Any]) -> int:
+    """From a number, or the text of one as some writers have it."""
+    try:
+        value = float(microseconds)
+    except (TypeError, ValueError, OverflowError):
+        value = -1.0
+    if not 0 <= value < _LATEST:
+        raise TraceError(f"an event named {str(event.get('name'))[:40]!r} has no time that is one")
+    return round(value * 1000)
+
+
+def _whole(args: dict[str, Any], name: str, default: int = 0) -> int:
+    value = args.get(name, default)
+    if type(value) is not int or abs(value) > MAX_SIZE:
+        raise TraceError(f"a memory event has {name} {str(value)[:40]!r}")
+    return value
+
+
+def _choose(device: str | int | None, devices: dict[str, _Memory]) -> str:
+    """The name of the device that is meant."""
+    if not devices:
+        raise TraceError("holds no memory events; profile with profile_memory=True")
+    told = ", ".join(f"{name} ({len(devices[name].time):,} events)" for name in sorted(devices))
+    if device is not None:
+        named = [n for n in devices if str(device) in (n, n.partition(":")[2])]
+        if len(named) != 1:
+            raise TraceError(f"has no device '{device}'; its devices are {told}")
+        return named[0]
+    gpus = [name for name in devices if name != _CPU]
+    if len(gpus) > 1:
+        raise TraceError(f"holds the events of several devices: {told}; choose one: device=N")
+    return gpus[0] if gpus else _CPU

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log of RMM's logging adaptor as a trace.
+
+    Thread,Time,Action,Pointer,Size,Stream
+    2342727,15:47:02.841961,allocate,0x7f0012400000,1048576,0x0
+    2342727,15:47:02.841977,free,0x7f0012400000,1048576,0x0
+
+Sizes are the bytes asked of the adaptor. Pointers and streams are hexadecimal with 0x, or
+decimal, or (nil); times are those of a clock, which may pass midnight, or seconds. Requests that
+failed ("allocate failure") are counted in the provenance; which thread asked is not kept.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from array import array
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from workloads.importers.addresses import Events, trace_of
+from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+
+HEADER = "Thread,Time,Action,Pointer,Size,Stream"
+_ALLOC, _FREE, _FAILURE = "allocate", ("free", "deallocate"), "allocate failure"
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)(?:[.:](\d{1,9}))?", re.ASCII)
+_SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9})\d*)?", re.ASCII)
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
+_SECOND = 10**9  # ns
+_DAY = 24 * 3600 * _SECOND
+
+
+def is_rmm_log(head: bytes) -> bool:
+    """Whether a file that begins so is a log of RMM."""
+    return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
+
+
+def read(file: BinaryIO, path: Path) -> Trace:
+    """Read an open log; raises TraceError naming the line (the header is line 1) that is wrong."""
+    is_alloc, failures = array("B"), 0
+    address, size, stream, time = (array("Q") for _ in range(4))
+    rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
+    next(rows)
+    day = before = 0
+    for line, row in enumerate(rows, start=2):
+        if len(row) != 6:
+            raise TraceError(f"line {line}: {len(row)} fields, not 6")
+        _, when, action, pointer, asked, of = row
+        if action == _FAILURE:
+            failures += 1
+            continue
+        if action != _ALLOC and action not in _FREE:
+            known = ", ".join((_ALLOC, *_FREE, _FAILURE))
+            raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {known}")
+        now = _time(when, line)
+        if now < before - _DAY // 2:
+            day += _DAY
+        before = now
+        time.append(now + day)
+        is_alloc.append(action == _ALLOC)
+        address.append(_number(pointer, "pointer", line))
+        size.append(_number(asked, "size", line))
+        stream.append(_number(of, "stream", line))
+    events = Events(
+        is_alloc=np.asarray(is_alloc).astype(np.bool_),
+        address=np.asarray(address),
+        size=np.asarray(size),
+        stream=np.asarray(stream).astype(np.int64),
+        label=np.zeros(len(size), np.uint32),
+        time_ns=np.asarray(time).astype(np.int64),
+    )
+    extra = {"format": "RMM log", "sizes": "requested"} | (
+        {"failed_requests": failures} if failures else {}
+    )
+    provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
+    return trace_of(events, provenance)
+
+
+def _time(text: str, line: int) -> int:
+    """Nanoseconds since midnight or since any other moment."""
+    if found := _CLOCK.fullmatch(text):
+        hours, minutes, seconds, fraction = found.groups("")
+        whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
+    elif found := _SECONDS.fullmatch(text):
+        seconds, fraction = found.groups("")
+        whole = int(seconds)
+    else:
+        raise TraceError(f"line {line}: time {_shown(text)} is neither HH:MM:SS.FFFFFF nor seconds")
+    return whole * _SECOND + int(fraction.ljust(9, "0"))
+
+
+def _number(text: str, field: str, line: int) -> int:
+    if text in ("(nil)", "(null)", "nullptr"):
+        return 0
+    if not _NUMBER.fullmatch(text) or (number := int(text, 16 if text[1:2] in "xX" else 10)) < 0:
+        raise TraceError(f"line {line}: {field} {_shown(text)} is no number")
+    if number > MAX_SIZE:
+        raise TraceError(f"line {line}: {field} {_shown(text)} is above {MAX_SIZE}")
+    return number
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
