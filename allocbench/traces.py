@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as output: files by extension, or CSV to standard output."""
+"""Traces as output: files by extension, or in a format of choice; CSV to standard output."""
 
-from pathlib import Path
+from __future__ import annotations
+
+import numpy as np
+import typer
 
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, open_output
-from workloads import Trace, write, write_csv
-
-_EXTENSIONS = (".parquet", ".csv")
-
-
-def is_csv(path: str) -> bool:
-    """Whether a trace written there is CSV."""
-    return path == STDOUT or Path(path).suffix == ".csv"
+from workloads import FREE, Trace, TraceError
+from workloads.files import WRITERS, kind_by_extension
 
 
-def check_trace_output(path: str) -> None:
-    """Raise UsageError unless a trace can be written there."""
-    if path != STDOUT and Path(path).suffix not in _EXTENSIONS:
-        raise UsageError(f"{path}: the extension must say the format, {' or '.join(_EXTENSIONS)}")
-    check_outputs(path)
+def check_trace_output(path: str, kind: str | None = None) -> str:
+    """What a trace written there is: a key of WRITERS, by the extension when `kind` is None.
 
-
-def write_trace(trace: Trace, path: str) -> None:
-    """Write a trace to a file, which appears whole or not at all, or as CSV to "-".
-
-    Raises TraceError or UsageError naming the path.
+    Raises UsageError unless a trace can be written there.
     """
-    if path == STDOUT:
-        with open_output(path) as sink:
-            write_csv(trace, sink)
-    else:
-        write(trace, path)
+    if kind is not None and kind not in WRITERS:
+        raise UsageError(f"--format {kind}: no such format; valid: {', '.join(WRITERS)}")
+    try:
+        found = kind or ("csv" if path == STDOUT else kind_by_extension(path))
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    check_outputs(path)
+    return found
+
+
+def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
+    """Write a trace to a file, which appears whole or not at all, or to "-".
+
+    Marks and trims that have no place there are counted on standard error. Raises TraceError or
+    UsageError naming the path.
+    """
+    kind = check_trace_output(path, kind)
+    with open_output(path) as sink:
+        try:
+            WRITERS[kind](trace, sink)
+        except TraceError as error:
+            raise TraceError(f"{path}: {error}") from error
+    left_out = np.count_nonzero(trace.op > FREE)
+    if kind != "parquet" and left_out:
+        typer.echo(f"note: {left_out:,} marks and trims have no place in CSV", err=True)

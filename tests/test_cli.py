@@ -18,6 +18,7 @@ from allocbench.cli import COMMANDS
 from reports import results
 from reports.results import SCHEMA
 from tests.commands import EVENTS, QUICK, folder, output, run
+from tests.importers.snapshots import Recorder, pickled, snapshot
 from tests.traces import assert_same, make
 from workloads import ALLOC, catalog, read, write
 from workloads.formats import FORMATS
@@ -49,6 +50,9 @@ def test_every_help_has_its_examples(command: ModuleType) -> None:
 def test_every_example_works(example: str) -> None:
     write(make(EVENTS), "trace.csv")
     write(make(EVENTS), "trace.parquet")
+    recorder = Recorder()
+    recorder.alloc(7)
+    Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
     if line.startswith(("compare", "replay")):
         line = f"{line} {QUICK}"

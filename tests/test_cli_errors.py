@@ -91,6 +91,8 @@ def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, tol
         "compare good.csv --html {}",
         "replay good.csv --allocator bfc --json {}",
         "replay good.csv --allocator bfc --placements {}",
+        "replay good.csv --allocator bfc --snapshot {}",
+        "replay good.csv --allocator bfc --perfetto {}",
         "convert good.csv {}",
         "capture gpt2-train -o {}",
     ],

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from workloads.errors import errors_naming
+from workloads.exporters.minimalloc import write_blocks
 from workloads.formats import FORMATS, HEAD, Format, format_of
 from workloads.parquet import write_parquet
 from workloads.plain_csv import write_csv
@@ -38,18 +41,32 @@ def read(path: str | Path, **options: str | int) -> Trace:
     return trace
 
 
-def write(trace: Trace, path: str | Path) -> None:
-    """Write a valid trace as its path's extension says: .parquet or .csv.
+WRITERS: Mapping[str, Callable[[Trace, BinaryIO], None]] = {
+    "parquet": write_parquet,
+    "csv": write_csv,
+    "lifetimes": write_blocks,
+}
+"""What a trace is written as, by name. Only Parquet holds all of a trace."""
 
-    The file appears whole or not at all. A CSV leaves out marks, trims, times and labels.
-    Raises TraceError when the trace is not valid, the extension is another, the trace has
-    several streams and the format is CSV, or the path cannot be written.
+
+def kind_by_extension(path: str | Path) -> str:
+    """The key of WRITERS that a path's extension says; TraceError for another one."""
+    name = Path(path).suffix.removeprefix(".")
+    if name not in ("parquet", "csv"):
+        raise TraceError(f"{path}: the extension must say the format, .parquet or .csv")
+    return name
+
+
+def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
+    """Write a valid trace as one of WRITERS, or as its path's extension says: .parquet or .csv.
+
+    The file appears whole or not at all. Raises TraceError when the trace is not valid, the
+    extension is another, the format has no place for something that matters, or the path cannot
+    be written.
     """
+    writer = WRITERS[kind or kind_by_extension(path)]
     path = Path(path)
     with errors_naming(path):
-        writer = {".parquet": write_parquet, ".csv": write_csv}.get(path.suffix)
-        if writer is None:
-            raise TraceError("the extension must say the format, .parquet or .csv")
         trace.validate()
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:

@@ -111,16 +111,28 @@ def parse_lifetimes(file: BinaryIO) -> Lifetimes:
     )
 
 
+def write_lifetimes(blocks: Lifetimes, sink: BinaryIO) -> None:
+    """Write a CSV of lifetimes to an open binary file."""
+    _write(HEADER, blocks, [], sink)
+
+
 def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -> None:
     """Write a CSV of lifetimes to an open binary file, with a column `offset` in bytes.
 
     Where steps are known, a last column `step` says how many had begun before the block.
     """
-    columns = {"offset": offsets} | ({} if blocks.step is None else {"step": blocks.step})
-    sink.write(",".join([HEADER, *columns]).encode() + b"\n")
-    numbers = (blocks.first, blocks.last, blocks.size, *columns.values())
-    for row in zip(blocks.ids, *(column.tolist() for column in numbers), strict=True):
-        sink.write(",".join(map(str, row)).encode() + b"\n")
+    more = {"offset": offsets} | ({} if blocks.step is None else {"step": blocks.step})
+    _write(",".join([HEADER, *more]), blocks, [column.tolist() for column in more.values()], sink)
+
+
+def _write(header: str, blocks: Lifetimes, more: Iterable[list[int]], sink: BinaryIO) -> None:
+    text = io.TextIOWrapper(sink, encoding="utf-8", newline="")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(header.split(","))
+    columns = (blocks.first.tolist(), blocks.last.tolist(), blocks.size.tolist(), *more)
+    rows.writerows(zip(blocks.ids, *columns, strict=True))
+    text.flush()
+    text.detach()
 
 
 def _blocks(rows: Iterable[list[str]]) -> Iterator[tuple[str, int, int, int]]:

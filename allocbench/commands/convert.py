@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench convert: a trace from CSV to Parquet and back."""
+"""allocbench convert: a trace of any format as Parquet or CSV."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from allocbench import inputs, options
-from allocbench.traces import check_trace_output, is_csv, write_trace
-from workloads import FREE
+from allocbench.traces import check_trace_output, write_trace
+from workloads.files import WRITERS
 
 EXAMPLES = (
     "allocbench convert trace.csv trace.parquet",
     "allocbench convert gpt2-train - | head",
+    "allocbench convert gpt2-train blocks.csv --format lifetimes",
+    "allocbench convert snapshot.pickle:device=0 trace.parquet",
 )
 
 
@@ -26,15 +27,21 @@ def run(
             metavar="OUT", help="A file; .parquet or .csv says the format; - is CSV to stdout."
         ),
     ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help=f"One of {', '.join(WRITERS)}, whatever the extension: lifetimes is CSV "
+            "id,lower,upper,size, with events as instants.",
+        ),
+    ] = None,
 ) -> None:
-    """Convert a trace between Parquet, which holds everything, and plain CSV op,id,size.
+    """Convert a file of any format to Parquet, which holds everything, or to plain CSV op,id,size.
 
     CSV has no place for marks, trims, times and labels: they are left out, and counted on
-    standard error.
+    standard error. What needs an allocator, a PyTorch snapshot and a Perfetto trace, is written by
+    `replay --snapshot` and `replay --perfetto`.
     """
-    check_trace_output(target)
-    trace = inputs.load(source)
-    write_trace(trace, target)
-    left_out = int(np.count_nonzero(trace.op > FREE))
-    if is_csv(target) and left_out:
-        typer.echo(f"note: {left_out:,} marks and trims have no place in CSV", err=True)
+    check_trace_output(target, to)
+    write_trace(inputs.load(source), target, to)

@@ -12,17 +12,21 @@ import pyarrow.csv
 import typer
 from rich.table import Table
 
-from allocbench import experiment, inputs, options
+from allocbench import experiment, inputs, options, served
 from allocbench.experiment import Arrays, Effort
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.terminal import console, plain_table, progress_bar
 from reports import results, units
+from workloads.exporters.perfetto import write_perfetto
+from workloads.exporters.pytorch_snapshot import write_snapshot
+from workloads.exporters.served import Served
 
 EXAMPLES = (
     "allocbench replay gpt2-train --allocator bfc",
     "allocbench replay trace.csv --allocator buddy --placements placed.csv",
     "allocbench replay llm-decode --allocator buddy:region=2GiB --time 21 --pin 0",
     "allocbench replay trace.parquet --allocator arena --json -",
+    "allocbench replay gpt2-train --allocator bfc --snapshot bfc.pickle --perfetto bfc.json",
 )
 _PLACEMENTS = ("block", "segment", "offset", "size")
 
@@ -41,6 +45,22 @@ def run(
             "one is at -1,-1 with size 0; - is standard output.",
         ),
     ] = None,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a PyTorch memory snapshot of the simulated segments and blocks at the end, "
+            "with the history, for pytorch.org/memory_viz.",
+        ),
+    ] = None,
+    perfetto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write requested, allocated and reserved bytes over time, with steps and phases, "
+            "as Chrome JSON for ui.perfetto.dev.",
+        ),
+    ] = None,
     time: options.Passes = experiment.PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
@@ -52,7 +72,7 @@ def run(
     Nothing but the file is printed when a file goes to standard output.
     """
     inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json, placements)
+    check_outputs(json, placements, snapshot, perfetto)
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload]).items()
 
@@ -61,9 +81,11 @@ def run(
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
+        if snapshot or perfetto:
+            _export(served.serve(trace, allocator, device), snapshot, perfetto)
         if json:
             results.write([row], json)
-    if STDOUT not in (json, placements):
+    if STDOUT not in (json, placements, snapshot, perfetto):
         console().print(_metrics(row))
 
 
@@ -75,6 +97,13 @@ def _placements_to(path: str | None) -> Iterator[Callable[[Arrays], None] | None
     with open_output(path) as sink:
         sink.write(",".join(_PLACEMENTS).encode() + b"\n")
         yield lambda placements: _write_placements(placements, sink)
+
+
+def _export(one: Served, snapshot: str | None, perfetto: str | None) -> None:
+    for path, write in ((snapshot, write_snapshot), (perfetto, write_perfetto)):
+        if path:
+            with open_output(path) as sink:
+                write(one, sink)
 
 
 def _write_placements(placements: Arrays, sink: BinaryIO) -> None:

@@ -43,7 +43,8 @@ def label_of(frames: Iterable[Any]) -> str:
         return operator[:_MOST]
     for frame in (*(one for one in known if _is_users(str(one.get("filename")))), *known):
         file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
-        return f"{str(file).rpartition('/')[2]}:{line}:{name}"[:_MOST]
+        place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
+        return f"{place}{name}"[:_MOST]
     return ""
 
 

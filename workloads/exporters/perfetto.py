@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A served trace in Chrome's JSON format, which ui.perfetto.dev opens.
+
+Requested, allocated and reserved bytes are counters over time; steps and phases are slices, and
+failed requests instants. Without times in the trace, an event takes a microsecond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from workloads.exporters.pytorch_snapshot import ranges
+from workloads.exporters.served import Served
+
+_COUNTERS = ("requested", "allocated", "reserved")
+_STEPS, _PHASES, _FAILURES = 1, 2, 3  # threads
+
+
+def write_perfetto(served: Served, sink: BinaryIO) -> None:
+    """Write counters and slices to an open binary file."""
+    trace = served.trace
+    clock = "events" if trace.time_ns is None else "microseconds"
+    about = {
+        "workload": trace.name,
+        "allocator": served.allocator,
+        "device": served.device,
+        "clock": clock,
+    }
+    sink.write(b'{"displayTimeUnit": "ms", "otherData": %b,' % json.dumps(about).encode())
+    sink.write(b' "traceEvents": [\n')
+    first = True
+    for event in _events(served):
+        sink.write((b"" if first else b",\n") + json.dumps(event).encode())
+        first = False
+    sink.write(b"\n]}\n")
+
+
+def _events(served: Served) -> Iterator[dict[str, Any]]:
+    name = f"{served.trace.name or 'trace'} through {served.allocator} on {served.device}"
+    yield _named("process_name", 0, name)
+    threads = {_STEPS: "steps", _PHASES: "phases", _FAILURES: "failed requests"}
+    for thread, title in threads.items():
+        yield _named("thread_name", thread, title)
+    time = served.time_us
+    for counter in _COUNTERS:
+        values = getattr(served, counter)
+        changed = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+        for event in changed.tolist():
+            yield {
+                "ph": "C",
+                "name": f"{counter} bytes",
+                "pid": 1,
+                "ts": float(time[event]),
+                "args": {"bytes": int(values[event])},
+            }
+    trace = served.trace
+    after = float(time[-1]) + 1 if len(time) else 0.0
+    for begin, end, label in ranges(served):
+        until = float(time[end]) if end < len(time) else after
+        yield {
+            "ph": "X",
+            "name": trace.labels[label],
+            "pid": 1,
+            "tid": _STEPS if label == trace.step_label else _PHASES,
+            "ts": float(time[begin]),
+            "dur": max(until - float(time[begin]), 0.0),
+        }
+    for event in np.flatnonzero(served.failed).tolist():
+        yield {
+            "ph": "i",
+            "s": "t",
+            "name": "request failed",
+            "pid": 1,
+            "tid": _FAILURES,
+            "ts": float(time[event]),
+            "args": {
+                "bytes": int(trace.size[event]),
+                "reserved": int(served.reserved[event]),
+                "capacity": served.capacity,
+            },
+        }
+
+
+def _named(what: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": 1, "tid": thread, "args": {"name": name}}

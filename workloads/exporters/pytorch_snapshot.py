@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A served trace as a PyTorch memory snapshot, which pytorch.org/memory_viz opens.
+
+The snapshot holds the segments and blocks at the end, and as history all allocs, frees, failed
+requests and changes of the segments. What the trace calls a label stands in the place of a frame;
+marks are annotated ranges, steps under the name that PyTorch's profiler gives them. `size` is the
+size requested, as in PyTorch's own snapshots. Addresses are the simulated ones.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from workloads.exporters.served import DeviceEvent, Range, Served
+from workloads.trace import ALLOC, FREE, MARK
+
+_GIVEN_BACK = ("segment_free", "segment_unmap")
+_LARGE = 1 << 20  # bytes: what PyTorch's own segments of small blocks never exceed, as requests
+
+
+def write_snapshot(served: Served, sink: BinaryIO) -> None:
+    """Write a snapshot to an open binary file."""
+    frames = _Frames(served)
+    snapshot = {
+        "segments": [_segment(served, one, frames) for one in served.segments],
+        "device_traces": [list(_events(served, frames))],
+        "allocator_settings": {"allocbench": f"{served.allocator} on {served.device}"},
+        "external_annotations": list(_annotations(served)),
+    }
+    pickle.dump(snapshot, sink, protocol=4)
+
+
+class _Frames:
+    """The frames of each event: one, named by the label, or none."""
+
+    def __init__(self, served: Served) -> None:
+        labels = served.trace.labels
+        self._label = served.trace.label
+        self._of = [[{"filename": "", "line": 0, "name": name}] if name else [] for name in labels]
+
+    def __getitem__(self, event: int) -> list[dict[str, Any]]:
+        if event < 0 or self._label is None:
+            return []
+        return self._of[self._label[event]]
+
+
+def _segment(served: Served, segment: Range, frames: _Frames) -> dict[str, Any]:
+    live = [block for block in segment.blocks if block.requested]
+    stream = served.trace.stream[live[0].event] if live else 0
+    allocated = sum(block.size for block in live)
+    return {
+        "device": 0,
+        "address": segment.address,
+        "total_size": segment.size,
+        "allocated_size": allocated,
+        "active_size": allocated,
+        "requested_size": sum(block.requested for block in live),
+        "stream": int(stream),
+        "segment_type": "large" if any(one.size > _LARGE for one in segment.blocks) else "small",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [
+            {
+                "address": block.address,
+                "size": block.size,
+                "requested_size": block.requested,
+                "state": "active_allocated" if block.requested else "inactive",
+                "frames": frames[block.event],
+            }
+            for block in segment.blocks
+        ],
+    }
+
+
+def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
+    """The history. Memory comes from the device before the alloc that needs it, and goes back to
+    it before such an alloc or after a free."""
+    during: dict[int, list[DeviceEvent]] = defaultdict(list)
+    for one in served.device_events:
+        during[one.event].append(one)
+    trace, failed, times = served.trace, served.failed, served.time_us.astype(int).tolist()
+    columns = (trace.op, served.address, served.sizes(), trace.stream, failed)
+    for event, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        op, address, size, stream, has_failed = row
+
+        def entry(
+            action: str,
+            address: int,
+            size: int,
+            stream: int = stream,
+            time: int = times[event],
+            event: int = event,
+        ) -> dict[str, Any]:
+            return {
+                "action": action,
+                "addr": address,
+                "size": size,
+                "stream": stream,
+                "time_us": time,
+                "frames": frames[event],
+            }
+
+        if op == FREE and address:
+            yield entry("free_requested", address, size)
+            yield entry("free_completed", address, size)
+        for one in during.pop(event, []):
+            yield entry(one.action, one.address, one.size)
+        if has_failed:
+            oom = entry("oom", 0, size)
+            del oom["addr"]
+            yield oom | {"device_free": served.capacity - int(served.reserved[event])}
+        elif op == ALLOC:
+            yield entry("alloc", address, size)
+
+
+def _annotations(served: Served) -> Iterator[dict[str, Any]]:
+    """A range from each mark to the next one of its kind: steps, and phases within them."""
+    trace, times = served.trace, served.time_us.astype(int).tolist()
+    step, steps = trace.step_label, 0
+    for begin, end, label in ranges(served):
+        name = f"ProfilerStep#{steps}" if label == step else trace.labels[label]
+        steps += label == step
+        for stage, event in (("START", begin), ("END", end)):
+            time = times[event] if event < len(times) else (times[-1] + 1 if times else 0)
+            yield {"device": 0, "name": name, "stage": stage, "time_us": time}
+
+
+def ranges(served: Served) -> Iterator[tuple[int, int, int]]:
+    """First event, event after the last, and label of each step and of each phase, as they begin.
+
+    A step lasts until the next one; a phase until the next mark of any kind.
+    """
+    trace = served.trace
+    marks = [n for n, op in enumerate(trace.op.tolist()) if op == MARK]
+    next_step = next_mark = len(trace)
+    found = []
+    for event in reversed(marks):
+        label = int(trace.block[event])
+        is_step = label == trace.step_label
+        found.append((event, next_step if is_step else next_mark, label))
+        next_mark = event
+        if is_step:
+            next_step = event
+    return reversed(found)
