@@ -18,6 +18,7 @@ from workloads import (
     Trace,
     holds_lifetimes,
     lifetimes,
+    read,
     read_lifetimes,
     write_plan,
 )
@@ -62,6 +63,43 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     path.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
     assert holds_lifetimes(path)
     assert len(read_lifetimes(path)) == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "size,upper,lower,id\n4,3,0,b1\n5,9,3,b2\n",
+        "buffer,begin,upper,size\nb1,0,3,4\nb2,3,9,5\n",
+        "buffer_id,start,end,size\nb1,0,2,4\nb2,3,8,5\n",
+        "id,lower,upper,size,alignment,gaps,offset\nb1,0,3,4,1,,77\nb2,3,9,5,,,0\n",
+    ],
+)
+def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "blocks"
+    path.write_text(text)
+    assert holds_lifetimes(path)
+    blocks = read_lifetimes(path)
+    assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
+    assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
+    assert read(path).max_load == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,lower,end,size\na,3,2,1\n", "line 2: end 2 is not above lower 3"),
+        ("id,lower,end,size\na,3,3,1\na,4,4,1\n", "line 3: id 'a' is on line 2 already"),
+        ("id,lower,upper,size,alignment\na,1,2,1,64\n", "line 2: alignment '64' is not supported"),
+        ("id,lower,upper,size,gaps\na,1,9,1,3-4\n", "line 2: gaps '3-4' is not supported"),
+        ("id,lower,upper,size,colour\na,1,9,1,3\n", "line 1: no header"),
+        ("id,id,lower,upper,size\na,a,1,9,1\n", "line 1: no header"),
+        ("id,lower,upper,end,size\na,1,9,1,1\n", "line 1: no header"),
+    ],
+)
+def test_columns_that_cannot_be_taken(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "blocks"
+    path.write_text(text)
+    assert told in message_of(lambda: read_lifetimes(path))
 
 
 def test_a_plan_is_the_csv_with_offsets() -> None:

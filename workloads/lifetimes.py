@@ -6,7 +6,10 @@ They come from a trace, or from a CSV in the format of google/minimalloc, one bl
     id,lower,upper,size
     b1,0,3,4096
 
-A block is alive from `lower` up to but not including `upper`, in instants of any unit.
+A block is alive from `lower` up to but not including `upper`, in instants of any unit. As that
+program does, the reader takes columns in any order, the names buffer, buffer_id, begin and start,
+`end` for an upper bound that is included, and the columns of its other files where they say
+nothing: an offset is that of an older plan, an alignment is 1, and there are no gaps.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from workloads.trace import ALLOC, FREE, MARK, MAX_SIZE, Trace, TraceError, by_b
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
+_MOST_HEADER = 1 << 10  # bytes
+_ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
+_MORE = {"alignment": ("", "1"), "gaps": ("",), "offset": None}  # what may stand there; None: all
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +80,18 @@ def lifetimes(trace: Trace) -> Lifetimes:
 
 def is_lifetimes(head: bytes) -> bool:
     """Whether a file that begins so is a CSV of lifetimes."""
-    return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
+    header = head.partition(b"\n")[0].rstrip(b"\r").decode("latin-1")
+    try:
+        return bool(_columns(header.split(",")))
+    except TraceError:
+        return False
 
 
 def holds_lifetimes(path: str | Path) -> bool:
     """Whether a file begins as a CSV of lifetimes does."""
     try:
         with Path(path).open("rb") as file:
-            return is_lifetimes(file.readline(len(HEADER) + 2))
+            return is_lifetimes(file.readline(_MOST_HEADER))
     except OSError:
         return False
 
@@ -98,11 +108,10 @@ def read_lifetimes(path: str | Path) -> Lifetimes:
 
 
 def parse_lifetimes(file: BinaryIO) -> Lifetimes:
-    """Read an open CSV of lifetimes; raises TraceError naming the line that is wrong."""
-    rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-    if next(rows, []) != HEADER.split(","):
-        raise TraceError(f"line 1: no header '{HEADER}'")
-    found = list(_blocks(rows))
+    """Read an open CSV of lifetimes, and close it; TraceError names the line that is wrong."""
+    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        rows = csv.reader(text)
+        found = list(_blocks(rows, _columns(next(rows, []))))
     if not found:
         raise TraceError("holds no blocks")
     ids, first, last, size = zip(*found, strict=True)
@@ -135,22 +144,44 @@ def _write(header: str, blocks: Lifetimes, more: Iterable[list[int]], sink: Bina
     text.detach()
 
 
-def _blocks(rows: Iterable[list[str]]) -> Iterator[tuple[str, int, int, int]]:
+def _columns(header: Sequence[str]) -> dict[str, int]:
+    """Where each column is, by its name in HEADER or, if it ends lifetimes inclusively, "end"."""
+    names = [_ALIASES.get(name, name) for name in header]
+    columns = {name: n for n, name in enumerate(names)}
+    ends = {"upper", "end"} & columns.keys()
+    known = {*HEADER.split(","), *_MORE, "end"}
+    is_whole = {"id", "lower", "size"} <= columns.keys() <= known and len(ends) == 1
+    if not is_whole or len(columns) < len(names):
+        raise TraceError(f"line 1: no header '{HEADER}'")
+    return columns
+
+
+def _blocks(
+    rows: Iterable[list[str]], columns: dict[str, int]
+) -> Iterator[tuple[str, int, int, int]]:
     """The blocks of the lines after the header."""
     lines: dict[str, int] = {}
+    is_inclusive = "end" in columns
+    upper_name = "end" if is_inclusive else "upper"
+    limits = {"lower": (0, _LATEST), upper_name: (0, _LATEST - is_inclusive), "size": (1, MAX_SIZE)}
+    places = [(field, columns[field], *limits[field]) for field in limits]
+    others = [(field, columns[field], fine) for field, fine in _MORE.items() if field in columns]
     for line, row in enumerate(rows, start=2):
-        if len(row) != 4:
-            raise TraceError(f"line {line}: {len(row)} fields, not 4")
-        name, *numbers = row
+        if len(row) != len(columns):
+            raise TraceError(f"line {line}: {len(row)} fields, not {len(columns)}")
+        name = row[columns["id"]]
         if name in lines:
             raise TraceError(f"line {line}: id '{name}' is on line {lines[name]} already")
         lines[name] = line
-        limits = {"lower": (0, _LATEST), "upper": (0, _LATEST), "size": (1, MAX_SIZE)}
-        for text, (field, (least, most)) in zip(numbers, limits.items(), strict=True):
+        for field, place, least, most in places:
+            text = row[place]
             if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
                 expected = f"a whole number from {least} to {most}"
                 raise TraceError(f"line {line}: {field} '{text}' is not {expected}")
-        lower, upper, size = map(int, numbers)
-        if lower >= upper:
-            raise TraceError(f"line {line}: upper {upper} is not above lower {lower}")
-        yield name, lower, upper, size
+        for field, place, fine in others:
+            if fine is not None and row[place] not in fine:
+                raise TraceError(f"line {line}: {field} '{row[place]}' is not supported")
+        lower, upper, size = (int(row[place]) for _, place, _, _ in places)
+        if lower >= upper + is_inclusive:
+            raise TraceError(f"line {line}: {upper_name} {upper} is not above lower {lower}")
+        yield name, lower, upper + is_inclusive, size

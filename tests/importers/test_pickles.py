@@ -230,5 +230,15 @@ def test_a_large_number_of_a_memo_takes_no_memory(tmp_path: Path) -> None:
     assert load(content, tmp_path) == {}
 
 
+def test_a_dict_like_an_event_with_a_list_for_a_key(tmp_path: Path) -> None:
+    """Written as events are, but for one reference: to what can be no key."""
+    keys = ("action", "size", "x")
+    content = pickle.dumps([["a"], *keys, dict.fromkeys(keys, 1)], 4)
+    assert content.count(b"}\x94(h\x03K\x01h\x04K\x01h\x05K\x01u") == 1
+    path = tmp_path / "event"
+    path.write_bytes(content.replace(b"h\x05K\x01u", b"h\x01K\x01u"))
+    assert "its 'segments' are no list of dicts" in message_of(lambda: read(path))
+
+
 def test_what_follows_the_end_is_not_read(tmp_path: Path) -> None:
     assert load(pickle.dumps([1], 4) + b"rubbish", tmp_path) == [1]

@@ -156,8 +156,9 @@ class RepeatedDicts:
         items = list(_item.finditer(found["items"]))
         alike = tuple(item["key"] for item in items)
         if alike not in self._learned:
-            packer = self._packer_for(tuple(self._value(key) for key in alike))
-            if packer is None:
+            keys = tuple(self._value(key) for key in alike)
+            is_named = all(type(key) is str for key in keys)
+            if not is_named or (packer := self._packer_for(keys)) is None:
                 return None
             self._learned[alike] = _alike_dicts(items, *packer)
         return self._learned[alike]

@@ -42,28 +42,29 @@ def read(file: BinaryIO, path: Path) -> Trace:
     """Read an open log; raises TraceError naming the line (the header is line 1) that is wrong."""
     is_alloc, failures = array("B"), 0
     address, size, stream, time = (array("Q") for _ in range(4))
-    rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-    next(rows)
-    day = before = 0
-    for line, row in enumerate(rows, start=2):
-        if len(row) != 6:
-            raise TraceError(f"line {line}: {len(row)} fields, not 6")
-        _, when, action, pointer, asked, of = row
-        if action == _FAILURE:
-            failures += 1
-            continue
-        if action != _ALLOC and action not in _FREE:
-            known = ", ".join((_ALLOC, *_FREE, _FAILURE))
-            raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {known}")
-        now = _time(when, line)
-        if now < before - _DAY // 2:
-            day += _DAY
-        before = now
-        time.append(now + day)
-        is_alloc.append(action == _ALLOC)
-        address.append(_number(pointer, "pointer", line))
-        size.append(_number(asked, "size", line))
-        stream.append(_number(of, "stream", line))
+    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
+        rows = csv.reader(text)
+        next(rows)
+        day = before = 0
+        for line, row in enumerate(rows, start=2):
+            if len(row) != 6:
+                raise TraceError(f"line {line}: {len(row)} fields, not 6")
+            _, when, action, pointer, asked, of = row
+            if action == _FAILURE:
+                failures += 1
+                continue
+            if action != _ALLOC and action not in _FREE:
+                known = ", ".join((_ALLOC, *_FREE, _FAILURE))
+                raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {known}")
+            now = _time(when, line)
+            if now < before - _DAY // 2:
+                day += _DAY
+            before = now
+            time.append(now + day)
+            is_alloc.append(action == _ALLOC)
+            address.append(_number(pointer, "pointer", line))
+            size.append(_number(asked, "size", line))
+            stream.append(_number(of, "stream", line))
     events = Events(
         is_alloc=np.asarray(is_alloc).astype(np.bool_),
         address=np.asarray(address),
