@@ -14,15 +14,14 @@ namespace allocbench {
 // The blocks alive of a plan, which may or may not keep to it. Every call takes O(log n) steps.
 class Placements {
  public:
-  // Whether no block lies in any of these bytes.
-  bool is_free(Address address, Size size) const {
-    auto const above = alive_.lower_bound(address);
-    if (above != alive_.end() && above->first < address + size) return false;
-    return above == alive_.begin() || std::prev(above)->second.end() <= address;
+  // False, and nothing changes, when a block lies in any of its bytes.
+  bool add(Block const& block) {
+    auto const above = alive_.lower_bound(block.address);
+    if (above != alive_.end() && above->first < block.end()) return false;
+    if (above != alive_.begin() && std::prev(above)->second.end() > block.address) return false;
+    alive_.emplace_hint(above, block.address, block);
+    return true;
   }
-
-  // The bytes of the block are free.
-  void add(Block const& block) { alive_.emplace(block.address, block); }
 
   // The block at `address`, which is forgotten, or a block of size 0.
   Block take(Address address) {

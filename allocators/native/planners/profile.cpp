@@ -46,6 +46,7 @@ void Profile::guess_again() {
     std::size_t agreed = 0;
     while (agreed < now_.size() && steps.agrees(agreed, now_[agreed].size)) ++agreed;
     if (agreed == now_.size()) {
+      plan(kinds_[kind]);
       guess_ = kind;
       pose_ = steps.pose(now_);
       return;
@@ -60,16 +61,17 @@ void Profile::begin_step() {
   if (before_ != kNone) kinds_[before_].see_next(kind);
   follows_ &= kind == guess_;
   if (opening_ == kNone) opening_ = kind;
-  plan_changed(false);
   before_ = kind;
   std::swap(last_, now_);
-  expect(kinds_[kind].next != kNone ? kinds_[kind].next : usual());
+  expect(kinds_[kind].next != kNone ? kinds_[kind].next : usual(false));
 }
 
 void Profile::begin_run() {
   begin_step();
   kinds_[before_].steps.see_ends(last_, true);
-  plan_changed(true);
+  credit_ = ~std::uint64_t{0};
+  for (Kind& kind : kinds_) plan(kind);
+  credit_ = kMostCredit;
   before_ = kNone;
   last_.clear();
   follows_ = true;
@@ -78,7 +80,8 @@ void Profile::begin_run() {
 
 // A kind that could not be planned yet is stood in for by the usual one that was.
 void Profile::expect(Index kind) {
-  guess_ = kinds_[kind].steps.planned() ? kind : usual();
+  plan(kinds_[kind]);
+  guess_ = kinds_[kind].steps.planned() ? kind : usual(true);
   pose_ = {};
   rejected_ = 0;
   now_.clear();
@@ -91,10 +94,11 @@ void Profile::Kind::see_next(Index kind) {
   odd_next = kind;
 }
 
-// The kind that was planned and has made the most requests, of equals the last seen.
-Index Profile::usual() const {
-  auto const rank = [](Kind const& kind) {
-    return std::tuple(kind.steps.planned(), kind.steps.seen() * kind.steps.size(), kind.used);
+// The kind that has made the most requests, of equals the last seen; of those planned if any is.
+Index Profile::usual(bool planned) const {
+  auto const rank = [&](Kind const& kind) {
+    return std::tuple(planned && kind.steps.planned(), kind.steps.seen() * kind.steps.size(),
+                      kind.used);
   };
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
 }
@@ -133,16 +137,14 @@ Index Profile::unused_kind() {
   return found;
 }
 
-void Profile::plan_changed(bool at_any_price) {
-  for (Kind& kind : kinds_) {
-    StepKind& steps = kind.steps;
-    if (!steps.stale()) continue;
-    std::uint64_t const price = steps.price();
-    if (price > credit_ && !at_any_price) continue;
-    credit_ -= std::min(price, credit_);
-    steps.plan();
-    plans_ += price > 0;
-  }
+// Plans a kind that changed, if that is paid for.
+void Profile::plan(Kind& kind) {
+  if (!kind.steps.stale()) return;
+  std::uint64_t const price = kind.steps.price();
+  if (price > credit_) return;
+  credit_ -= price;
+  kind.steps.plan();
+  plans_ += price > 0;
 }
 
 }  // namespace allocbench

@@ -65,10 +65,10 @@ class Profile {
   };
 
   void guess_again();
-  Index usual() const;
+  Index usual(bool planned) const;
   Index learn();
   Index unused_kind();
-  void plan_changed(bool at_any_price);
+  void plan(Kind& kind);
   void expect(Index kind);
 
   static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;

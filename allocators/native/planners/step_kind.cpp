@@ -175,7 +175,7 @@ void StepKind::plan() {
   }
   low_height_ = of_low.height;
   high_height_ = of_high.height;
-  planned_ = true;
+  planned_ = !chosen.empty();
   stale_ = false;
 }
 

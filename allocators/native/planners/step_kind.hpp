@@ -69,7 +69,7 @@ class StepKind {
   // The ends of blocks that died in their step or, after the next step, of all others.
   void see_ends(Step const& step, bool others);
 
-  bool planned() const { return planned_; }  // at least once
+  bool planned() const { return planned_; }  // some requests have places
   bool stale() const { return stale_; }      // it changed since it was planned
   std::uint64_t price() const;               // of a plan, in comparisons
   void plan();

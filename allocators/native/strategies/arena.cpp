@@ -77,9 +77,7 @@ Block Arena::from_plan(Size size, Size requested) {
   Request const& request = requests_[cursor_++];
   if (!request.planned || size > request.size || !holds_arena()) return {};
   Block const block{arena_ + request.offset, size, requested};
-  if (!alive_.is_free(block.address, size)) return {};
-  alive_.add(block);
-  return block;
+  return alive_.add(block) ? block : Block{};
 }
 
 Block Arena::from_pool(Size size, Size requested) {

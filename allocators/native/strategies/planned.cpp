@@ -61,13 +61,13 @@ bool Planned::begins_step(Size requested) {
 Block Planned::from_plan(Size offset, Size size, Size requested) {
   if (plan_.size == 0 && !reserve_space(plan_, offset + size)) return {};
   Block const block{plan_.address + offset, size, requested};
-  if (offset + size > plan_.size || !alive_.is_free(block.address, size)) {
+  if (offset + size > plan_.size || !alive_.add(block)) {
     crossed_ = true;
     return {};
   }
-  if (!furnish(plan_, block)) return {};
-  alive_.add(block);
-  return block;
+  if (furnish(plan_, block)) return block;
+  alive_.take(block.address);
+  return {};
 }
 
 Block Planned::from_pool(Size size, Size requested) {
