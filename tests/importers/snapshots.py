@@ -119,7 +119,9 @@ class Recorder:
                 "time_us": self._now(),
                 "compile_context": "N/A",
                 "user_metadata": "",
-                "pool_id": (0, 0),
+                "pool_id": tuple(
+                    map(int, "00")
+                ),  # one of its own for each entry, as C++ makes them
                 "frames": list(FRAMES if frames is None else frames),
             }
         )

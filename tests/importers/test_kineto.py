@@ -125,6 +125,15 @@ def test_a_long_one_is_read_in_parts() -> None:
     assert labels(trace) == names
 
 
+@pytest.mark.parametrize("digits", range(1, 12))
+def test_a_number_where_one_part_ends_and_the_next_begins(digits: int) -> None:
+    text = json.dumps({"traceEvents": [memory(1, 1, 7)], "a": "x"})[:-2]
+    text += "x" * ((1 << 20) - len(text) - digits - 8) + '", "b": 1234567890}'
+    Path("profile.dat").write_text(text)
+    assert text[(1 << 20) - digits :].startswith("1234567890}"[: digits + 1])
+    assert len(read("profile.dat")) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

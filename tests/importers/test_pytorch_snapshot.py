@@ -132,7 +132,7 @@ def test_what_lived_before_the_ring_buffer_is_found_again(
 
 def test_both_spellings_of_a_waiting_block_and_the_older_history(named: Named) -> None:
     recorder = Recorder()
-    for size in (100, 200, 300, 400):
+    for size in (100, 200, 300, 400, 0):
         recorder.alloc(size)
     data = snapshot(recorder, keep=0)
     blocks = [segment["blocks"][0] for segment in data["segments"]]
