@@ -71,6 +71,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
         "size,upper,lower,id\n4,3,0,b1\n5,9,3,b2\n",
         "buffer,begin,upper,size\nb1,0,3,4\nb2,3,9,5\n",
         "buffer_id,start,end,size\nb1,0,2,4\nb2,3,8,5\n",
+        "id,lower,upper,size,offset,step\nb1,0,3,4,0,0\nb2,3,9,5,0,1\n",
         "id,lower,upper,size,alignment,gaps,offset\nb1,0,3,4,1,,77\nb2,3,9,5,,,0\n",
     ],
 )

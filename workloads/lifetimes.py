@@ -9,7 +9,7 @@ They come from a trace, or from a CSV in the format of google/minimalloc, one bl
 A block is alive from `lower` up to but not including `upper`, in instants of any unit. As that
 program does, the reader takes columns in any order, the names buffer, buffer_id, begin and start,
 `end` for an upper bound that is included, and the columns of its other files where they say
-nothing: an offset is that of an older plan, an alignment is 1, and there are no gaps.
+nothing: an offset (and a step) is that of an older plan, an alignment is 1, and there are no gaps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,12 @@ HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
 _MOST_HEADER = 1 << 10  # bytes
 _ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_MORE = {"alignment": ("", "1"), "gaps": ("",), "offset": None}  # what may stand there; None: all
+_MORE = {
+    "alignment": ("", "1"),
+    "gaps": ("",),
+    "offset": None,
+    "step": None,
+}  # what may stand there; None: all
 
 
 @dataclass(frozen=True, eq=False)
