@@ -12,7 +12,7 @@ import pytest
 
 import allocators
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE
+from workloads import ALLOC, FREE, MARK
 
 DATA = Path(__file__).parent.parent / "data/bfc"
 CASES: list[dict[str, Any]] = json.loads((DATA / "cases.json").read_text())
@@ -28,8 +28,9 @@ def test_the_cases_cover_what_may_happen() -> None:
 def test_block_for_block(case: dict[str, Any]) -> None:
     numbers = dict.fromkeys(("id", "size", "segment", "offset", "granted"), "Int64")
     events = pd.read_csv(DATA / f"{case['name']}.csv.gz", dtype={"op": "str"} | numbers)
-    ops = events["op"].map({"a": ALLOC, "f": FREE})
-    trace = trace_of(zip(ops, events["id"], events["size"].fillna(0), strict=True))
+    ops = events["op"].map({"a": ALLOC, "f": FREE, "s": MARK})
+    columns = (ops, events["id"].fillna(0), events["size"].fillna(0))
+    trace = trace_of(zip(*columns, strict=True), labels=("step",))
     device = allocators.SimulatedDevice(case["capacity"], alignment=4096)
     allocator = allocators.make(case["allocator"], device)
     result = allocators.replay(trace, allocator, placements=True)

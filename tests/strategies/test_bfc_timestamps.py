@@ -57,8 +57,8 @@ def test_chunks_coalesce_when_they_become_safe(make: Make) -> None:
         allocator.deallocate(chunk)
     assert blocks(allocator)[0][:4] == [-512, -1024, -2048, 256]
     allocator.step()
-    assert blocks(allocator)[0][:2] == [-3584, 256]
     assert allocator.allocate(3584) == chunks[0]
+    assert blocks(allocator)[0][:2] == [3584, 256]
 
 
 def test_a_safe_chunk_does_not_coalesce_with_one_that_is_not(make: Make) -> None:
@@ -71,7 +71,39 @@ def test_a_safe_chunk_does_not_coalesce_with_one_that_is_not(make: Make) -> None
     allocator.deallocate(right)
     assert blocks(allocator)[0][:4] == [-1024, -1024, -1024, 256]
     allocator.step()
-    assert blocks(allocator)[0][:2] == [-3072, 256]
+    assert allocator.allocate(3072) == left
+
+
+def test_a_chunk_of_a_batch_joins_one_neighbour_on_each_side(make: Make) -> None:
+    allocator = make(SPEC)
+    first, second, third = (allocator.allocate(size) for size in (512, 1024, 2048))
+    allocator.allocate(256)
+    allocator.deallocate(third)
+    allocator.step()
+    allocator.allocate(8192)
+    allocator.deallocate(first)
+    allocator.deallocate(second)
+    allocator.step()
+    allocator.allocate(8192)
+    # The first has taken the second over, which would have joined the third.
+    assert blocks(allocator)[0][:3] == [-1536, -2048, 256]
+    allocator.check()
+    allocator.deallocate(allocator.allocate(1500))
+    allocator.step()
+    assert allocator.allocate(3584) == first
+
+
+def test_a_batch_is_joined_in_the_order_of_the_frees(make: Make) -> None:
+    allocator = make(SPEC)
+    first, second, third = (allocator.allocate(size) for size in (512, 1024, 2048))
+    allocator.allocate(256)
+    allocator.deallocate(third)
+    allocator.step()
+    allocator.allocate(8192)
+    allocator.deallocate(second)
+    allocator.deallocate(first)
+    allocator.step()
+    assert allocator.allocate(3584) == first  # the second joined both
 
 
 def test_a_new_region_is_preferred_to_a_chunk_that_is_not_safe(make: Make) -> None:
@@ -117,13 +149,28 @@ def test_what_fits_is_served_although_nothing_is_safe(make: Make) -> None:
         allocator.allocate(1)
 
 
-def test_unsafe_chunks_go_before_idle_regions(make: Make) -> None:
+def test_idle_regions_go_before_a_wait_for_the_device(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
     for chunk in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
         allocator.deallocate(chunk)
     allocator.allocate(4 * MIB)
-    assert allocator.device.stats().free_calls == 0
-    assert early(allocator) == 2
+    assert allocator.device.stats().free_calls == 2
+    assert (unsafe(allocator), early(allocator)) == (0, 0)
+
+
+def test_chunks_gone_with_their_region_are_forgotten(make: Make) -> None:
+    allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
+    halves = [allocator.allocate(MIB) for _ in range(2)]
+    kept, other = allocator.allocate(MIB), allocator.allocate(MIB)
+    for chunk in (other, *halves):
+        allocator.deallocate(chunk)
+    allocator.allocate(2 * MIB)  # in the second region, which has 4 MiB
+    allocator.allocate(2 * MIB)  # in place of the first
+    assert (segments(allocator), unsafe(allocator)) == ([4 * MIB, 2 * MIB], 1)
+    allocator.step()
+    assert allocator.allocate(MIB) == other
+    allocator.deallocate(kept)
+    allocator.check()
 
 
 def test_regions_are_idle_although_their_chunks_are_not_safe(make: Make) -> None:

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -16,9 +18,9 @@
 namespace allocbench {
 
 // The pool holds segments that its owner got from the device; each is tiled by blocks in address
-// order, and no two free blocks are neighbours. Merging always keeps the lower node, so the first
-// node of a segment stays its first. `Free` keeps the free blocks and chooses among them; beside
-// its steps each operation takes O(1) expected ones.
+// order, and no two free blocks are neighbours unless one was apart. Merging always keeps the lower
+// node, so the first node of a segment stays its first. `Free` keeps the free blocks and chooses
+// among them; beside its steps each operation takes O(1) expected ones.
 template <class Free>
 class BlockPool {
  public:
@@ -40,6 +42,16 @@ class BlockPool {
   // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the
   // block as it was, or a block of size 0 when none is allocated there.
   Block give(Address address);
+
+  // Frees the allocated block at `address` like `give`, but apart: it neither coalesces nor is
+  // found until `admit`, which still leaves it beside its neighbours. Returns it, or kNone.
+  Index give_apart(Address address);
+  void admit(Index node);
+  // Coalesces a free block with the next one and the previous one, at most one on each side.
+  void coalesce(Index node);
+  // Whether a block that was free has gone with its segment or into a neighbour; known until its
+  // index is used again.
+  bool is_gone(Index node) const { return nodes_[node].block.size == 0; }
 
   // The allocated block at `address`, or a block of size 0.
   Block allocated(Address address) const {
@@ -69,9 +81,16 @@ class BlockPool {
   };
 
   bool is_idle(Extent const& extent) const {
-    Block const& first = nodes_[extent.first].block;
-    return !first.allocated() && first.size == extent.size;
+    Index node = extent.first;
+    while (node != kNone && !nodes_[node].block.allocated()) node = nodes_[node].next;
+    return node == kNone;
   }
+  bool is_apart(Index node) const { return node < apart_.size() && apart_[node]; }
+  bool joins(Index neighbour) const {
+    return neighbour != kNone && !nodes_[neighbour].block.allocated() && !is_apart(neighbour);
+  }
+  Index coalesced(Index node);
+  void drop(Index node);
   Index absorbed_into(Index previous);
   void absorb_next(Index node);
 
@@ -79,6 +98,7 @@ class BlockPool {
   Free free_;
   AddressMap allocated_;
   std::map<Address, Extent> segments_;
+  std::vector<bool> apart_;  // by node; empty until a block is
 };
 
 template <class Free>
@@ -95,7 +115,7 @@ Index BlockPool<Free>::add(Address address, Size size, bool join) {
       while (nodes_[last].next != kNone) last = nodes_[last].next;
       nodes_[last].next = node;
       nodes_[node].previous = last;
-      Index const block = nodes_[last].block.allocated() ? node : absorbed_into(last);
+      Index const block = joins(last) ? absorbed_into(last) : node;
       free_.insert(block);
       return block;
     }
@@ -126,19 +146,46 @@ Block BlockPool<Free>::take(Index node, Size keep, Size requested) {
 
 template <class Free>
 Block BlockPool<Free>::give(Address address) {
-  Index node = allocated_.erase(address);
+  Index const node = allocated_.erase(address);
   if (node == kNone) return {};
   Block const given = nodes_[node].block;
   nodes_[node].block.requested = 0;
-  Index const next = nodes_[node].next;
-  if (next != kNone && !nodes_[next].block.allocated()) {
+  free_.insert(coalesced(node));
+  return given;
+}
+
+template <class Free>
+Index BlockPool<Free>::give_apart(Address address) {
+  Index const node = allocated_.erase(address);
+  if (node == kNone) return kNone;
+  nodes_[node].block.requested = 0;
+  if (apart_.size() <= node) apart_.resize(node + 1);
+  apart_[node] = true;
+  return node;
+}
+
+template <class Free>
+void BlockPool<Free>::admit(Index node) {
+  apart_[node] = false;
+  free_.insert(node);
+}
+
+template <class Free>
+void BlockPool<Free>::coalesce(Index node) {
+  free_.remove(node);
+  free_.insert(coalesced(node));
+}
+
+// Takes a block that is in no bin over into the previous one, and the next one into it, where they
+// are free; what comes out is in no bin.
+template <class Free>
+Index BlockPool<Free>::coalesced(Index node) {
+  if (Index const next = nodes_[node].next; joins(next)) {
     free_.remove(next);
     absorb_next(node);
   }
   Index const previous = nodes_[node].previous;
-  if (previous != kNone && !nodes_[previous].block.allocated()) node = absorbed_into(previous);
-  free_.insert(node);
-  return given;
+  return joins(previous) ? absorbed_into(previous) : node;
 }
 
 // Takes the free block `previous` out of its bin and lets it absorb the one behind it.
@@ -157,7 +204,14 @@ void BlockPool<Free>::absorb_next(Index node) {
   Index const beyond = nodes_[gone].next;
   nodes_[node].next = beyond;
   if (beyond != kNone) nodes_[beyond].previous = node;
-  nodes_.drop(gone);
+  drop(gone);
+}
+
+template <class Free>
+void BlockPool<Free>::drop(Index node) {
+  nodes_[node].block.size = 0;
+  if (is_apart(node)) apart_[node] = false;
+  nodes_.drop(node);
 }
 
 template <class Free>
@@ -178,8 +232,11 @@ bool BlockPool<Free>::give_back(Release release) {
       ++at;
       continue;
     }
-    free_.remove(extent.first);
-    nodes_.drop(extent.first);
+    for (Index node = extent.first, next; node != kNone; node = next) {
+      next = nodes_[node].next;
+      if (!is_apart(node)) free_.remove(node);
+      drop(node);
+    }
     if (extent.added.empty()) release(address, extent.size);
     for (Address part = address; Size const size : extent.added) {
       release(part, size);
@@ -214,10 +271,12 @@ void BlockPool<Free>::check() const {
       require(nodes_[node].previous == previous, "a block's neighbours know one another");
       if (block.allocated()) {
         ++allocated;
+        require(!is_apart(node), "an allocated block is not apart");
         require(allocated_.find(block.address) == node, "an allocated block is found by address");
       } else {
-        require(free_.contains(node), "a free block is in its bin");
-        require(previous == kNone || nodes_[previous].block.allocated(),
+        require(free_.contains(node) != is_apart(node),
+                "a free block is in its bin, unless it is apart");
+        require(!apart_.empty() || previous == kNone || nodes_[previous].block.allocated(),
                 "free neighbours have coalesced");
       }
     }

@@ -68,12 +68,16 @@ Bfc::Bfc(Device& device, Options const& given)
 
 Block Bfc::do_allocate(Size requested, Stream) {
   Size const rounded = round_up(requested, kRounding);
+  timestamps_.merge();
   Index chunk = pool_.find(rounded);
   if (chunk == kNone && extend(rounded)) chunk = pool_.find(rounded);
-  if (chunk == kNone && coalesce_until(rounded)) chunk = pool_.find(rounded);
   if (chunk == kNone && collect(rounded)) {
     count_retry();
     if (extend(rounded)) chunk = pool_.find(rounded);
+  }
+  for (; chunk == kNone && timestamps_.advance(); ++early_) {
+    timestamps_.merge();
+    chunk = pool_.find(rounded);
   }
   if (chunk == kNone) return {};
   Size const size = pool_.block(chunk).size;
@@ -81,29 +85,9 @@ Block Bfc::do_allocate(Size requested, Stream) {
   return pool_.take(chunk, split ? rounded : size, requested);
 }
 
-Block Bfc::hold_back(Address address) {
-  Block const chunk = pool_.allocated(address);
-  if (chunk.size == 0 || timestamps_.contains(address)) return {};
-  timestamps_.add(chunk);
-  return chunk;
-}
-
-void Bfc::coalesce_all() {
-  while (!timestamps_.empty()) pool_.give(timestamps_.advance());
-}
-
-// Makes chunks safe in the order in which they were freed, until one of `rounded` bytes has formed.
-bool Bfc::coalesce_until(Size rounded) {
-  while (!timestamps_.empty()) {
-    ++early_;
-    pool_.give(timestamps_.advance());
-    if (pool_.find(rounded) != kNone) return true;
-  }
-  return false;
-}
-
 void Bfc::do_trim() {
-  coalesce_all();
+  timestamps_.advance_to_last();
+  timestamps_.merge();
   give_back();
 }
 
@@ -135,16 +119,9 @@ bool Bfc::collect(Size rounded) {
 }
 
 bool Bfc::give_back() {
-  return pool_.give_back([this](Address segment, Size size) { release(segment, size); });
-}
-
-std::vector<Segment> Bfc::do_snapshot() const {
-  auto regions = pool_.snapshot();
-  if (timestamps_.empty()) return regions;
-  for (Segment& region : regions)
-    for (Block& chunk : region.blocks)
-      if (timestamps_.contains(chunk.address)) chunk.requested = 0;
-  return regions;
+  bool const any = pool_.give_back([this](Address region, Size size) { release(region, size); });
+  if (any) timestamps_.forget();
+  return any;
 }
 
 Size Bfc::do_largest_free() const { return std::max(pool_.largest_free(), timestamps_.largest()); }
@@ -152,7 +129,7 @@ Size Bfc::do_largest_free() const { return std::max(pool_.largest_free(), timest
 Counters Bfc::do_counters() const {
   Counters found = {{"steps", pool_.steps()}};
   if (timestamped_frees_)
-    found.insert(found.end(), {{"unsafe_chunks", timestamps_.size()}, {"early_chunks", early_}});
+    found.insert(found.end(), {{"unsafe_chunks", timestamps_.unsafe()}, {"early_chunks", early_}});
   return found;
 }
 

@@ -11,19 +11,17 @@
 // A request and a free take O(log n) steps in the free chunks.
 //
 // With timestamped frees the frees are counted, and a freed chunk may be reused, and coalesces,
-// only once its count is at or below the safe frontier: what the device has surely finished. The
-// mark of a step moves the frontier to the count of the last free. When no safe chunk fits and no
-// region can be had, the frontier moves on early, one free after the other, until a chunk that is
-// large enough has formed: so the request waits for the device, as it does when idle regions go
-// back.
+// only once the safe frontier has passed its count: what the device has surely finished. That
+// happens in batches, as requests begin. The mark of a step moves the frontier past the last free.
+// When no safe chunk fits and no region can be had, the request waits for the device: the frontier
+// moves on early, past one free after the other, until a chunk that is large enough has formed.
 //
-// The rules, growth included, are those of the allocator in TensorFlow 2.21, chunk for chunk. One
-// difference: it asks for ever when the device keeps refusing a region of at most 2304 bytes, a
-// fixed point of the cut; here the request is refused. Three more under timestamped frees. There a
-// request says whether its chunk must be safe, and may take any other uncoalesced; here all must be
-// safe while memory lasts. There a chunk of a batch joins one neighbour on each side, so that free
-// neighbours may stay apart; here none do. There a merge for want of memory joins safe and unsafe
-// chunks under the later count; here what is merged is safe.
+// The rules, growth and timestamps included, are those of the allocator in TensorFlow 2.21, chunk
+// for chunk. One difference: it asks for ever when the device keeps refusing a region of at most
+// 2304 bytes, a fixed point of the cut; here the request is refused. As to timestamps: there a
+// request may say that its chunk must be safe (`freed_by_func`), here all do; there kernels have
+// counts as well, here the frontier is always that of one after the free; and there regions whose
+// chunks wait for their batch cannot be given back (garbage collection), here they can.
 #pragma once
 
 #include <string>
@@ -55,8 +53,7 @@ class Bfc final : public Allocator {
       {"coalesce_regions", OptionType::kFlag, "false",
        "join a region that begins where another ends"},
       {"timestamped_frees", OptionType::kFlag, "false",
-       "reuse and coalesce a freed chunk only after the mark of the next step, or for want of "
-       "memory"},
+       "reuse a freed chunk only after the mark of the next step, or for want of memory"},
       {"retry_seconds", OptionType::kNumber, "0",
        "how long a request waits for frees by other threads before it is refused (TensorFlow: 10)"},
   };
@@ -76,11 +73,11 @@ class Bfc final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override {
-    return timestamped_frees_ ? hold_back(address) : pool_.give(address);
+    return timestamped_frees_ ? timestamps_.free(address) : pool_.give(address);
   }
   void do_trim() override;
-  void do_step() override { coalesce_all(); }
-  std::vector<Segment> do_snapshot() const override;
+  void do_step() override { timestamps_.advance_to_last(); }
+  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override;
   void do_check() const override;
   Counters do_counters() const override;
@@ -88,9 +85,6 @@ class Bfc final : public Allocator {
 
   bool extend(Size rounded);
   bool collect(Size rounded);
-  Block hold_back(Address address);
-  void coalesce_all();
-  bool coalesce_until(Size rounded);
   bool give_back();
   Size reserved() const { return counted().reserved.current; }
 
@@ -100,9 +94,9 @@ class Bfc final : public Allocator {
   bool garbage_collection_;
   bool coalesce_regions_;
   bool timestamped_frees_;
-  BestFitPool pool_;         // chunks above the frontier are still allocated in it
-  Timestamps timestamps_;    // the chunks above the frontier
-  std::uint64_t early_ = 0;  // chunks below the frontier before a step said so
+  BestFitPool pool_;
+  Timestamps timestamps_{pool_};
+  std::uint64_t early_ = 0;  // frees below the frontier before a step said so
 };
 
 }  // namespace allocbench
