@@ -12,7 +12,7 @@ import platform
 import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from allocators import Allocator, ReplayResult, StrategyInfo
 from allocbench import __version__
 from allocbench.capacity import min_capacity, roomy
 from reports.results import SCHEMA
-from workloads import Trace
+from workloads import Features, Trace, features
 
 Row: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -66,6 +66,7 @@ def run(
     effort: Effort = Effort(),
     *,
     workload: str = "",
+    described: Features | None = None,
     stage: Callable[[str], None] = lambda name: None,
     placements: Callable[[Arrays], None] | None = None,
 ) -> tuple[Row, Arrays]:
@@ -73,6 +74,7 @@ def run(
 
     allocator, device: specs, such as "bfc:allow_growth=false" and "sim:80GiB".
     workload: the row's name of the trace; the trace's own name when empty.
+    described: the features of the trace, found here when None.
     stage: called with the name of each of the effort's stages as it begins.
     placements: called with the columns block, segment, offset, size of the replay that counts
         bytes, one element per alloc event; they are not kept.
@@ -90,6 +92,7 @@ def run(
     row = measured | _origin() | {"passes": effort.passes}
     row |= {"workload": workload or trace.name, "allocator": allocator, "device": device}
     row |= {"events": len(trace), "blocks": trace.allocs}
+    row |= asdict(described or features(trace))
     if effort.passes:
         timed_on = device if row["candidate"] else roomy(device, trace)
         stage("time")
@@ -120,12 +123,15 @@ def run_matrix(
     rows: list[Row] = []
     timelines = {}
     for workload, trace in workloads.items():
+        described = features(trace)
         for spec in specs:
 
             def begin(name: str, workload: str = workload, spec: str = spec) -> None:
                 stage(workload, spec, name)
 
-            row, timeline = run(trace, spec, device, effort, workload=workload, stage=begin)
+            row, timeline = run(
+                trace, spec, device, effort, workload=workload, described=described, stage=begin
+            )
             rows.append(row)
             timelines[workload, spec] = timeline
     return rows, timelines

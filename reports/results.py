@@ -11,39 +11,17 @@ import math
 import numbers
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import pandas as pd
 
+from reports.column import Column as Column
 from reports.output import ResultError as ResultError
 from reports.output import write_text
+from reports.workload_columns import WORKLOAD
 
-Unit: TypeAlias = Literal["bytes", "seconds", "ratio", "count", ""]
-Group: TypeAlias = Literal[
-    "identity", "memory", "fragmentation", "latency", "time", "device", "failures", "plan", "origin"
-]
 Rows: TypeAlias = Iterable[Mapping[str, Any]] | pd.DataFrame
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of the result row.
-
-    `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
-    0..1, shown in percent. `median` names the column that holds the median of the passes whose
-    minimum this column holds: together they say how far apart two values must be to differ.
-    """
-
-    name: str
-    group: Group
-    unit: Unit
-    heading: str
-    definition: str
-    lower_is_better: bool | None = None
-    fraction: bool = False
-    median: str = ""
 
 
 def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:
@@ -104,6 +82,7 @@ COLUMNS: tuple[Column, ...] = (
         "Whether the allocator may be recommended; one that may not is a floor, shown to compare"
         " with.",
     ),
+    *WORKLOAD,
     _memory(
         "min_capacity",
         "min capacity",

@@ -49,7 +49,7 @@ TIME = (
     "device_calls",
     "device_seconds",
 )
-ALL = tuple(column.name for column in COLUMNS if column.unit)
+ALL = tuple(c.name for c in COLUMNS if c.unit and c.group != "workload")
 MEANS = (
     "min_capacity",
     "peak_reserved",

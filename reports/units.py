@@ -18,6 +18,8 @@ def value(column: Column, number: float | int | None) -> str:
         return seconds(number)
     if column.unit == "ratio":
         return percent(number) if column.fraction else times(number)
+    if column.unit == "bits":
+        return f"{number:.2f} bits"
     return f"{number:,}"
 
 
@@ -26,7 +28,7 @@ def exact(column: Column, number: float | int | None) -> str:
     if number is None:
         return NOT_AVAILABLE
     digits = f"{number:,}" if isinstance(number, int) else repr(number)
-    return f"{digits} {column.unit}" if column.unit in ("bytes", "seconds") else digits
+    return f"{digits} {column.unit}" if column.unit in ("bytes", "seconds", "bits") else digits
 
 
 def byte_unit(largest: float) -> tuple[float, str]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of what programs ask of a GPU memory allocator: bundled, read, written, captured.
+"""Traces of what programs ask of a GPU memory allocator: made, read, written, described.
 
-The bundled ones are found by name in `workloads.catalog`.
+Those that come with the package are found by name in `workloads.catalog`.
 """
 
+from workloads.features import Features, features
 from workloads.files import read, write
 from workloads.lifetimes import (
     Lifetimes,
@@ -21,10 +22,12 @@ __all__ = [
     "FREE",
     "MARK",
     "TRIM",
+    "Features",
     "Lifetimes",
     "Provenance",
     "Trace",
     "TraceError",
+    "features",
     "holds_lifetimes",
     "lifetimes",
     "read",

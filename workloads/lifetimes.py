@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workloads.errors import errors_naming
-from workloads.trace import ALLOC, FREE, MARK, MAX_SIZE, Trace, TraceError, by_block
+from workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
@@ -64,21 +64,14 @@ def lifetimes(trace: Trace) -> Lifetimes:
 
     A block is alive from its alloc up to its free, or to the end of the trace.
     """
-    events = by_block(trace.op, trace.block)
-    is_alloc = trace.op[events] == ALLOC
-    # What follows an alloc of the same block is its free; of another block, its alloc.
-    following = np.append(events[1:], len(trace))
-    freed = np.append(trace.op[events[1:]] == FREE, False)
-    ends = np.where(freed, following, len(trace))[is_alloc]
-    allocs = events[is_alloc]
-    order = np.argsort(allocs)
+    allocs, ends = spans(trace.op, trace.block)
     begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
-    steps = np.searchsorted(begins, allocs[order]).astype(np.uint32) if len(begins) else None
+    steps = np.searchsorted(begins, allocs).astype(np.uint32) if len(begins) else None
     return Lifetimes(
         ids=[str(n) for n in range(len(allocs))],
-        size=trace.size[allocs[order]],
-        first=allocs[order].astype(np.uint32),
-        last=ends[order].astype(np.uint32),
+        size=trace.size[allocs],
+        first=allocs.astype(np.uint32),
+        last=ends.astype(np.uint32),
         step=steps,
     )
 

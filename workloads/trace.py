@@ -106,17 +106,23 @@ class Trace:
         return int(np.count_nonzero((self.op == MARK) & (self.block == self.step_label)))
 
     @property
+    def load(self) -> NDArray[Any]:
+        """(n,) live requested bytes after each event; the trace must be valid.
+
+        int64, or Python's integers (object) where int64 might not hold them.
+        """
+        allocs, ends = spans(self.op, self.block)
+        size = self.size[allocs].astype(np.int64)
+        change = np.zeros(len(self) + 1, np.int64)
+        change[allocs] = size
+        change[ends] = -size  # those never freed end past the last event
+        fits = size.sum(dtype=np.float64) < MAX_SIZE
+        return np.cumsum(change[:-1] if fits else change[:-1].astype(object))
+
+    @property
     def max_load(self) -> int:
         """Largest sum of live requested bytes over time; the trace must be valid."""
-        events = by_block(self.op, self.block)
-        change = self.size[events].astype(np.int64)
-        frees = np.flatnonzero(self.op[events] == FREE)
-        change[frees] = -change[frees - 1]  # what comes before a free is its alloc
-        in_time = np.zeros(len(self), np.int64)
-        in_time[events] = change
-        fits = self.size.sum(dtype=np.float64) < MAX_SIZE
-        load = np.cumsum(in_time if fits else in_time.astype(object))
-        return int(load.max(initial=0))
+        return int(self.load.max(initial=0))
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The arrays by name, without the optional ones that are None."""
@@ -182,6 +188,21 @@ def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.int
     """Indices of the allocs and frees, block by block, those of one block in order of time."""
     events = np.flatnonzero(op <= FREE)
     return events[np.argsort(block[events], kind="stable")]
+
+
+def spans(
+    op: NDArray[np.uint8], block: NDArray[np.uint32]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The event of each alloc, in order, and that of its free, len(op) where there is none."""
+    events = by_block(op, block)
+    is_alloc = op[events] == ALLOC
+    # What follows an alloc of the same block is its free; of another block, its alloc.
+    following = np.append(events[1:], len(op))
+    freed = np.append(~is_alloc[1:], False)
+    ends = np.full(len(op), len(op))
+    ends[events] = np.where(freed, following, len(op))
+    allocs = np.flatnonzero(op == ALLOC)
+    return allocs, ends[allocs]
 
 
 def _first_out_of_turn(

@@ -17,8 +17,8 @@ from allocbench import inputs, options
 from allocbench.errors import one_line
 from allocbench.plot import plot
 from allocbench.terminal import console, plain_table
-from reports import units
-from workloads import ALLOC, FREE, MARK, TRIM, Trace
+from reports import results, units
+from workloads import ALLOC, FREE, MARK, TRIM, Trace, features
 
 EXAMPLES = (
     "allocbench inspect gpt2-train",
@@ -31,13 +31,13 @@ _SAMPLES = 100_000  # moments behind the plot
 
 
 def run(workload: options.Workload) -> None:
-    """Show where a trace comes from, its events, its sizes, and its load over time."""
+    """Show where a trace comes from, its events, features and sizes, and its load over time."""
     trace = inputs.load(workload)
     # On a device without an end, the allocator that takes no byte too many shows the load.
     endless = allocators.SimulatedDevice(2**62 - 1)
     replayed = allocators.replay(trace, allocators.make("naive", endless), samples=_SAMPLES)
     sizes = trace.size[trace.op == ALLOC]
-    parts = [_facts(trace, sizes, replayed.max_load)]
+    parts = [_facts(trace, sizes, replayed.max_load), _features(trace)]
     if len(sizes):
         parts += [_sizes(sizes), _largest(trace)]
     out = console()
@@ -55,8 +55,6 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
     table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
     table.add_row("block ids", f"{trace.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
-    table.add_row("steps", f"{trace.steps:,}")
-    table.add_row("streams", f"{len(np.unique(trace.stream)):,}")
     labels, times = np.unique(trace.block[trace.op == MARK], return_counts=True)
     if len(labels):
         marks = [f"{trace.labels[i]} {n:,}" for i, n in zip(labels, times, strict=True)]
@@ -64,6 +62,14 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
     if len(sizes):
         found = [units.size(float(value)) for value in np.percentile(sizes, _PERCENTILES)]
         table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*found))
+    return table
+
+
+def _features(trace: Trace) -> Table:
+    table = plain_table("features", "", "")
+    for name, value in asdict(features(trace)).items():
+        column = results.SCHEMA[name]
+        table.add_row(column.heading, units.value(column, value))
     return table
 
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of one column of the result row."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Unit: TypeAlias = Literal["bytes", "seconds", "ratio", "count", "bits", ""]
+Group: TypeAlias = Literal[
+    "identity",
+    "workload",
+    "memory",
+    "fragmentation",
+    "latency",
+    "time",
+    "device",
+    "failures",
+    "plan",
+    "origin",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the result row.
+
+    `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
+    0..1, shown in percent. `median` names the column that holds the median of the passes whose
+    minimum this column holds: together they say how far apart two values must be to differ.
+    """
+
+    name: str
+    group: Group
+    unit: Unit
+    heading: str
+    definition: str
+    lower_is_better: bool | None = None
+    fraction: bool = False
+    median: str = ""

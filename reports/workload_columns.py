@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns that describe the workload of a row, whatever the allocator.
+
+L(t) are the live requested bytes after event t; a block's lifetime is the number of events from
+its alloc to its free, or to the end of the trace.
+"""
+
+from reports.column import Column, Unit
+
+
+def _feature(
+    name: str, unit: Unit, heading: str, definition: str, fraction: bool = False
+) -> Column:
+    return Column(name, "workload", unit, heading, definition, fraction=fraction)
+
+
+def _lifetime(percent: int) -> Column:
+    return _feature(
+        f"lifetime_p{percent}",
+        "count",
+        f"lifetime p{percent}",
+        f"Smallest lifetime, in events, that {percent}% of the blocks do not exceed.",
+    )
+
+
+WORKLOAD: tuple[Column, ...] = (
+    _feature("steps", "count", "steps", "Marks of the trace that begin a step."),
+    _feature("streams", "count", "streams", "Distinct streams of the allocs and frees."),
+    _feature("live_blocks_peak", "count", "live blocks, peak", "max over time of the live blocks."),
+    _feature(
+        "live_blocks_mean",
+        "count",
+        "live blocks, mean",
+        "Live blocks, mean over the events, rounded.",
+    ),
+    _feature("largest_request", "bytes", "largest request", "Largest size asked for."),
+    _feature("distinct_sizes", "count", "distinct sizes", "Distinct sizes asked for."),
+    _feature(
+        "size_entropy",
+        "bits",
+        "size entropy",
+        "-sum of p(s) log2 p(s) over the distinct sizes s, p(s) being the share of allocs that ask"
+        " for s: 0 when all are of one size.",
+    ),
+    _lifetime(50),
+    _lifetime(90),
+    _lifetime(99),
+    _feature(
+        "repeat_rate",
+        "ratio",
+        "repeat rate",
+        "sum of |S_k intersected with S_(k-1)| / sum of max(|S_k|, |S_(k-1)|) over the steps k"
+        " from the second on, S_k being the multiset of sizes asked for in step k: 100% when every"
+        " step asks for what the one before did.",
+        fraction=True,
+    ),
+    _feature(
+        "load_mean", "ratio", "load, mean", "L(t) / max_load, mean over the events.", fraction=True
+    ),
+    _feature(
+        "peak_width",
+        "ratio",
+        "peak width",
+        "Share of the events with L(t) >= 0.9 max_load: small for a sharp peak.",
+        fraction=True,
+    ),
+    _feature(
+        "peak_position",
+        "ratio",
+        "peak position",
+        "First event at which L(t) is max_load, as a share of the events.",
+        fraction=True,
+    ),
+)
