@@ -28,11 +28,11 @@ SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def load(workload: str) -> Trace:
-    """The trace of a bundled workload, or else of a file, with options as FILE:option=value.
+    """The trace of a workload, `name` or `name:option=value,...`, or of a file, written alike.
 
     Raises UsageError when it is neither, and TraceError for a file that holds no trace.
     """
-    if workload in catalog.names():
+    if catalog.knows(workload):
         return catalog.load(workload)
     path, options = _file_and_options(workload)
     if not Path(path).exists():
@@ -55,7 +55,7 @@ def load_lifetimes(source: str) -> tuple[Lifetimes, bool]:
 
     Raises as `load` does.
     """
-    if source not in catalog.names() and holds_lifetimes(source):
+    if not catalog.knows(source) and holds_lifetimes(source):
         return read_lifetimes(source), True
     return lifetimes(load(source)), False
 

@@ -11,14 +11,14 @@ Workload = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD|FILE",
-        help="A bundled workload, or a file in any format of `list formats`.",
+        help="A workload, see `list`, or a file in any format of `list formats`.",
     ),
 ]
 Workloads = Annotated[
     list[str],
     typer.Argument(
         metavar="WORKLOAD|FILE...",
-        help="Bundled workloads, or files in any format of `list formats`.",
+        help="Workloads, see `list`, or files in any format of `list formats`.",
     ),
 ]
 Device = Annotated[

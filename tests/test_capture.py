@@ -26,7 +26,7 @@ from workloads.models import llama, llm_decode  # noqa: E402
 from workloads.program import Mark, Program  # noqa: E402
 from workloads.recorder import record  # noqa: E402
 
-MODULES = [catalog.info(name).module for name in catalog.names()]
+MODULES = [catalog.bundled(name).module for name in catalog.captured()]
 
 
 def program_of(module: str) -> Program[Any]:
@@ -50,7 +50,7 @@ def rows(trace: Trace) -> list[tuple[int, int | str, int]]:
 
 
 def test_recreating_the_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
-    bundled = {name: catalog.info(name).path for name in catalog.names()}
+    bundled = {name: catalog.bundled(name).path for name in catalog.captured()}
     made_with = {read(path).provenance.torch for path in bundled.values()}
     if {torch.__version__.partition("+")[0]} != made_with:
         pytest.skip(f"the bundled traces were made with torch {made_with}")

@@ -40,19 +40,24 @@ def before_first_step(trace: Trace) -> Trace:
 
 
 def test_names() -> None:
-    assert catalog.names() == NAMES
-    assert [catalog.info(name).name for name in NAMES] == NAMES
+    assert catalog.captured() == NAMES
+    made = [generator.name for generator in catalog.generators()]
+    assert catalog.names() == [*NAMES, *made]
+    assert [catalog.info(name).name for name in catalog.names()] == catalog.names()
+    assert len(set(catalog.names())) == len(catalog.names())
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
-    expected = f"unknown workload 'gpt5'; bundled are {', '.join(NAMES)}"
+    expected = f"unknown workload 'gpt5'; workloads: {', '.join(catalog.names())}"
     assert message_of(lambda: catalog.load("gpt5")) == expected
-    assert message_of(lambda: catalog.capture("gpt5")) == expected
+    expected = f"unknown workload '{{}}'; bundled are {', '.join(NAMES)}"
+    assert message_of(lambda: catalog.capture("gpt5")) == expected.format("gpt5")
+    assert message_of(lambda: catalog.capture("random")) == expected.format("random")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_provenance_is_complete(name: str) -> None:
-    provenance, workload = catalog.load(name).provenance, catalog.info(name)
+    provenance, workload = catalog.load(name).provenance, catalog.bundled(name)
     assert (provenance.name, provenance.kind) == (name, "captured")
     assert (provenance.source, provenance.date) == (workload.module, workload.date)
     assert provenance.torch == "2.13.0"
@@ -129,4 +134,4 @@ def test_the_catalogue_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; from workloads import catalog as c; "
     code += "print(sum(len(c.load(name)) for name in c.names()))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert int(done.stdout) == sum(len(catalog.load(name)) for name in NAMES)
+    assert int(done.stdout) == sum(len(catalog.load(name)) for name in catalog.names())

@@ -22,6 +22,7 @@ from workloads import Provenance, catalog, write
 __all__ = ["folder"]  # the fixture, by its import
 
 NAMES = ", ".join(catalog.names())
+BUNDLED = ", ".join(catalog.captured())
 
 
 @pytest.mark.parametrize("command", ["compare", "replay --allocator bfc", "inspect"])
@@ -121,7 +122,7 @@ def test_a_full_disk_is_an_error() -> None:
         ("replay good.csv", "Missing option '--allocator'"),
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
         ("convert good.csv new.txt", "new.txt: the extension must say the format"),
-        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled are {NAMES}"),
+        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled are {BUNDLED}"),
         ("capture gpt2-train -o new", "new: the extension must say the format"),
         ("nonsense", "No such command 'nonsense'"),
     ],

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundled workloads: name -> trace, and how each was made.
+"""The workloads by name: bundled traces captured from programs, and generators.
 
-`python -m workloads.catalog` makes all of them again, byte for byte (needs the extra `torch`).
+`python -m workloads.catalog` makes the bundled traces again, byte for byte (needs the extra
+`torch`). A generator takes options: `random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from workloads.capture import capture as capture_module
 from workloads.fake_cuda import CaptureError
 from workloads.files import read, write
+from workloads.generator import Generator, parse
+from workloads.synthetic import GENERATORS as SYNTHETIC
 from workloads.trace import Trace, TraceError
 
 DATA = Path(__file__).parent / "data"
@@ -28,6 +31,7 @@ class Workload:
     summary: str
     module: str
     date: str
+    kind: str = "captured"
 
     @property
     def path(self) -> Path:
@@ -60,34 +64,73 @@ _WORKLOADS = {
 }
 
 
+_GENERATORS = {generator.name: generator for generator in SYNTHETIC}
+
+
 def names() -> list[str]:
+    """Names of all workloads: the captured ones, sorted, then the generators."""
+    return [*captured(), *_GENERATORS]
+
+
+def captured() -> list[str]:
     """Names of the bundled workloads, sorted."""
     return sorted(_WORKLOADS)
 
 
-def info(name: str) -> Workload:
-    """What is bundled under a name; TraceError, listing the names, when nothing is."""
+def generators() -> list[Generator]:
+    """The workloads that are made on demand."""
+    return list(_GENERATORS.values())
+
+
+def knows(spec: str) -> bool:
+    """Whether a spec, `name` or `name:option=value,...`, has the name of a workload."""
+    return spec.partition(":")[0] in names()
+
+
+def info(name: str) -> Workload | Generator:
+    """What there is under a name; TraceError, listing the names, when nothing is."""
+    if name in _GENERATORS:
+        return _GENERATORS[name]
     if name not in _WORKLOADS:
-        raise TraceError(f"unknown workload '{name}'; bundled are {', '.join(names())}")
+        raise TraceError(f"unknown workload '{name}'; workloads: {', '.join(names())}")
     return _WORKLOADS[name]
 
 
-def load(name: str) -> Trace:
-    """The bundled trace of a name; TraceError, listing the names, when there is none."""
-    return read(info(name).path)
+def load(spec: str) -> Trace:
+    """The trace of a workload, `name` or, of a generator, `name:option=value,option=value`.
+
+    Raises TraceError for an unknown name or option, or a value that an option cannot have.
+    """
+    name, options = parse(spec)
+    workload = info(name)
+    if isinstance(workload, Generator):
+        return workload.trace(options)
+    if options:
+        raise TraceError(f"{spec}: {name} is a bundled trace and has no options")
+    return read(workload.path)
 
 
 def capture(name: str) -> Trace:
-    """Capture a bundled workload anew; raises as `info` and `workloads.capture.capture` do."""
-    workload = info(name)
+    """Capture a bundled workload anew.
+
+    Raises TraceError when none has that name, and as `workloads.capture.capture` does.
+    """
+    workload = bundled(name)
     return capture_module(workload.module, workload.name, workload.date)
+
+
+def bundled(name: str) -> Workload:
+    """What is bundled under a name; TraceError, listing the names, when nothing is."""
+    if name not in _WORKLOADS:
+        raise TraceError(f"unknown workload '{name}'; bundled are {', '.join(captured())}")
+    return _WORKLOADS[name]
 
 
 def recreate(names: Iterable[str], folder: Path = DATA) -> None:
     """Capture workloads anew, some at a time, and write them as `folder`/NAME.parquet."""
 
     def one(name: str) -> None:
-        write(capture(name), folder / info(name).path.name)
+        write(capture(name), folder / bundled(name).path.name)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(one, names))
@@ -99,8 +142,8 @@ def markdown() -> str:
         "| workload | events | steps | max load (bytes) | file (bytes) |",
         "|---|--:|--:|--:|--:|",
     ]
-    for name in names():
-        trace, size = load(name), info(name).path.stat().st_size
+    for name in captured():
+        trace, size = load(name), bundled(name).path.stat().st_size
         cells = (name, f"{len(trace):,}", trace.steps, f"{trace.max_load:,}", f"{size:,}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
@@ -109,7 +152,7 @@ def markdown() -> str:
 def main() -> int:
     """Recreate every bundled trace and print what they hold; returns the exit code."""
     try:
-        recreate(names())
+        recreate(captured())
     except (CaptureError, TraceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -36,7 +36,7 @@ def run(
 
     Needs no GPU, but PyTorch and a C++ compiler: pip install 'allocbench\\[torch]'.
     """
-    catalog.info(name)
+    catalog.bundled(name)
     check_trace_output(output)
     with Console(stderr=True).status(f"capturing {escape(name)}"):
         trace = catalog.capture(name)

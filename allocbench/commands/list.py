@@ -36,7 +36,7 @@ class What(StrEnum):
 def run(
     what: Annotated[What | None, typer.Argument(help="Everything when left out.")] = None,
 ) -> None:
-    """List the allocators with their options, the bundled workloads, devices, planners, formats."""
+    """List the allocators and workloads with their options, the devices, planners and formats."""
     tables = {
         What.ALLOCATORS: _allocators,
         What.WORKLOADS: _workloads,
@@ -75,14 +75,25 @@ def _allocators() -> list[Table]:
 
 
 def _workloads() -> list[Table]:
-    table = plain_table(
-        "workloads", "name", "events", "max load", "provenance", right=("events", "max load")
-    )
+    right = ("events", "max load")
+    found = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
     for name in catalog.names():
-        trace = catalog.load(name)
-        made = f"{trace.provenance.kind} {trace.provenance.date}: {catalog.info(name).summary}"
-        table.add_row(Text(name), f"{len(trace):,}", units.size(trace.max_load), Text(made))
-    return [table]
+        trace, info = catalog.load(name), catalog.info(name)
+        made = " ".join(filter(None, (trace.provenance.source, trace.provenance.date)))
+        numbers = f"{len(trace):,}", units.size(trace.max_load)
+        found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(made))
+    options = plain_table(
+        "options of what is generated, written name:option=value,option=value",
+        "option",
+        "default",
+        "help",
+    )
+    for generator in catalog.generators():
+        for option in generator.options:
+            shown = f"{option.help} ({', '.join(option.choices) or option.kind})"
+            named = f"{generator.name}:{option.name}"
+            options.add_row(Text(named), option.written(option.default), Text(shown))
+    return [found, options]
 
 
 def _devices() -> list[Table]:

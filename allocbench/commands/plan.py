@@ -35,7 +35,7 @@ def run(
         str,
         typer.Argument(
             metavar="WORKLOAD|FILE",
-            help="A bundled workload, or a file in any format of `list formats`.",
+            help="A workload, see `list`, or a file in any format of `list formats`.",
         ),
     ],
     planner: Annotated[

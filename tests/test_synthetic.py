@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""workloads.synthetic: every bomb hurts its target, every shape has its effect."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import allocators
+from allocators import ReplayResult
+from tests.commands import QUICK, error, folder, output, run
+from tests.traces import assert_same, message_of
+from workloads import ALLOC, FREE, Trace, catalog, events, synthetic
+from workloads.generator import SEED
+
+__all__ = ["folder"]  # the fixture, by its import
+
+NAMES = [generator.name for generator in synthetic.GENERATORS]
+CANDIDATES = [name for name in allocators.names() if allocators.info(name).candidate]
+MIB = 1 << 20
+
+
+def replayed(trace: Trace, allocator: str) -> ReplayResult:
+    """On a device with room for everything that a bomb may waste."""
+    result = allocators.replay(
+        trace, allocators.make(allocator, allocators.SimulatedDevice("1024GiB"))
+    )
+    assert result.stats.failures == 0
+    return result
+
+
+def overhead(trace: Trace, allocator: str) -> float:
+    result = replayed(trace, allocator)
+    return result.stats.peak_reserved / result.max_load
+
+
+def test_there_are_at_least_six() -> None:
+    assert len(set(NAMES)) == len(NAMES) >= 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_makes_a_whole_trace_that_says_what_it_is(name: str) -> None:
+    trace = catalog.load(name)
+    trace.validate()
+    assert (trace.op == FREE).sum() == trace.allocs > 0
+    assert (trace.provenance.name, trace.provenance.kind) == (name, "synthetic")
+    assert trace.provenance.source
+    options = {option.name: option.default for option in catalog.info(name).options}  # type: ignore[union-attr]
+    assert trace.provenance.extra == {"options": options}
+    assert trace.provenance.seed == options.get("seed")
+    assert_same(trace, catalog.load(name))
+
+
+@pytest.mark.parametrize("name", [g.name for g in synthetic.GENERATORS if SEED in g.options])
+def test_another_seed_makes_another_trace_of_that_name(name: str) -> None:
+    spec = f"{name}:seed=7"
+    trace = catalog.load(spec)
+    if name == "ramp":  # all that it draws is an order
+        spec = f"{name}:order=shuffled,seed=7"
+        trace = catalog.load(spec)
+    assert (trace.name, trace.provenance.seed) == (spec, 7)
+    assert trace.columns()["block"].tolist() != catalog.load(name).columns()["block"].tolist() or (
+        trace.size.tolist() != catalog.load(name).size.tolist()
+    )
+
+
+@pytest.mark.parametrize("allocator", allocators.names())
+def test_each_goes_through_every_allocator(allocator: str) -> None:
+    for name in NAMES:
+        made = allocators.make(allocator, allocators.SimulatedDevice("1024GiB"))
+        result = allocators.replay(catalog.load(name), made)
+        made.check()
+        assert (result.stats.failures, result.stats.requested) == (0, 0), name
+
+
+# Bomb -> its target, the least overhead that it must cause there, and the most that it may cause
+# in an allocator that places blocks in another way.
+TARGETS = {
+    "bomb-buddy": ("buddy", 9.9, {"bfc": 2.5, "tlsf": 2.5, "naive": 1.0}),
+    "bomb-best-fit": ("caching", 20.0, {"bfc": 3.0, "buddy": 6.0, "naive": 1.0}),
+    "bomb-bfc": ("bfc", 1.5, {"caching": 1.1, "tlsf": 1.1, "buddy": 1.1}),
+    "bomb-tlsf": ("tlsf", 2.0, {"caching": 1.1, "bfc": 1.1, "slab": 1.1}),
+    "bomb-free-lists": ("free_lists", 500.0, {"caching": 1.1, "bfc": 1.1, "tlsf": 1.1}),
+    "bomb-slab": ("slab", 18.0, {"caching": 1.2, "bfc": 2.5, "tlsf": 2.5}),
+    "bomb-arena": ("arena", 1.9, {"tlsf": 1.1, "naive": 1.0}),
+}
+
+
+def test_every_bomb_has_a_target() -> None:
+    assert set(TARGETS) == {name for name in NAMES if name.startswith("bomb-")}
+    hit = {target for target, _, _ in TARGETS.values()}
+    assert hit == set(CANDIDATES) - {"naive"}  # which holds what is live and no byte more
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_bomb_hurts_its_target_and_spares_others(name: str) -> None:
+    target, least, spared = TARGETS[name]
+    trace = catalog.load(name)
+    assert overhead(trace, target) >= least
+    for allocator, most in spared.items():
+        assert overhead(trace, allocator) <= most < least, allocator
+
+
+def test_robson_costs_half_of_the_load_for_each_doubling() -> None:
+    for doublings in (2, 5, 8):
+        trace = catalog.load(f"robson:load=1024MiB,doublings={doublings}")
+        assert trace.max_load == 1024 * MIB
+        bound = 1 + doublings / 2
+        assert overhead(trace, "buddy") == pytest.approx(bound, abs=0.5)  # it grows by GiB
+        assert overhead(trace, "tlsf") >= 0.8 * bound
+        assert overhead(trace, "naive") == 1
+
+
+def test_a_byte_more_and_no_buddies_double_what_robson_costs_a_buddy() -> None:
+    options = "load=1024MiB,doublings=6"
+    assert overhead(catalog.load(f"bomb-buddy:{options}"), "buddy") == pytest.approx(
+        2 * overhead(catalog.load(f"robson:{options}"), "buddy"), rel=0.1
+    )
+
+
+def test_best_fit_wastes_every_hole() -> None:
+    for rounds in (16, 32):
+        trace = catalog.load(f"bomb-best-fit:rounds={rounds}")
+        holes = sum(10 * MIB + MIB // 2 + 2 * MIB * n for n in range(rounds))
+        result = replayed(trace, "caching")
+        assert holes < result.stats.peak_reserved < 1.2 * holes
+
+
+def test_lists_by_size_keep_the_sum_of_all_sizes() -> None:
+    trace = catalog.load("bomb-free-lists:sizes=400")
+    result = replayed(trace, "free_lists:buffer=1MiB")
+    assert result.stats.peak_reserved >= 400 * 401 // 2 * 65536
+    assert trace.max_load == 400 * 65536
+
+
+def test_random_follows_the_rules_of_rmm() -> None:
+    trace = catalog.load("random:allocs=5000,max_size=4MiB,max_live=500MiB,seed=3")
+    assert (trace.allocs, len(trace)) == (5000, 10_000)
+    sizes = trace.size[trace.op == ALLOC]
+    assert 1 <= sizes.min() < 40_000
+    assert 4 * MIB - 40_000 < sizes.max() <= 4 * MIB
+    assert 480 * MIB < trace.max_load < 500 * MIB
+    early = trace.op[:500]  # before the limit on live bytes is felt
+    assert 0.67 < np.mean(early == ALLOC) < 0.79
+
+
+def test_a_ramp_goes_up_and_down_in_the_order_asked_for() -> None:
+    for order, expected in {"fifo": [0, 1, 2], "lifo": [2, 1, 0]}.items():
+        trace = catalog.load(f"ramp:blocks=3,size=7,repeats=1,order={order}")
+        assert trace.block[trace.op == FREE].tolist() == expected
+        assert (trace.max_load, trace.steps) == (21, 1)
+    shuffled = catalog.load("ramp:blocks=100,repeats=1,order=shuffled")
+    freed = shuffled.block[shuffled.op == FREE].tolist()
+    assert sorted(freed) == list(range(100)) != freed
+
+
+def test_each_tooth_has_a_size_of_its_own_and_reaches_the_peak() -> None:
+    trace = catalog.load("sawtooth:teeth=6,peak=256MiB,kept=0")
+    assert len(set(trace.size[trace.op == ALLOC].tolist())) == trace.steps == 6
+    assert 0.85 * 256 * MIB < trace.max_load <= 256 * MIB
+    lists = overhead(trace, "free_lists:buffer=2MiB")
+    assert lists > 4  # no tooth can use what another left
+    assert overhead(trace, "tlsf") < 1.5
+
+
+def test_a_byte_above_the_bounds_is_what_hurts() -> None:
+    above = replayed(catalog.load("straddler"), "buddy")
+    exact = replayed(catalog.load("straddler:over=0"), "buddy")
+    assert above.internal_fragmentation_mean > exact.internal_fragmentation_mean + 0.15
+    powers = Counter(catalog.load("straddler:copies=1,repeats=1").size.tolist())
+    assert {2**k + 1 for k in range(9, 27)} <= set(powers)
+    assert 10 * MIB + 1 in powers
+
+
+def test_buffers_freed_elsewhere_cannot_be_used_again_at_once() -> None:
+    trace = catalog.load("ping-pong")
+    assert set(trace.stream.tolist()) == {0, 1, 2, 3}
+    rows = list(zip(*(trace.columns()[c].tolist() for c in ("block", "stream", "op")), strict=True))
+    own = {block: stream for block, stream, op in rows if op == ALLOC}
+    for block, stream, op in rows:
+        if op == FREE:
+            assert stream == (own[block] + 1) % 4
+    alone = catalog.load("ping-pong:streams=1")
+    assert overhead(trace, "caching") > 2 * overhead(alone, "caching")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("random:nope=1", "random has no option 'nope'; valid options: allocs, max_size, max_live"),
+        ("random:allocs=0", "random: allocs=0 must be a whole number from 1 to 1,000,000,000"),
+        ("random:allocs=1KiB", "random: allocs=1KiB must be a whole number"),
+        ("random:max_size=4kb", "random: max_size=4kb must be bytes, such as 4096 or 4KiB, from 1"),
+        ("random:alloc_percent=101", "must be a whole number from 1 to 100"),
+        ("random:seed=-1", "random: seed=-1 must be a whole number from 0"),
+        ("random:seed", "random:seed: 'seed' is not option=value"),
+        ("random:seed=1,seed=2", "random:seed=1,seed=2: the option seed is there twice"),
+        ("ramp:order=up", "ramp: order=up must be one of fifo, lifo, shuffled"),
+        ("gpt2-train:seed=1", "gpt2-train:seed=1: gpt2-train is a bundled trace and has no option"),
+    ],
+)
+def test_wrong_options_are_told(spec: str, told: str) -> None:
+    assert told in message_of(lambda: catalog.load(spec))
+
+
+def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MOST_ALLOCS", 100)
+    catalog.load("ramp:blocks=100,repeats=1")
+    told = message_of(lambda: catalog.load("ramp:blocks=101,repeats=1"))
+    assert told == "ramp:blocks=101,repeats=1: takes more than 100 allocs: ask for less"
+
+
+def test_commands_take_specs() -> None:
+    spec = "ramp:blocks=10,size=3MiB,repeats=1"
+    assert "30.0 MiB (31,457,280 bytes)" in output(f"inspect {spec}")
+    shown = output(f"compare {spec} ramp:blocks=11 {QUICK} --allocators naive,buddy")
+    assert spec in shown
+    assert "ramp:blocks=11" in shown
+    assert run(f"convert {spec} -").stdout.count("a,") == 10
+    assert "height" in output(f"plan {spec} --planner greedy_by_size")
+    assert "error: random has no option 'x'" in error("inspect random:x=1")
+
+
+def test_bytes_are_written_exactly() -> None:
+    trace = catalog.load("random:allocs=10,max_size=1048577,max_live=3GiB")
+    assert trace.name == "random:allocs=10,max_size=1048577,max_live=3GiB"
+    assert math.isclose(trace.provenance.extra["options"]["max_live"], 3 * 2**30)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain shapes: each shows one thing that real programs do, and nothing else."""
+
+from __future__ import annotations
+
+from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
+
+from workloads.events import Events
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def random(
+    events: Events, allocs: int, max_size: int, max_live: int, alloc_percent: int, seed: int
+) -> None:
+    """Allocs of any size up to a largest, frees of any live block.
+
+    The rules of RMM's benchmark: the chance of an alloc is `alloc_percent` as long as there are
+    some left to do and live bytes stay below `max_live`; twice as many events as allocs in all.
+    """
+    draw = RandomState(seed)
+    sizes = draw.randint(1, max_size + 1, 2 * allocs, dtype="int64").tolist()
+    chances = draw.randint(0, 100, 2 * allocs).tolist()
+    picks = draw.random_sample(2 * allocs).tolist()
+    live: list[tuple[int, int]] = []  # block, size
+    held = done = 0
+    for size, chance, pick in zip(sizes, chances, picks, strict=True):
+        wanted = chance < alloc_percent and done < allocs and held + size < max_live
+        if wanted or (not live and done < allocs):
+            live.append((events.alloc(size), size))
+            held, done = held + size, done + 1
+        elif live:
+            at = int(pick * len(live))
+            live[at], live[-1] = live[-1], live[at]
+            block, freed = live.pop()
+            events.free(block)
+            held -= freed
+    for block, _ in live:
+        events.free(block)
+
+
+def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed: int) -> None:
+    """Equal blocks, allocated one after the other, then freed one after the other."""
+    draw = RandomState(seed)
+    for _ in range(repeats):
+        events.mark("step")
+        live = [events.alloc(size) for _ in range(blocks)]
+        if order == "lifo":
+            live.reverse()
+        elif order == "shuffled":
+            live = [live[at] for at in draw.permutation(blocks)]
+        for block in live:
+            events.free(block)
+
+
+def sawtooth(
+    events: Events, teeth: int, peak: int, smallest: int, largest: int, kept: int, seed: int
+) -> None:
+    """Each step fills the peak with equal blocks of a size of its own, then drops them.
+
+    The sizes are drawn log-uniformly between the two bounds. Of each step `kept` blocks, spread
+    evenly over it, live until the next step has been filled.
+    """
+    draw = RandomState(seed)
+    over: list[int] = []
+    held = 0
+    for share in draw.random_sample(teeth).tolist():
+        events.mark("step")
+        size = round(smallest * (largest / smallest) ** share)
+        live = [events.alloc(size) for _ in range(max(1, (peak - held) // size))]
+        for block in over:
+            events.free(block)
+        every = -(-len(live) // kept) if kept else len(live) + 1
+        over = live[every - 1 :: every]
+        held = len(over) * size
+        for at, block in enumerate(live, 1):
+            if at % every:
+                events.free(block)
+    for block in over:
+        events.free(block)
+
+
+def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -> None:
+    """Sizes `over` bytes above the bounds at which allocators change their rounding, all live.
+
+    Bounds: powers of two from 512 B to 64 MiB, small multiples of 512 B and of 2 MiB, and 1 MiB
+    and 10 MiB, where PyTorch changes its pool and its segments.
+    """
+    bounds = {512 << power for power in range(18)}
+    bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)} | {10 * MIB}
+    draw = RandomState(seed)
+    sizes = sorted(bounds) * copies
+    for _ in range(repeats):
+        events.mark("step")
+        live = [events.alloc(sizes[at] + over) for at in draw.permutation(len(sizes))]
+        for at in draw.permutation(len(live)):
+            events.free(live[at])
+
+
+def ping_pong(
+    events: Events, streams: int, rounds: int, size: int, buffers: int, step: int, seed: int
+) -> None:
+    """Buffers filled on one stream and freed on the next, round and round.
+
+    Each round, the next stream allocates a buffer of between half of `size` and all of it; the
+    oldest of `buffers` is freed on the stream after its own. A step has `step` rounds.
+    """
+    draw = RandomState(seed)
+    sizes = draw.randint(max(1, size // 2), size + 1, rounds, dtype="int64").tolist()
+    live: list[tuple[int, int]] = []  # block, stream
+    for n, bytes_ in enumerate(sizes):
+        if n % step == 0:
+            events.mark("step")
+        if len(live) == buffers:
+            block, stream = live.pop(0)
+            events.free(block, (stream + 1) % streams)
+        stream = n % streams
+        live.append((events.alloc(bytes_, stream=stream), stream))
+    for block, stream in live:
+        events.free(block, (stream + 1) % streams)
