@@ -120,6 +120,7 @@ def test_extremes() -> None:
     assert own.size_entropy == pytest.approx(6)
     repeated = [(MARK, 0, 0), (ALLOC, 0, 3), (ALLOC, 1, 4), (FREE, 1, 0), (FREE, 0, 0)] * 4
     assert features(make(repeated, labels=("step",))).repeat_rate == 1
+    assert features(make([(ALLOC, 0, 9), (ALLOC, 1, 1)])).peak_width == 1  # 9 is 90 % of 10
     nothing = features(make([(MARK, 0, 0), (TRIM, 0, 0)], labels=("step",)))
     assert (nothing.steps, nothing.live_blocks_peak, nothing.peak_width) == (1, 0, None)
     streams = np.array([0, 3, 7], np.uint16)

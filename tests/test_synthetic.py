@@ -67,15 +67,6 @@ def test_another_seed_makes_another_trace_of_that_name(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("allocator", allocators.names())
-def test_each_goes_through_every_allocator(allocator: str) -> None:
-    for name in NAMES:
-        made = allocators.make(allocator, allocators.SimulatedDevice("1024GiB"))
-        result = allocators.replay(catalog.load(name), made)
-        made.check()
-        assert (result.stats.failures, result.stats.requested) == (0, 0), name
-
-
 # Bomb -> its target, the least overhead that it must cause there, and the most that it may cause
 # in an allocator that places blocks in another way.
 TARGETS = {
@@ -190,7 +181,7 @@ def test_buffers_freed_elsewhere_cannot_be_used_again_at_once() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("random:nope=1", "random has no option 'nope'; valid options: allocs, max_size, max_live"),
+        ("random:nope=1", "random: no option 'nope'; valid options: allocs, max_size, max_live"),
         ("random:allocs=0", "random: allocs=0 must be a whole number from 1 to 1,000,000,000"),
         ("random:allocs=1KiB", "random: allocs=1KiB must be a whole number"),
         ("random:max_size=4kb", "random: max_size=4kb must be bytes, such as 4096 or 4KiB, from 1"),
@@ -210,7 +201,7 @@ def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(events, "MOST_ALLOCS", 100)
     catalog.load("ramp:blocks=100,repeats=1")
     told = message_of(lambda: catalog.load("ramp:blocks=101,repeats=1"))
-    assert told == "ramp:blocks=101,repeats=1: takes more than 100 allocs: ask for less"
+    assert told == "ramp: takes more than 100 allocs: ask for less"
 
 
 def test_commands_take_specs() -> None:
@@ -221,7 +212,7 @@ def test_commands_take_specs() -> None:
     assert "ramp:blocks=11" in shown
     assert run(f"convert {spec} -").stdout.count("a,") == 10
     assert "height" in output(f"plan {spec} --planner greedy_by_size")
-    assert "error: random has no option 'x'" in error("inspect random:x=1")
+    assert "error: random: no option 'x'" in error("inspect random:x=1")
 
 
 def test_bytes_are_written_exactly() -> None:

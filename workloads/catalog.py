@@ -16,7 +16,8 @@ from pathlib import Path
 from workloads.capture import capture as capture_module
 from workloads.fake_cuda import CaptureError
 from workloads.files import read, write
-from workloads.generator import Generator, parse
+from workloads.generator import Generator, Value, parse
+from workloads.serving import GENERATORS as SERVING
 from workloads.synthetic import GENERATORS as SYNTHETIC
 from workloads.trace import Trace, TraceError
 
@@ -64,7 +65,7 @@ _WORKLOADS = {
 }
 
 
-_GENERATORS = {generator.name: generator for generator in SYNTHETIC}
+_GENERATORS = {generator.name: generator for generator in (*SERVING, *SYNTHETIC)}
 
 
 def names() -> list[str]:
@@ -96,16 +97,21 @@ def info(name: str) -> Workload | Generator:
     return _WORKLOADS[name]
 
 
-def load(spec: str) -> Trace:
+def load(spec: str, **options: Value) -> Trace:
     """The trace of a workload, `name` or, of a generator, `name:option=value,option=value`.
+
+    options: more of them; what the spec says goes before.
 
     Raises TraceError for an unknown name or option, or a value that an option cannot have.
     """
-    name, options = parse(spec)
+    name, written = parse(spec)
     workload = info(name)
     if isinstance(workload, Generator):
-        return workload.trace(options)
-    if options:
+        try:
+            return workload.trace(options | written)
+        except TraceError as error:
+            raise TraceError(f"{name}: {error}") from error
+    if options or written:
         raise TraceError(f"{spec}: {name} is a bundled trace and has no options")
     return read(workload.path)
 

@@ -65,21 +65,21 @@ class Option:
 SEED = Option("seed", "count", 0, "of every random choice", least=0)
 
 
-def settle(owner: str, options: Sequence[Option], given: Mapping[str, Value]) -> dict[str, Any]:
+def settle(options: Sequence[Option], given: Mapping[str, Value]) -> dict[str, Any]:
     """A value for every option: the one given, else the default.
 
-    Raises TraceError, beginning with `owner`, for an unknown option or a value it cannot have.
+    Raises TraceError for an unknown option or a value it cannot have.
     """
     valid = {option.name: option for option in options}
     found: dict[str, Any] = {option.name: option.default for option in options}
     for name, value in given.items():
         if name not in valid:
             listed = ", ".join(valid)
-            raise TraceError(f"{owner} has no option '{name}'; valid options: {listed}")
+            raise TraceError(f"no option '{name}'; valid options: {listed}")
         try:
             found[name] = valid[name].read(value)
         except ValueError as error:
-            raise TraceError(f"{owner}: {name}={value} {error}") from error
+            raise TraceError(f"{name}={value} {error}") from error
     return found
 
 
@@ -116,11 +116,11 @@ class Generator:
     write: Callable[..., Mapping[str, Any] | None]
 
     def trace(self, given: Mapping[str, Value]) -> Trace:
-        """The trace of some options; raises TraceError for wrong ones.
+        """The trace of some options; raises TraceError for those that cannot be.
 
         Its name is the spec that makes it: the options that differ from their defaults.
         """
-        values = settle(self.name, self.options, given)
+        values = settle(self.options, given)
         changed = [
             f"{option.name}={option.written(value)}"
             for option in self.options
@@ -128,15 +128,12 @@ class Generator:
         ]
         name = self.name + (":" + ",".join(changed) if changed else "")
         events = Events()
-        try:
-            said = self.write(events, **values) or {}
-        except TraceError as error:
-            raise TraceError(f"{name}: {error}") from error
+        said = self.write(events, **values) or {}
         provenance = Provenance(
             name=name,
             kind=self.kind,
             source=self.source,
             seed=values.get(SEED.name),
-            extra={"options": values, **said},
+            extra={"options": {key: value for key, value in values.items() if value != ""}, **said},
         )
         return events.trace(provenance)

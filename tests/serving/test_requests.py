@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models, drawn requests and logs of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.traces import message_of
+from workloads import TraceError, catalog, read
+from workloads.generator import settle
+from workloads.serving import logs, models, requests
+from workloads.serving.models import MODELS, Model
+from workloads.serving.requests import Requests
+
+AZURE = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+2023-11-16 18:15:46.7000000,0,7
+2023-11-16 18:15:49.1805900,879,55
+"""
+BURST = """\
+Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45.5,ChatGPT,1087,230,1317,Conversation log
+118,GPT-4,417,0,417,API log
+"""
+BURST_LATER = """\
+Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,,3.5,ChatGPT,472,18,490,API log
+6,a1,2.25,ChatGPT,1087,230,1317,Conversation log
+"""
+MOONCAKE = """\
+{"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
+{"timestamp": 27500, "input_length": 520, "output_length": 7, "hash_ids": [0, 9]}
+"""
+
+
+def log(text: str) -> Requests:
+    assert logs.is_log(text.encode()[: 1 << 16])
+    return logs.read(io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+        ("mistral-7b", 7_241_732_096),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-72b", 72_706_203_648),
+    ],
+)
+def test_a_model_has_the_parameters_that_are_published(name: str, parameters: int) -> None:
+    whole = dataclasses.replace(MODELS[name], tensor_parallel=1)
+    assert whole.weight_bytes == 2 * parameters
+    shared = dataclasses.replace(whole, tensor_parallel=4)
+    assert parameters / 4 < shared.weight_bytes / 2 < 1.01 * parameters / 4  # norms are everybody's
+    assert dataclasses.replace(whole, dtype_bytes=1).weight_bytes == parameters
+
+
+def test_every_model_was_checked() -> None:
+    assert len(MODELS) == 6
+
+
+def test_keys_and_values_of_a_token() -> None:
+    llama = MODELS["llama-3-8b"]
+    assert llama.token_bytes * llama.layers == 128 << 10
+    many = dataclasses.replace(llama, tensor_parallel=16)  # no head is cut in two
+    assert many.token_bytes == 2 * 128 * 2
+
+
+def test_a_pass_reads_all_experts_only_when_enough_tokens_go_through_it() -> None:
+    mixtral = dataclasses.replace(MODELS["mixtral-8x7b"], tensor_parallel=1)
+    one, _ = mixtral.touched(1)
+    many, _ = mixtral.touched(1000)
+    table = mixtral.vocabulary * mixtral.hidden * 2
+    assert many == pytest.approx(mixtral.weight_bytes - table, rel=1e-6)
+    experts = 8 * 3 * 14336 * 4096 * 32 * 2
+    assert one == pytest.approx(many - experts * 6 / 8, rel=1e-6)
+    assert mixtral.touched(10)[1] == 10 * mixtral.touched(1)[1]
+
+
+def test_a_model_is_a_name_or_numbers_or_both() -> None:
+    def model(**given: str | int) -> Model:
+        return models.model_of(settle(models.OPTIONS, given))
+
+    assert model() == MODELS["llama-3-8b"]
+    assert model(model="qwen2.5-7b", layers="2").layers == 2
+    assert model(model="qwen2.5-7b", layers="2").qkv_bias == 1
+    numbers = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16}
+    told = message_of(lambda: model(model="custom", **numbers))
+    assert told == "model=custom needs ffn, vocabulary"
+    assert model(model="custom", **numbers, ffn=96, vocabulary=100) == Model(
+        2, 64, 4, 2, 16, 96, 100
+    )
+
+
+def test_drawn_requests_are_as_stated() -> None:
+    stated = {"count": 20_000, "rate": 5.0, "prompt": 500, "output": 100, "longest": 10**6}
+    for burstiness in (0.5, 1.0, 3.0):
+        drawn = requests.draw(**settle(requests.OPTIONS, stated | {"burstiness": burstiness}))
+        gaps = np.diff(drawn.arrival)
+        assert drawn.arrival[0] == 0
+        assert gaps.mean() == pytest.approx(1 / 5, rel=0.1)
+        assert gaps.std() / gaps.mean() == pytest.approx(burstiness, rel=0.1)
+    assert np.median(drawn.prompt) == pytest.approx(500, rel=0.05)
+    assert np.median(drawn.output) == pytest.approx(100, rel=0.05)
+    assert np.log(drawn.prompt).std() == pytest.approx(0.9, rel=0.05)
+    capped = requests.draw(**settle(requests.OPTIONS, {"longest": 600, "prompt_spread": 0}))
+    assert set(capped.prompt.tolist()) == {600}
+    assert capped.output.max() <= 600
+
+
+def test_texts_that_prompts_begin_with_are_chosen_by_zipfs_law() -> None:
+    stated = {"count": 20_000, "prefixes": 4, "prefix_tokens": 1024}
+    drawn = requests.draw(**settle(requests.OPTIONS, stated))
+    assert drawn.prefix is not None
+    assert {tuple(one) for one in drawn.prefix} == {(0, 1), (2, 3), (4, 5), (6, 7)}
+    shares = np.bincount([one[0] // 2 for one in drawn.prefix]) / 20_000
+    expected = np.array([1, 1 / 2, 1 / 3, 1 / 4])
+    np.testing.assert_allclose(shares, expected / expected.sum(), rtol=0.05)
+    assert drawn.prompt.min() > 1024
+
+
+def test_azure() -> None:
+    found = log(AZURE)
+    assert found.arrival.tolist() == pytest.approx([0, 2.5, 4.314579])
+    assert (found.prompt.tolist(), found.output.tolist()) == ([374, 879, 396], [44, 55, 109])
+    assert (found.prefix, found.skipped) == (None, 1)
+    at_once = log(
+        AZURE.partition("\n")[0]
+        + "".join(f"\n2023-11-16 18:15:{60 - n % 2 - 1},{n + 1},1" for n in range(200))
+    )
+    assert at_once.prompt.tolist() == [*range(2, 201, 2), *range(1, 201, 2)]
+    later = AZURE.replace("6805900", "680590+00:00").replace("\n", "\r\n")
+    assert log(later).prompt.tolist() == [374, 879, 396]
+
+
+def test_burstgpt_by_the_names_of_its_columns() -> None:
+    found = log(BURST)
+    assert (found.arrival.tolist(), found.prompt.tolist()) == ([0, 40.5], [472, 1087])
+    assert (found.output.tolist(), found.skipped) == ([18, 230], 1)
+    later = log(BURST_LATER)
+    assert (later.arrival.tolist(), later.prompt.tolist()) == ([0, 1], [472, 1087])
+
+
+def test_mooncake() -> None:
+    found = log(MOONCAKE)
+    assert (found.arrival.tolist(), found.prompt.tolist()) == ([0, 27.5], [1100, 520])
+    assert (found.output.tolist(), found.prefix) == ([5, 7], [[0, 1, 2], [0, 9]])
+    long = '{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": ['
+    long += ", ".join("1234567" for _ in range(20_000)) + "]}\n"
+    assert logs.is_log(long.encode()[: 1 << 16])
+    assert len(log(long)) == 1
+
+
+def test_the_first_ones_and_faster() -> None:
+    some = log(MOONCAKE).first(1, 1.0)
+    assert (len(some), some.prefix) == (1, [[0, 1, 2]])
+    assert log(MOONCAKE).first(0, 2.0).arrival.tolist() == [0, 13.75]
+
+
+@pytest.mark.parametrize(
+    "text", ["op,id,size\n", "", "{}\n", '{"timestamp": 1}\n', "[1]\n", "\0\n"]
+)
+def test_what_is_no_log(text: str) -> None:
+    assert not logs.is_log(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (AZURE.replace(",396,", ",x,"), "line 3: ContextTokens 'x' is no whole number"),
+        (AZURE.replace(",109", ",-1"), "line 3: GeneratedTokens '-1' is no whole number"),
+        (AZURE.replace("2023-11-16 18:15:50", "yesterday"), "line 3: TIMESTAMP 'yesterday.99"),
+        (AZURE.replace("2023-11-16 18:15:50", "2023-13-16 18:15:50"), "2023-13-16"),
+        (AZURE.partition("\n")[0] + "\n", "holds no requests"),
+        (AZURE.replace(",396,109", ",396"), "Expected 3 columns, got 2"),
+        (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is no number"),
+        (BURST.replace(",1087,", ",1e3,"), "line 3: Request tokens '1e3' is no whole number"),
+        (MOONCAKE.replace("520", "5.5"), "line 2: input_length '5.5' is no whole number"),
+        (MOONCAKE.replace("520", "true"), "line 2: input_length 'True' is no whole number"),
+        (MOONCAKE.replace('"output_length": 7', '"x": 7'), "line 2: no 'output_length'"),
+        (MOONCAKE.replace("[0, 9]", '"a"'), "line 2: hash_ids is no list of whole numbers"),
+        (MOONCAKE + "{not json}\n", "line 3: no JSON object"),
+        (BURST.replace(",18,", ",0,").replace(",230,", ",0,"), "no request that was answered"),
+    ],
+)
+def test_a_broken_log_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "requests.txt"
+    path.write_text(text)
+    message = message_of(lambda: read(path))
+    assert message.startswith(f"{path}: ")
+    assert told in message
+
+
+def test_a_log_is_known_by_its_content_and_takes_options(tmp_path: Path) -> None:
+    path = tmp_path / "requests.parquet"
+    for text in (AZURE, BURST, MOONCAKE):
+        path.write_text(text)
+        trace = read(path, model="qwen2.5-7b", kv="paged")
+        assert (trace.name, trace.provenance.kind) == (
+            "requests:model=qwen2.5-7b,kv=paged",
+            "serving",
+        )
+        assert trace.provenance.source == "requests.parquet"
+    with pytest.raises(TraceError, match="has no option 'seed', being request log"):
+        read(path, seed=1)
+    with pytest.raises(TraceError, match="model=gpt-5 must be one of llama-3-8b, "):
+        read(path, model="gpt-5")
+
+
+def test_at_least_four_are_in_the_catalogue() -> None:
+    names = [one.name for one in catalog.generators() if one.kind == "serving"]
+    assert len(names) >= 4

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving workloads: requests to a language model, as allocations of the server that answers them.
+
+`GENERATORS` draw their requests; `read_log` takes them from a log (see `logs`). Both have the
+options of a model (`models`) and a server (`server`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from workloads.events import Events
+from workloads.generator import Generator, Option, Value
+from workloads.serving import logs, models, requests, server
+from workloads.serving.requests import Requests
+from workloads.trace import Trace
+
+_LOG_OPTIONS = (
+    Option("requests", "count", 0, "only the first so many; 0 for all", least=0),
+    Option("speed", "number", 1.0, "how many times as fast as in the log they arrive", least=1e-6),
+)
+LOG_OPTIONS = (*models.OPTIONS, *server.OPTIONS, *_LOG_OPTIONS)
+"""The options of a log of requests."""
+
+
+def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
+    """The allocations of a server that answers the requests of an open log.
+
+    given: values of LOG_OPTIONS. Raises TraceError for wrong ones, or a log that cannot be read.
+    """
+
+    def write(events: Events, requests: int, speed: float, **values: Any) -> Mapping[str, Any]:
+        return _serve(events, logs.read(file).first(requests, speed), values)
+
+    log = Generator(path.stem, "serving", "", path.name, LOG_OPTIONS, write)
+    return log.trace(given)
+
+
+def _drawn(events: Events, **values: Any) -> Mapping[str, Any]:
+    of_requests = {option.name: values.pop(option.name) for option in requests.OPTIONS}
+    return _serve(events, requests.draw(**of_requests), values)
+
+
+def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[str, Any]:
+    """Serve requests with the values of a model's and a server's options."""
+    model = models.model_of(values)
+    counts = server.serve(events, model, server.Settings(**values), asked)
+    return {"model": asdict(model), "served": asdict(counts)}
+
+
+def _server(name: str, summary: str, source: str, **defaults: Value) -> Generator:
+    options = tuple(
+        replace(option, default=defaults.pop(option.name, option.default))
+        for option in (*models.OPTIONS, *server.OPTIONS, *requests.OPTIONS)
+    )
+    if defaults:
+        raise ValueError(f"{name}: no options {', '.join(defaults)}")
+    return Generator(name, "serving", summary, source, options, _drawn)
+
+
+GENERATORS = (
+    _server(
+        "serve-chat",
+        "chats on Llama-3-8B, keys and values in one piece that grows by concatenation",
+        "Poisson arrivals, log-normal lengths",
+    ),
+    _server(
+        "serve-paged",
+        "the same chats with keys and values in pages of 16 tokens",
+        "Poisson arrivals, log-normal lengths",
+        kv="paged",
+    ),
+    _server(
+        "serve-bursts-70b",
+        "a quarter of Llama-3-70B under bursts, keys and values in pieces that double",
+        "gamma arrivals, log-normal lengths",
+        model="llama-3-70b",
+        growth="double",
+        layer_group=20,
+        burstiness=4.0,
+    ),
+    _server(
+        "serve-long-prefix",
+        "long prompts that begin alike on Qwen2.5-7B, pages of the beginning shared",
+        "Poisson arrivals, log-normal lengths, beginnings by Zipf's law",
+        model="qwen2.5-7b",
+        kv="paged",
+        page=64,
+        prompt=2000,
+        longest=32768,
+        prefixes=12,
+        prefix_tokens=16384,
+        rate=2.0,
+        kv_budget=6 << 30,
+    ),
+    _server(
+        "serve-preempt",
+        "more chats than Llama-3-8B has room for: sequences preempted and computed again",
+        "Poisson arrivals, log-normal lengths",
+        rate=20.0,
+        output=300,
+        kv_budget=4 << 30,
+    ),
+)

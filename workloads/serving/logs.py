@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of requests to real services, told apart by their first line.
+
+Azure (2023, 2024), CSV: TIMESTAMP,ContextTokens,GeneratedTokens; the timestamp is a date and time.
+    github.com/Azure/AzurePublicDataset; Patel et al., Splitwise, ISCA 2024.
+BurstGPT, CSV: Timestamp,Model,Request tokens,Response tokens,...; the timestamp is in seconds.
+    Later releases have more columns; columns go by their names. github.com/HPMLL/BurstGPT.
+Mooncake, JSON lines: timestamp (ms), input_length, output_length and hash_ids, one for each block
+    of 512 tokens of the prompt. github.com/kvcache-ai/Mooncake; Qin et al., FAST 2025.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from numpy.typing import NDArray
+
+from workloads.serving.requests import Requests
+from workloads.trace import TraceError
+
+MOST_TOKENS = 10**8 - 1
+"""Of a prompt, or of an answer."""
+_COUNT = "[0-9]{1,8}"
+_NUMBER = r"[0-9]{1,15}(\.[0-9]+)?"
+_ZONE = r"(Z|\+00:00)$"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)?"
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_BURST = ("Timestamp", "Request tokens", "Response tokens")
+_MOONCAKE = ("timestamp", "input_length", "output_length")
+
+
+def is_log(head: bytes) -> bool:
+    """Whether a file that begins so is a log of requests."""
+    return _reader(head) is not None
+
+
+def read(file: BinaryIO) -> Requests:
+    """Read an open log; raises TraceError naming the line that is wrong."""
+    head = file.read(1 << 16)
+    file.seek(0)
+    if (reader := _reader(head)) is None:
+        raise TraceError("is no log of requests")
+    return reader(file)
+
+
+def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
+    """What reads a file that begins so."""
+    columns = set(_header(head))
+    if set(_AZURE) <= columns:
+        return _read_azure
+    if set(_BURST) <= columns:
+        return _read_burstgpt
+    return _read_mooncake if _is_mooncake(head) else None
+
+
+def _is_mooncake(head: bytes) -> bool:
+    line, newline, _ = head.partition(b"\n")
+    if not line.startswith(b"{"):
+        return False
+    if not newline:  # of a line that is longer than the head
+        return all(f'"{name}"'.encode() in line for name in _MOONCAKE)
+    try:
+        first = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(first, dict) and set(_MOONCAKE) <= first.keys()
+
+
+def _read_azure(file: BinaryIO) -> Requests:
+    when, asked, answered = _columns(file, _AZURE)
+    stamps = pc.replace_substring_regex(_like(when, _AZURE[0], _TIME, "date and time"), _ZONE, "")
+    seconds = stamps.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy() / 1e9
+    return _requests(seconds, _counts(asked, _AZURE[1]), _counts(answered, _AZURE[2]))
+
+
+def _read_burstgpt(file: BinaryIO) -> Requests:
+    when, asked, answered = _columns(file, _BURST)
+    seconds = _like(when, _BURST[0], _NUMBER, "number").cast(pa.float64()).to_numpy()
+    return _requests(seconds, _counts(asked, _BURST[1]), _counts(answered, _BURST[2]))
+
+
+def _read_mooncake(file: BinaryIO) -> Requests:
+    rows, prefix = [], []
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            values = [row[name] for name in _MOONCAKE]
+            ids = row.get("hash_ids", [])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "no JSON object"
+            raise TraceError(f"line {number}: {what}") from error
+        for name, value in zip(_MOONCAKE, values, strict=True):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not 0 <= value <= (MOST_TOKENS if name != "timestamp" else 10**15):
+                raise TraceError(f"line {number}: {name} {str(value)[:40]!r} is no whole number")
+        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
+            raise TraceError(f"line {number}: hash_ids is no list of whole numbers")
+        rows.append(values)
+        prefix.append(ids)
+    if not rows:
+        raise TraceError("holds no requests")
+    milliseconds, prompt, output = np.array(rows, np.int64).T
+    return _requests(milliseconds / 1e3, prompt, output, prefix)
+
+
+def _header(head: bytes) -> list[str]:
+    """The columns of a CSV that begins so."""
+    line = head.partition(b"\n")[0].decode("utf-8-sig", "replace")
+    return [name.strip(' "') for name in line.strip().split(",")]
+
+
+def _columns(file: BinaryIO, names: Sequence[str]) -> list[pa.StringArray]:
+    """Columns of a CSV by name, as text."""
+    convert = pacsv.ConvertOptions(
+        include_columns=names, column_types=dict.fromkeys(names, pa.string()), null_values=[]
+    )
+    table = pacsv.read_csv(file, convert_options=convert)
+    if not len(table):
+        raise TraceError("holds no requests")
+    return [table[name].combine_chunks() for name in names]
+
+
+def _like(column: pa.StringArray, name: str, pattern: str, what: str) -> pa.StringArray:
+    """The column; raises TraceError for the first text in it that has not this pattern."""
+    fits = pc.match_substring_regex(column, f"^{pattern}$").to_numpy(zero_copy_only=False)
+    if not fits.all():
+        row = int(fits.argmin())
+        text = column[row].as_py()[:40]
+        raise TraceError(f"line {row + 2}: {name} {text!r} is no {what}")
+    return column
+
+
+def _counts(column: pa.StringArray, name: str) -> NDArray[np.int64]:
+    whole = _like(column, name, _COUNT, "whole number")
+    found: NDArray[np.int64] = whole.cast(pa.int64()).to_numpy()
+    return found
+
+
+def _requests(
+    seconds: NDArray[np.float64],
+    prompt: NDArray[np.int64],
+    output: NDArray[np.int64],
+    prefix: Sequence[Sequence[int]] | None = None,
+) -> Requests:
+    """Requests in order of arrival, without those that ask or answer nothing."""
+    order = np.argsort(seconds, kind="stable")
+    order = order[(prompt[order] > 0) & (output[order] > 0)]
+    if not len(order):
+        raise TraceError("holds no request that was answered")
+    return Requests(
+        arrival=seconds[order] - seconds[order[0]],
+        prompt=prompt[order],
+        output=output[order],
+        prefix=None if prefix is None else [prefix[n] for n in order.tolist()],
+        skipped=len(seconds) - len(order),
+    )

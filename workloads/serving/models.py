@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes of language models, and what one GPU of a tensor-parallel group holds of them.
+
+The numbers are those of each model's config.json on huggingface.co; the parameters that follow
+from them are those that the model cards state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from workloads.generator import Option
+from workloads.trace import TraceError
+
+CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A decoder with grouped-query attention and a gated feed-forward network.
+
+    A group of `tensor_parallel` GPUs shares heads, feed-forward rows and vocabulary evenly; what
+    is said of bytes and parameters is for one of them.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocabulary: int
+    experts: int = 1
+    experts_per_token: int = 1
+    qkv_bias: int = 0
+    dtype_bytes: int = 2
+    tensor_parallel: int = 1
+
+    @property
+    def query(self) -> int:
+        """Features of the queries of a token."""
+        return self._shard(self.heads) * self.head_dim
+
+    @property
+    def key_value(self) -> int:
+        """Features of the keys and values of a token in one layer; no head is cut in two."""
+        return 2 * self._shard(self.kv_heads) * self.head_dim
+
+    @property
+    def ffn_rows(self) -> int:
+        """Rows of one expert's feed-forward network."""
+        return self._shard(self.ffn)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of keys and values of a token in one layer."""
+        return self.key_value * self.dtype_bytes
+
+    @property
+    def vocabulary_rows(self) -> int:
+        """Rows of the embedding, and of the head."""
+        return self._shard(self.vocabulary)
+
+    def weights(self) -> list[tuple[str, int]]:
+        """Name and bytes of every weight, in the order of the model."""
+        qkv = self.query + self.key_value
+        layer = [
+            ("input_norm", self.hidden),
+            ("qkv", self.hidden * qkv),
+            *([("qkv_bias", qkv)] if self.qkv_bias else []),
+            ("o_proj", self.query * self.hidden),
+            ("attention_norm", self.hidden),
+            *([("router", self.hidden * self.experts)] if self.experts > 1 else []),
+            ("gate_up", 2 * self.experts * self.ffn_rows * self.hidden),
+            ("down", self.experts * self.ffn_rows * self.hidden),
+        ]
+        table = self.vocabulary_rows * self.hidden
+        whole = [("embedding", table), *layer * self.layers, ("norm", self.hidden), ("head", table)]
+        return [(name, count * self.dtype_bytes) for name, count in whole]
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(size for _, size in self.weights())
+
+    def touched(self, tokens: int) -> tuple[float, float]:
+        """Bytes of the weights that a pass over so many tokens reads, and its multiplications.
+
+        Of the experts, each token picks its own at random; the embedding is looked up.
+        """
+        of_experts = 3 * self.ffn_rows * self.hidden * self.layers  # parameters of one expert each
+        table = self.vocabulary_rows * self.hidden
+        dense = self.weight_bytes / self.dtype_bytes - self.experts * of_experts - table
+        used = 1 - (1 - self.experts_per_token / self.experts) ** tokens
+        read = (dense + used * self.experts * of_experts) * self.dtype_bytes
+        return read, tokens * (dense + self.experts_per_token * of_experts)
+
+    def _shard(self, count: int) -> int:
+        return -(-count // self.tensor_parallel)
+
+
+MODELS = {
+    # huggingface.co/meta-llama/Meta-Llama-3-8B, 8.03 B parameters
+    "llama-3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256),
+    # huggingface.co/meta-llama/Meta-Llama-3-70B, 70.6 B parameters
+    "llama-3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, tensor_parallel=4),
+    # huggingface.co/mistralai/Mistral-7B-v0.1, 7.24 B parameters
+    "mistral-7b": Model(32, 4096, 32, 8, 128, 14336, 32000),
+    # huggingface.co/mistralai/Mixtral-8x7B-v0.1, 46.7 B parameters
+    "mixtral-8x7b": Model(
+        32, 4096, 32, 8, 128, 14336, 32000, experts=8, experts_per_token=2, tensor_parallel=2
+    ),
+    # huggingface.co/Qwen/Qwen2.5-7B, 7.62 B parameters
+    "qwen2.5-7b": Model(28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=1),
+    # huggingface.co/Qwen/Qwen2.5-72B, 72.7 B parameters
+    "qwen2.5-72b": Model(80, 8192, 64, 8, 128, 29568, 152064, qkv_bias=1, tensor_parallel=4),
+}
+
+_HELP = {
+    "layers": "layers",
+    "hidden": "features of a token between layers",
+    "heads": "heads of the queries",
+    "kv_heads": "heads of keys and values",
+    "head_dim": "features of a head",
+    "ffn": "rows of the feed-forward network, of one expert",
+    "vocabulary": "tokens in the vocabulary",
+    "experts": "experts of a layer, 1 for a dense model",
+    "experts_per_token": "experts that a token goes through",
+    "qkv_bias": "1 when queries, keys and values have a bias, 0 when not",
+    "dtype_bytes": "bytes of a weight, an activation, a key, a value",
+    "tensor_parallel": "GPUs that share the model; the trace is that of one",
+}
+_MOST = {"qkv_bias": 1, "dtype_bytes": 8, "layers": 10_000, "tensor_parallel": 1024}
+_UNSET = ""
+
+OPTIONS = (
+    Option(
+        "model",
+        "choice",
+        "llama-3-8b",
+        "the model; the numbers below replace its own, and custom has none of its own",
+        choices=(*MODELS, CUSTOM),
+    ),
+    *(
+        Option(name, "count", _UNSET, help_, 0 if name == "qkv_bias" else 1, _MOST.get(name, 10**7))
+        for name, help_ in _HELP.items()
+    ),
+)
+
+
+def model_of(given: dict[str, Any]) -> Model:
+    """The model that the values of OPTIONS describe, which are taken out of `given`.
+
+    Raises TraceError for a custom model with a number missing.
+    """
+    name = given.pop("model")
+    numbers = {key: value for key in _HELP if (value := given.pop(key)) != _UNSET}
+    if name != CUSTOM:
+        return replace(MODELS[name], **numbers)
+    required = [field.name for field in fields(Model) if field.default is MISSING]
+    if missing := [key for key in required if key not in numbers]:
+        raise TraceError(f"model=custom needs {', '.join(missing)}")
+    return Model(**numbers)

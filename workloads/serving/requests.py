@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a language model: how many tokens are asked and answered, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
+from numpy.typing import NDArray
+
+from workloads.generator import SEED, Option
+
+PREFIX_TOKENS = 512
+"""Tokens behind one prefix id, as in Mooncake's logs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """n requests in order of arrival.
+
+    arrival: float64 (n,), seconds from the first arrival.
+    prompt, output: int64 (n,), tokens, at least 1.
+    prefix: for each request the ids of its prompt's blocks of PREFIX_TOKENS tokens, from the
+        first; requests whose ids begin alike have a prompt that begins alike. None where nothing
+        is known of that.
+    skipped: requests of a log that asked or answered nothing.
+    """
+
+    arrival: NDArray[np.float64]
+    prompt: NDArray[np.int64]
+    output: NDArray[np.int64]
+    prefix: Sequence[Sequence[int]] | None = None
+    skipped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.arrival)
+
+    def first(self, count: int, speed: float) -> Requests:
+        """The first `count` of them (0: all), arriving `speed` times as fast."""
+        end = count or len(self)
+        return replace(
+            self,
+            arrival=self.arrival[:end] / speed,
+            prompt=self.prompt[:end],
+            output=self.output[:end],
+            prefix=None if self.prefix is None else self.prefix[:end],
+        )
+
+
+OPTIONS = (
+    Option("count", "count", 200, "requests"),
+    Option("rate", "number", 4.0, "requests a second, on average", least=1e-6),
+    Option(
+        "burstiness",
+        "number",
+        1.0,
+        "standard deviation / mean of the time between arrivals, which is gamma-distributed; 1 is a"
+        " Poisson process",
+        least=0.01,
+        most=100,
+    ),
+    Option("prompt", "count", 700, "tokens of the median prompt; lengths are log-normal"),
+    Option(
+        "prompt_spread", "number", 0.9, "standard deviation of their logarithm", least=0, most=5
+    ),
+    Option("output", "count", 150, "tokens of the median answer; lengths are log-normal"),
+    Option(
+        "output_spread", "number", 0.8, "standard deviation of their logarithm", least=0, most=5
+    ),
+    Option("longest", "count", 8192, "tokens of the longest prompt, and of the longest answer"),
+    Option(
+        "prefixes",
+        "count",
+        0,
+        "texts that prompts begin with; the k-th is chosen in proportion to 1/k; 0 for none",
+        least=0,
+    ),
+    Option(
+        "prefix_tokens",
+        "count",
+        4096,
+        f"tokens of each of these texts, in multiples of {PREFIX_TOKENS}, before the prompt",
+        least=PREFIX_TOKENS,
+    ),
+    SEED,
+)
+
+
+def draw(
+    count: int,
+    rate: float,
+    burstiness: float,
+    prompt: int,
+    prompt_spread: float,
+    output: int,
+    output_spread: float,
+    longest: int,
+    prefixes: int,
+    prefix_tokens: int,
+    seed: int,
+) -> Requests:
+    """Draw requests as the values of OPTIONS say."""
+    random = RandomState(seed)
+    shape = burstiness**-2
+    gaps = random.gamma(shape, 1 / (rate * shape), count)
+    gaps[0] = 0
+
+    def lengths(median: int, spread: float) -> NDArray[np.int64]:
+        drawn = median * np.exp(spread * random.standard_normal(count))
+        whole: NDArray[np.int64] = np.clip(np.rint(drawn), 1, longest).astype(np.int64)
+        return whole
+
+    asked, answered = lengths(prompt, prompt_spread), lengths(output, output_spread)
+    if not prefixes:
+        return Requests(np.cumsum(gaps), asked, answered)
+    weights = 1 / np.arange(1, prefixes + 1)
+    text = np.searchsorted(np.cumsum(weights / weights.sum()), random.random_sample(count))
+    blocks = prefix_tokens // PREFIX_TOKENS
+    shared = [range(first, first + blocks) for first in (text * blocks).tolist()]
+    return Requests(np.cumsum(gaps), asked + blocks * PREFIX_TOKENS, answered, prefix=shared)
