@@ -27,19 +27,22 @@ ALL = "all"
 SMALLEST_DEVICE = 64 << 10  # bytes
 
 
-def load(workload: str) -> Trace:
+def load(workload: str, model: str | None = None) -> Trace:
     """The trace of a workload, `name` or `name:option=value,...`, or of a file, written alike.
+
+    model: that of a log of requests, or of a serving workload; what the spec says goes before.
 
     Raises UsageError when it is neither, and TraceError for a file that holds no trace.
     """
+    more = {} if model is None else {"model": model}
     if catalog.knows(workload):
-        return catalog.load(workload)
+        return catalog.load(workload, **more)
     path, options = _file_and_options(workload)
     if not Path(path).exists():
         raise UsageError(
             f"{workload}: neither a file nor a workload; workloads: {', '.join(catalog.names())}"
         )
-    return read(path, **options)
+    return read(path, **more | options)
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
@@ -50,17 +53,17 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
     return (path, options) if is_spec else (text, {})
 
 
-def load_lifetimes(source: str) -> tuple[Lifetimes, bool]:
+def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bool]:
     """The blocks of a workload, a trace file or a CSV of lifetimes, and whether it is the last.
 
     Raises as `load` does.
     """
-    if not catalog.knows(source) and holds_lifetimes(source):
+    if not catalog.knows(source) and model is None and holds_lifetimes(source):
         return read_lifetimes(source), True
-    return lifetimes(load(source)), False
+    return lifetimes(load(source, model)), False
 
 
-def load_all(workloads: Sequence[str]) -> dict[str, Trace]:
+def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Trace]:
     """The traces by the names that rows are to have, in order; raises as `load` does.
 
     A trace is named by its provenance, else by its file; where two names are equal, by the
@@ -69,7 +72,7 @@ def load_all(workloads: Sequence[str]) -> dict[str, Trace]:
     if len(set(workloads)) < len(workloads):
         twice = next(name for name in workloads if workloads.count(name) > 1)
         raise UsageError(f"{twice}: given twice")
-    traces = [load(workload) for workload in workloads]
+    traces = [load(workload, model) for workload in workloads]
     names = [
         one_line(trace.name or Path(workload).stem)
         for workload, trace in zip(workloads, traces, strict=True)

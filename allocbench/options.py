@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from workloads.serving.models import MODELS
+
 DEVICE = "sim:80GiB"
 
 Workload = Annotated[
@@ -19,6 +21,14 @@ Workloads = Annotated[
     typer.Argument(
         metavar="WORKLOAD|FILE...",
         help="Workloads, see `list`, or files in any format of `list formats`.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The model that serves a log of requests, or a serving workload: one of "
+        f"{', '.join(MODELS)}; its numbers are options of the file, as in FILE:tensor_parallel=2.",
     ),
 ]
 Device = Annotated[

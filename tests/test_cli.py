@@ -19,6 +19,7 @@ from reports import results
 from reports.results import SCHEMA
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.importers.snapshots import Recorder, pickled, snapshot
+from tests.serving.test_requests import AZURE
 from tests.traces import assert_same, make
 from workloads import ALLOC, catalog, read, write
 from workloads.formats import FORMATS
@@ -53,6 +54,7 @@ def test_every_example_works(example: str) -> None:
     recorder = Recorder()
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
+    Path("requests.csv").write_text(AZURE)
     line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
     if line.startswith(("compare", "replay")):
         line = f"{line} {QUICK}"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from workloads import lifetimes, parquet, plain_csv
+from workloads import lifetimes, parquet, plain_csv, serving
 from workloads.importers import kineto, minimalloc, pytorch_snapshot, rmm_log
+from workloads.serving import logs
 from workloads.trace import Trace
 
 HEAD = 1 << 16
@@ -79,6 +80,13 @@ FORMATS = (
         f"CSV {rmm_log.HEADER} of RMM's logging adaptor",
         rmm_log.is_rmm_log,
         rmm_log.read,
+    ),
+    Format(
+        "request log",
+        "requests to a language model, served: Azure's and BurstGPT's CSV, Mooncake's JSON lines",
+        logs.is_log,
+        serving.read_log,
+        options={option.name: option.help for option in serving.LOG_OPTIONS},
     ),
 )
 

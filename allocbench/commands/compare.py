@@ -23,6 +23,8 @@ EXAMPLES = (
     "allocbench compare gpt2-train llm-decode --html report.html",
     "allocbench compare trace.csv --allocators naive,bfc:allow_growth=false,buddy",
     "allocbench compare gpt2-train --device sim:8GiB --reference bfc --json -",
+    "allocbench compare serve-chat serve-chat:rate=8,seed=1 bomb-buddy",
+    "allocbench compare requests.csv --model llama-3-8b --device sim:80GiB",
 )
 _SPARE = (
     "external_fragmentation",
@@ -48,6 +50,7 @@ def run(
         typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
     ] = inputs.ALL,
     device: options.Device = options.DEVICE,
+    model: options.Model = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -79,7 +82,7 @@ def run(
     check_outputs(json, html)
     write_html = _html_writer() if html else None
     inputs.pin(pin)
-    traces = inputs.load_all(workloads)
+    traces = inputs.load_all(workloads, model)
     inputs.check_largest_request(traces, device)
 
     effort = Effort(time, min_capacity)

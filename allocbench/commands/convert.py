@@ -16,6 +16,7 @@ EXAMPLES = (
     "allocbench convert gpt2-train - | head",
     "allocbench convert gpt2-train blocks.csv --format lifetimes",
     "allocbench convert snapshot.pickle:device=0 trace.parquet",
+    "allocbench convert random:allocs=1000,max_size=4KiB random.csv",
 )
 
 
@@ -36,6 +37,7 @@ def run(
             "id,lower,upper,size, with events as instants.",
         ),
     ] = None,
+    model: options.Model = None,
 ) -> None:
     """Convert a file of any format to Parquet, which holds everything, or to plain CSV op,id,size.
 
@@ -44,4 +46,4 @@ def run(
     `replay --snapshot` and `replay --perfetto`.
     """
     check_trace_output(target, to)
-    write_trace(inputs.load(source), target, to)
+    write_trace(inputs.load(source, model), target, to)

@@ -23,6 +23,7 @@ from workloads import ALLOC, FREE, MARK, TRIM, Trace, features
 EXAMPLES = (
     "allocbench inspect gpt2-train",
     "allocbench inspect trace.csv",
+    "allocbench inspect requests.csv:kv=paged --model qwen2.5-7b",
 )
 _KINDS = {"allocs": ALLOC, "frees": FREE, "marks": MARK, "trims": TRIM}
 _PERCENTILES = (0, 50, 90, 99, 100)
@@ -30,9 +31,9 @@ _LARGEST = 10  # blocks shown
 _SAMPLES = 100_000  # moments behind the plot
 
 
-def run(workload: options.Workload) -> None:
+def run(workload: options.Workload, model: options.Model = None) -> None:
     """Show where a trace comes from, its events, features and sizes, and its load over time."""
-    trace = inputs.load(workload)
+    trace = inputs.load(workload, model)
     # On a device without an end, the allocator that takes no byte too many shows the load.
     endless = allocators.SimulatedDevice(2**62 - 1)
     replayed = allocators.replay(trace, allocators.make("naive", endless), samples=_SAMPLES)

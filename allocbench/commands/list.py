@@ -13,7 +13,7 @@ from rich.text import Text
 import allocators
 from allocbench.terminal import console, plain_table
 from reports import units
-from workloads import catalog
+from workloads import catalog, serving
 from workloads.formats import FORMATS
 
 EXAMPLES = (
@@ -21,6 +21,8 @@ EXAMPLES = (
     "allocbench list allocators",
     "allocbench list workloads",
 )
+
+_FEW = 5  # options that are explained where they are listed
 
 
 class What(StrEnum):
@@ -83,16 +85,19 @@ def _workloads() -> list[Table]:
         numbers = f"{len(trace):,}", units.size(trace.max_load)
         found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(made))
     options = plain_table(
-        "options of what is generated, written name:option=value,option=value",
+        "options of what is generated, written name:option=value,option=value; where a serving"
+        f" workload shows none, those of {serving.GENERATORS[0].name}",
         "option",
         "default",
         "help",
     )
+    first = serving.GENERATORS[0]
     for generator in catalog.generators():
-        for option in generator.options:
+        common = first.options if generator.kind == first.kind and generator != first else ()
+        for option in (option for option in generator.options if option not in common):
             shown = f"{option.help} ({', '.join(option.choices) or option.kind})"
             named = f"{generator.name}:{option.name}"
-            options.add_row(Text(named), option.written(option.default), Text(shown))
+            options.add_row(Text(named), option.written(option.default) or "-", Text(shown))
     return [found, options]
 
 
@@ -119,5 +124,7 @@ def _formats() -> list[Table]:
     )
     for one in FORMATS:
         options = "; ".join(f"{name}: {told}" for name, told in one.options.items())
+        if len(one.options) > _FEW:
+            options = f"{', '.join(one.options)}: see `list workloads`"
         table.add_row(Text(one.name), Text(one.summary), Text(options))
     return [table]

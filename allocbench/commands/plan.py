@@ -15,7 +15,7 @@ from rich.table import Table
 import allocators
 from allocators import PlanResult
 from allocators.planning import TIME_LIMIT, Report
-from allocbench import inputs
+from allocbench import inputs, options
 from allocbench.errors import UsageError, errors_naming
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.terminal import console, plain_table
@@ -41,6 +41,7 @@ def run(
     planner: Annotated[
         str, typer.Option(metavar="NAME", help=f"One of {', '.join(allocators.planners())}.")
     ] = "exact",
+    model: options.Model = None,
     time_limit: Annotated[
         float, typer.Option(metavar="S", help="Seconds that the exact planner may take.")
     ] = TIME_LIMIT,
@@ -74,7 +75,7 @@ def run(
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
     check_outputs(json, output)
-    blocks, is_csv = inputs.load_lifetimes(source)
+    blocks, is_csv = inputs.load_lifetimes(source, model)
     with errors_naming(source), _progress() as report:
         made = allocators.plan(
             blocks.size,

@@ -37,6 +37,7 @@ def run(
         str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
     ],
     device: options.Device = options.DEVICE,
+    model: options.Model = None,
     placements: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +75,7 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json, placements, snapshot, perfetto)
     inputs.pin(pin)
-    ((name, trace),) = inputs.load_all([workload]).items()
+    ((name, trace),) = inputs.load_all([workload], model).items()
 
     effort = Effort(time, min_capacity)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
