@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,8 @@ from allocators import _core
 from allocators._core import Allocator, DeviceStats, Moment, Stats
 
 Columns = dict[str, NDArray[Any]]
+CALL_KINDS = ("malloc", "free", "map", "unmap")
+"""What `kind` of a device call stands for."""
 
 
 class Trace(Protocol):
@@ -56,7 +58,15 @@ class ReplayResult:
     `peak` is the moment at which reserved bytes first had their maximum; `stats`, `device` and
     `counters` are those after the last event. `timeline` and `placements` are columns: arrays of
     equal length, one element for each sampled event and for each alloc event. A failed request is
-    placed in segment -1 at offset -1 with size 0.
+    placed in segment -1 at offset -1 with size 0 and address 0.
+
+    `detail`, where it was asked for, holds columns too, bytes throughout:
+    envelope: event, requested, allocated, reserved; of each of `samples` intervals the events with
+        the lowest and the highest of each, so that no peak is lost.
+    device_calls: event, kind (an index into CALL_KINDS), refused (0 or 1), address (0 when
+        refused), size, seconds; in order.
+    free_blocks: event, size_class, blocks, bytes; the free blocks of 2^size_class bytes up to
+        twice that, at about a quarter as many events as the intervals.
     """
 
     max_load: int
@@ -68,6 +78,7 @@ class ReplayResult:
     external_fragmentation_mean: float
     timeline: Columns
     placements: Columns
+    detail: Mapping[str, Columns] | None = None
 
 
 def replay(
@@ -77,17 +88,20 @@ def replay(
     samples: int = 1000,
     placements: bool | Callable[[Columns], None] = False,
     keep: bool = False,
+    detail: bool = False,
 ) -> ReplayResult:
     """Run `trace` through `allocator` and measure.
 
     A request that fails is counted and the replay goes on; the free of its block is skipped.
     Blocks alive at the end are freed afterwards, unless `keep` is true. With `placements=True` the
     result holds where each alloc was placed; a callable gets that in parts instead, some thousand
-    allocs at a time, and nothing is kept. Raises ValueError for arrays that are no trace.
+    allocs at a time, and nothing is kept. With `detail` the result has what pictures need; to look
+    at the free blocks counts as steps of the allocator. Raises ValueError for arrays that are no
+    trace.
     """
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
-    found = _core.measure(_arrays(trace), allocator, samples, sink, keep)
+    found = _core.measure(_arrays(trace), allocator, samples, sink, keep, detail)
     return ReplayResult(
         max_load=found.max_load,
         peak=found.peak,
@@ -100,6 +114,7 @@ def replay(
         placements={name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         if parts
         else {},
+        detail=found.detail,
     )
 
 

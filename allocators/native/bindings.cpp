@@ -40,6 +40,25 @@ Columns columns(std::vector<Record> const& records,
   return table;
 }
 
+// None where no detail was asked for.
+std::optional<std::map<std::string, Columns>> to_tables(std::optional<Detail> const& detail) {
+  if (!detail) return std::nullopt;
+  return std::map<std::string, Columns>{
+      {"envelope",
+       columns(detail->envelope, std::pair("event", &Level::event),
+               std::pair("requested", &Level::requested), std::pair("allocated", &Level::allocated),
+               std::pair("reserved", &Level::reserved))},
+      {"device_calls",
+       columns(detail->device_calls, std::pair("event", &StampedCall::event),
+               std::pair("kind", &StampedCall::kind), std::pair("refused", &StampedCall::refused),
+               std::pair("address", &StampedCall::address), std::pair("size", &StampedCall::size),
+               std::pair("seconds", &StampedCall::seconds))},
+      {"free_blocks",
+       columns(detail->free_blocks, std::pair("event", &FreeClass::event),
+               std::pair("size_class", &FreeClass::size_class),
+               std::pair("blocks", &FreeClass::blocks), std::pair("bytes", &FreeClass::bytes))}};
+}
+
 std::map<std::string, std::uint64_t> to_map(Counters const& counters) {
   return {counters.begin(), counters.end()};
 }
@@ -237,31 +256,34 @@ void bind_replay(nb::module_& m) {
       .def_prop_ro("counters", [](Measurement const& found) { return to_map(found.counters); })
       .def_ro("internal_fragmentation_mean", &Measurement::internal_fragmentation_mean)
       .def_ro("external_fragmentation_mean", &Measurement::external_fragmentation_mean)
-      .def_prop_ro("timeline", [](Measurement const& found) {
-        return columns(found.timeline, std::pair("event", &Moment::event),
-                       std::pair("requested", &Moment::requested),
-                       std::pair("allocated", &Moment::allocated),
-                       std::pair("reserved", &Moment::reserved),
-                       std::pair("largest_free", &Moment::largest_free));
-      });
+      .def_prop_ro("timeline",
+                   [](Measurement const& found) {
+                     return columns(found.timeline, std::pair("event", &Moment::event),
+                                    std::pair("requested", &Moment::requested),
+                                    std::pair("allocated", &Moment::allocated),
+                                    std::pair("reserved", &Moment::reserved),
+                                    std::pair("largest_free", &Moment::largest_free));
+                   })
+      .def_prop_ro("detail", [](Measurement const& found) { return to_tables(found.detail); });
 
   m.def(
       "measure",
       [](TraceArrays const& trace, Allocator& allocator, std::size_t samples,
-         std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep) {
+         std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep, bool detail) {
         PlacementSink sink;
         if (placements) {
           sink = [&placements](std::vector<Placed> const& part) {
             nb::gil_scoped_acquire acquire;
             (*placements)(columns(
                 part, std::pair("block", &Placed::block), std::pair("segment", &Placed::segment),
-                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size)));
+                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size),
+                std::pair("address", &Placed::address)));
           };
         }
         nb::gil_scoped_release release;
-        return measure(trace.view_all(), allocator, samples, sink, keep);
+        return measure(trace.view_all(), allocator, samples, sink, keep, detail);
       },
-      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a);
+      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a);
   m.def(
       "time_pass",
       [](TraceArrays const& trace, Allocator& allocator) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -56,6 +57,7 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass) {
         allocator.trim();
         break;
     }
+    if constexpr (requires { pass.after(at); }) pass.after(at);
     if (!go_on) return;
   }
 }
@@ -132,12 +134,14 @@ double ratio(Size part, Size whole) {
 class Measuring : public Plain {
  public:
   Measuring(TraceView const& trace, Allocator& allocator, std::size_t samples,
-            PlacementSink const& placements)
+            PlacementSink const& placements, bool detail)
       : Plain(trace, allocator),
         requested_(blocks()),
         stride_(std::max<std::size_t>(1, trace.events() / std::max<std::size_t>(1, samples))),
         placements_(placements),
-        fragments_(allocator.info().keeps_free_blocks) {}
+        fragments_(allocator.info().keeps_free_blocks) {
+    if (detail) detail_.emplace(allocator, trace.events(), samples);
+  }
 
   bool alloc(std::size_t at) {
     Block const block = allocate(at);
@@ -156,6 +160,10 @@ class Measuring : public Plain {
     return true;
   }
 
+  void after(std::size_t at) {
+    if (detail_) detail_->after(at);
+  }
+
   Measurement result() {
     if (placements_) placements_(placed_);
     found_.stats = allocator_.stats();
@@ -163,6 +171,7 @@ class Measuring : public Plain {
     found_.counters = allocator_.counters();
     if (events_ > 0) found_.internal_fragmentation_mean = internal_ / static_cast<double>(events_);
     if (fragments_) found_.external_fragmentation_mean = mean_external_fragmentation();
+    if (detail_) found_.detail = detail_->result();
     return std::move(found_);
   }
 
@@ -179,7 +188,7 @@ class Measuring : public Plain {
   }
 
   void place(std::uint32_t block, Block const& granted) {
-    Placed placed{block, -1, -1, granted.size};
+    Placed placed{block, -1, -1, granted.size, granted.address};
     if (granted.size != 0) {
       auto const [segment, offset] = allocator_.device().locate(granted.address);
       placed.segment = segment;
@@ -194,6 +203,7 @@ class Measuring : public Plain {
   void observe(std::size_t at) {
     Stats const stats = allocator_.stats();
     ++events_;
+    if (detail_) detail_->level(at, stats);
     internal_ += ratio(stats.allocated.current - stats.requested.current, stats.allocated.current);
     bool const sampled = at % stride_ == 0 || at + 1 == trace_.events();
     bool const higher = stats.reserved.current > found_.peak.reserved;
@@ -212,6 +222,7 @@ class Measuring : public Plain {
   Size load_ = 0;
   std::uint64_t events_ = 0;
   double internal_ = 0;
+  std::optional<DetailRecorder> detail_;
   Measurement found_;
 };
 
@@ -256,8 +267,8 @@ class Trying : public Plain {
 }  // namespace
 
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
-                    PlacementSink const& placements, bool keep) {
-  Measuring pass(trace, allocator, samples, placements);
+                    PlacementSink const& placements, bool keep, bool detail) {
+  Measuring pass(trace, allocator, samples, placements, detail);
   run(trace, allocator, pass);
   Measurement found = pass.result();
   if (!keep) pass.free_the_rest();

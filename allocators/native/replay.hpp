@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "detail.hpp"
 
 namespace allocbench {
 
@@ -33,12 +35,13 @@ struct Moment {
   Size largest_free = 0;
 };
 
-// Where an alloc event was placed; segment and offset are -1 when it failed.
+// Where an alloc event was placed; segment and offset are -1 and the address is 0 when it failed.
 struct Placed {
   std::uint32_t block;
   std::int64_t segment;
   std::int64_t offset;
   Size size;
+  Address address;
 };
 
 // Gets the placements in order, some thousands at a time.
@@ -54,6 +57,7 @@ struct Measurement {
   double internal_fragmentation_mean = 0;  // over all events
   double external_fragmentation_mean = 0;  // over the timeline; 0 where it does not apply
   std::vector<Moment> timeline;
+  std::optional<Detail> detail;
 };
 
 // All throw std::invalid_argument, naming the event, for arrays that are no trace. A request that
@@ -61,9 +65,10 @@ struct Measurement {
 // the end of the trace are freed, outside of what is measured.
 
 // `samples`: about how many moments the timeline shall have. `placements` may be empty. With
-// `keep`, blocks that live at the end stay.
+// `keep`, blocks that live at the end stay. With `detail` the allocator is looked at now and then,
+// which counts as steps of its own.
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
-                    PlacementSink const& placements, bool keep);
+                    PlacementSink const& placements, bool keep, bool detail);
 
 // Seconds per event of one pass over the whole trace.
 double time_pass(TraceView const& trace, Allocator& allocator);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -13,7 +14,9 @@ namespace allocbench {
 Address Device::allocate(Size size, void const* owner) {
   std::scoped_lock const guard(mutex_);
   ++stats_.malloc_calls;
+  double const before = stats_.seconds;
   Address const segment = do_allocate(size, reserved_, stats_.seconds);
+  note(CallKind::kMalloc, segment, size, before);
   if (segment == 0) {
     ++stats_.refused_calls;
     return 0;
@@ -50,7 +53,10 @@ bool Device::map(Address page, Size size) {
               (next == pages_.begin() || std::prev(next)->first + std::prev(next)->second <= page),
           "a page is mapped once");
   ++stats_.map_calls;
-  if (!do_map(page, size, reserved_, stats_.seconds)) {
+  double const before = stats_.seconds;
+  bool const mapped = do_map(page, size, reserved_, stats_.seconds);
+  note(CallKind::kMap, mapped ? page : 0, size, before);
+  if (!mapped) {
     ++stats_.refused_calls;
     return false;
   }
@@ -96,6 +102,17 @@ DeviceStats Device::stats() const {
   return stats_;
 }
 
+void Device::keep_calls(bool keep) {
+  std::scoped_lock const guard(mutex_);
+  keeps_calls_ = keep;
+  calls_.clear();
+}
+
+std::vector<Device::Call> Device::take_calls() {
+  std::scoped_lock const guard(mutex_);
+  return std::exchange(calls_, {});
+}
+
 Size Device::reserved() const {
   std::scoped_lock const guard(mutex_);
   return reserved_;
@@ -118,6 +135,10 @@ void Device::hold(Address segment, Size size, void const* owner, bool reservatio
   held_.emplace(segment, Held{size, obtained_++, owner, reservation});
 }
 
+void Device::note(CallKind kind, Address address, Size size, double before) {
+  if (keeps_calls_) calls_.push_back({kind, address == 0, address, size, stats_.seconds - before});
+}
+
 void Device::free_held(Segments::iterator segment) {
   auto const& [start, held] = *segment;
   if (held.reservation) {
@@ -126,7 +147,9 @@ void Device::free_held(Segments::iterator segment) {
     do_unreserve(start, held.size, stats_.seconds);
   } else {
     ++stats_.free_calls;
+    double const before = stats_.seconds;
     do_free(start, held.size, stats_.seconds);
+    note(CallKind::kFree, start, held.size, before);
     reserved_ -= held.size;
   }
   held_.erase(segment);
@@ -134,7 +157,9 @@ void Device::free_held(Segments::iterator segment) {
 
 Device::Pages::iterator Device::unmap(Pages::iterator page) {
   ++stats_.unmap_calls;
+  double const before = stats_.seconds;
   do_unmap(page->first, page->second, stats_.seconds);
+  note(CallKind::kUnmap, page->first, page->second, before);
   reserved_ -= page->second;
   return pages_.erase(page);
 }

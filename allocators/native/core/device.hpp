@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "core/stats.hpp"
 #include "core/types.hpp"
@@ -20,6 +21,18 @@ class Device {
   struct Place {
     std::uint32_t segment;
     Size offset;
+  };
+
+  enum class CallKind : std::uint8_t { kMalloc, kFree, kMap, kUnmap };
+
+  // One call as `keep_calls` keeps it; the address is 0 where it was refused. What a reservation
+  // takes of its pages with it counts as unmaps.
+  struct Call {
+    CallKind kind;
+    bool refused;
+    Address address;
+    Size size;
+    double seconds;
   };
 
   Device() = default;
@@ -50,8 +63,10 @@ class Device {
   Place locate(Address address) const;
 
   DeviceStats stats() const;
-  Size reserved() const;  // bytes in segments and in mapped pages
-  Size room() const;      // capacity less reserved bytes
+  void keep_calls(bool keep);      // from now on; what was kept is forgotten
+  std::vector<Call> take_calls();  // those since the last taking, in order
+  Size reserved() const;           // bytes in segments and in mapped pages
+  Size room() const;               // capacity less reserved bytes
 
   virtual Size capacity() const = 0;
   virtual Size granularity() const = 0;  // bytes: pages and reservations are multiples of it
@@ -79,6 +94,7 @@ class Device {
   Segments::iterator held(Address segment, bool reservation);
   void hold(Address segment, Size size, void const* owner, bool reservation);
   void free_held(Segments::iterator segment);
+  void note(CallKind kind, Address address, Size size, double before);
   Pages::iterator unmap(Pages::iterator page);
 
   mutable std::mutex mutex_;
@@ -87,6 +103,8 @@ class Device {
   std::uint32_t obtained_ = 0;
   Size reserved_ = 0;
   DeviceStats stats_;
+  bool keeps_calls_ = false;
+  std::vector<Call> calls_;
 };
 
 }  // namespace allocbench
