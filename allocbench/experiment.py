@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import allocators
 from allocators import Allocator, ReplayResult, StrategyInfo
 from allocbench import __version__
 from allocbench.capacity import min_capacity, roomy
+from allocbench.details import INTERVALS, Prepared, of_latency, of_replay, with_key
+from reports.details import Details, join
 from reports.results import SCHEMA
 from workloads import Features, Trace, features
 
@@ -32,7 +35,6 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 PASSES = 3
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
-_TIMELINE = ("event", "requested", "allocated", "reserved")
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ def run(
     described: Features | None = None,
     stage: Callable[[str], None] = lambda name: None,
     placements: Callable[[Arrays], None] | None = None,
-) -> tuple[Row, Arrays]:
-    """Measure one allocator on one trace: the row, and its bytes over time.
+    prepared: Prepared | None = None,
+) -> tuple[Row, Details]:
+    """Measure one allocator on one trace: the row, and what charts need beyond it.
 
     allocator, device: specs, such as "bfc:allow_growth=false" and "sim:80GiB".
     workload: the row's name of the trace; the trace's own name when empty.
@@ -78,8 +81,8 @@ def run(
     stage: called with the name of each of the effort's stages as it begins.
     placements: called with the columns block, segment, offset, size of the replay that counts
         bytes, one element per alloc event; they are not kept.
-
-    The timeline has the columns event, requested, allocated, reserved (bytes), about 1000 points.
+    prepared: the trace, when the tables of `reports.details` are wanted; they come from a replay
+        of their own, and there are none without it.
 
     Each stage has its own device and allocator. Time: a cold pass on a new allocator and a steady
     pass on the same one again, as often as the effort says. Latency: the second pass over an
@@ -88,7 +91,8 @@ def run(
     the time of failing. Raises SpecError.
     """
     stage("replay")
-    measured, timeline = _measured(trace, _fresh(allocator, device), placements)
+    measured = _measured(trace, _fresh(allocator, device), placements)
+    found = _details(prepared, _fresh(allocator, device)) if prepared else {}
     row = measured | _origin() | {"passes": effort.passes}
     row |= {"workload": workload or trace.name, "allocator": allocator, "device": device}
     row |= {"events": len(trace), "blocks": trace.allocs}
@@ -98,12 +102,15 @@ def run(
         stage("time")
         row |= _passes(trace, allocator, timed_on, effort.passes)
         stage("latency")
-        row |= _latency(trace, _fresh(allocator, timed_on))
+        seconds = _timed_calls(trace, _fresh(allocator, timed_on))
+        row |= _latency(*seconds)
+        if prepared:
+            found |= of_latency(prepared, *seconds[:2])
     if effort.capacity:
         stage("min capacity")
         bounds = {name: measured[name] for name in ("max_load", "peak_reserved")}
         row["min_capacity"] = min_capacity(trace, allocator, device, **bounds)
-    return {name: row.get(name) for name in SCHEMA}, timeline
+    return {name: row.get(name) for name in SCHEMA}, with_key(found, row)
 
 
 def run_matrix(
@@ -112,38 +119,62 @@ def run_matrix(
     device: str,
     effort: Effort = Effort(),
     *,
+    detailed: bool = False,
     stage: Callable[[str, str, str], None] = lambda workload, allocator, name: None,
-) -> tuple[list[Row], dict[tuple[str, str], Arrays]]:
-    """Run every workload through every allocator: the rows, and the timelines by both names.
+    done: Callable[[Row], None] = lambda row: None,
+) -> tuple[list[Row], Details]:
+    """Run every workload through every allocator: the rows, and the tables of `reports.details`.
 
-    stage: called with workload, allocator and stage as each stage begins. Raises SpecError for
-    a wrong spec before anything is run.
+    detailed: whether those tables are wanted; else they are empty.
+    stage: called with workload, allocator and stage as each stage begins.
+    done: called with each row as it is ready.
+
+    Raises SpecError for a wrong spec before anything is run.
     """
     check(specs, device)
     rows: list[Row] = []
-    timelines = {}
+    parts: list[Details] = []
     for workload, trace in workloads.items():
         described = features(trace)
+        prepared = Prepared.of(workload, trace) if detailed else None
+        if prepared:
+            parts.append(prepared.details())
         for spec in specs:
 
             def begin(name: str, workload: str = workload, spec: str = spec) -> None:
                 stage(workload, spec, name)
 
-            row, timeline = run(
-                trace, spec, device, effort, workload=workload, described=described, stage=begin
+            row, found = run(
+                trace,
+                spec,
+                device,
+                effort,
+                workload=workload,
+                described=described,
+                stage=begin,
+                prepared=prepared,
             )
             rows.append(row)
-            timelines[workload, spec] = timeline
-    return rows, timelines
+            parts.append(found)
+            done(row)
+    return rows, join(parts)
 
 
 def _fresh(allocator: str, device: str) -> Allocator:
     return allocators.make(allocator, allocators.make_device(device))
 
 
+def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame]:
+    result = allocators.replay(
+        prepared.trace, allocator, samples=INTERVALS, placements=True, detail=True
+    )
+    keeps = allocator.info.keeps_free_blocks
+    return of_replay(prepared, result, allocator.device.capacity, keeps)
+
+
 def _measured(
     trace: Trace, allocator: Allocator, placements: Callable[[Arrays], None] | None
-) -> tuple[Row, Arrays]:
+) -> Row:
     result = allocators.replay(trace, allocator, placements=placements or False)
     row = {
         "device_kind": "simulated" if allocator.device.simulated else "cuda",
@@ -155,8 +186,7 @@ def _measured(
         "retries": result.stats.retries,
     }
     row |= _memory(result) | _fragmentation(result, allocator.info)
-    row |= {name: count for name, count in result.counters.items() if name in SCHEMA}
-    return row, {name: result.timeline[name] for name in _TIMELINE}
+    return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
 
 
 def _memory(result: ReplayResult) -> Row:
@@ -201,9 +231,15 @@ def _passes(trace: Trace, allocator: str, device: str, passes: int) -> Row:
     }
 
 
-def _latency(trace: Trace, allocator: Allocator) -> Row:
+def _timed_calls(
+    trace: Trace, allocator: Allocator
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Host seconds of each alloc and each free of the second pass; what the timer costs."""
     allocators.time_pass(trace, allocator)
-    alloc, free, timer = allocators.time_each(trace, allocator)
+    return allocators.time_each(trace, allocator)
+
+
+def _latency(alloc: NDArray[np.float32], free: NDArray[np.float32], timer: float) -> Row:
     return _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
 
 

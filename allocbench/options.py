@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments and options that several commands share."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from allocbench.errors import UsageError
 from workloads.serving.models import MODELS
 
 DEVICE = "sim:80GiB"
+_COMMON = "caching"  # what most programs run on
 
 Workload = Annotated[
     str,
@@ -55,3 +58,16 @@ Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),
 ]
+REFERENCE = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPEC", help=f"The row that ratios are to; default: {_COMMON}, else the first."
+    ),
+]
+
+
+def reference_of(asked: str | None, specs: Sequence[str]) -> str | None:
+    """The row that ratios are to, None for the first; raises UsageError for one not compared."""
+    if asked is not None and asked not in specs:
+        raise UsageError(f"--reference {asked}: not compared; compared are {', '.join(specs)}")
+    return _COMMON if asked is None and _COMMON in specs else asked

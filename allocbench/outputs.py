@@ -31,6 +31,18 @@ def check_outputs(*paths: str | None) -> None:
             _check_writable(path)
 
 
+def check_folder(path: str | None) -> None:
+    """Raise UsageError unless files can be written into a folder, or the folder be made."""
+    if path is None:
+        return
+    folder = Path(path).resolve()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{path}: cannot write: Not a directory")
+    parent = next(place for place in (folder, *folder.parents) if place.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{path}: cannot write: Permission denied")
+
+
 @contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
     """Open a binary stream to a file that appears when the block ends well, or to "-".

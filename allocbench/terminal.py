@@ -5,16 +5,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeAlias
 
 import rich.box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from reports import units
+from reports.results import SCHEMA
+
+Row: TypeAlias = Mapping[str, Any]
+
+_WATCHED = (
+    "min_capacity",
+    "peak_reserved",
+    "overhead",
+    "seconds_per_event_steady",
+    "alloc_p99_seconds",
+    "device_seconds",
+    "failures",
+)
 _PIPE_WIDTH = 120  # columns where no terminal limits them
 
 
@@ -45,21 +61,62 @@ def progress_bar(steps: int) -> Iterator[Callable[[str], None]]:
 
     The bar is drawn at those moments alone: no thread takes time from what is being timed.
     """
+    with dashboard(steps) as (begin, _):
+        yield begin
+
+
+@contextmanager
+def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
+    """A bar as `progress_bar` shows, and above it what has been found so far.
+
+    The second function takes each result row as it is ready. All goes when the block ends.
+    """
     out = Console(stderr=True)
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=out,
-        transient=True,
-        auto_refresh=False,
-        disable=not out.is_terminal,
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     )
-    with bar:
-        task = bar.add_task("", total=steps, completed=-1)
+    task = bar.add_task("", total=steps, completed=-1)
+    rows: list[Row] = []
+
+    def drawn() -> RenderableType:
+        room = max(1, out.height - 6)  # the table's own lines, the bar and the prompt
+        return Group(_so_far(rows, room), bar) if rows else bar
+
+    with (
+        Live(get_renderable=drawn, console=out, transient=True, auto_refresh=False)
+        if out.is_terminal
+        else nullcontext() as live
+    ):
 
         def begin(name: str) -> None:
-            bar.update(task, advance=1, description=escape(name), refresh=True)
+            bar.update(task, advance=1, description=escape(name))
+            if live:
+                live.refresh()
 
-        yield begin
+        def done(row: Row) -> None:
+            rows.append(row)
+            if live:
+                live.refresh()
+
+        yield begin, done
+
+
+def _so_far(rows: Sequence[Row], most: int) -> Table:
+    """The latest rows; the best of each workload so far is green."""
+    headings = [SCHEMA[name].heading for name in _WATCHED]
+    table = plain_table("So far", "workload", "allocator", *headings, right=headings)
+    for row in rows[-most:]:
+        rivals = [other for other in rows if other["workload"] == row["workload"]]
+        cells = [
+            Text(units.value(SCHEMA[name], row[name]), "green" if _leads(row, rivals, name) else "")
+            for name in _WATCHED
+        ]
+        table.add_row(Text(row["workload"]), Text(row["allocator"]), *cells)
+    return table
+
+
+def _leads(row: Row, rivals: Sequence[Row], metric: str) -> bool:
+    """Whether no candidate that served every request has less."""
+    ranked = [other for other in rivals if other["candidate"] and not other["failures"]]
+    values = [other[metric] for other in ranked if other[metric] is not None]
+    return row in ranked and bool(values) and row[metric] == min(values)

@@ -22,6 +22,7 @@ from reports.results import SCHEMA, Column
 from reports.theme import FAINT, FLOOR, INK, PAPER, Look
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
+_BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load
 _SLIGHTLY = 1.25  # a floor this many times beyond the candidates still fits their axis
 
 
@@ -59,18 +60,14 @@ def bars(
     top = max([top, *(end for end in known.values() if end <= _SLIGHTLY * top)])
     divisor, unit = _axis_unit(column, top)
     starts = {name: case.number(name, column.name) or 0 for name in ends}
-    labels = [looks[name].label for name in ends]
-    seaborn.barplot(
-        x=[min(start, top) / divisor for start in starts.values()],
-        y=labels,
-        hue=labels,
-        palette=[looks[name].colour for name in ends],
-        errorbar=None,
-        legend=False,
-        saturation=1,
-        width=0.7,
-        ax=panel,
+    panel.barh(
+        range(len(ends)),
+        [min(start, top) / divisor for start in starts.values()],
+        height=0.7,
+        color=[looks[name].colour for name in ends],
     )
+    panel.set_yticks(range(len(ends)), [looks[name].label for name in ends])
+    panel.set_ylim(len(ends) - 0.5, -0.5)
     for row, (name, end) in enumerate(ends.items()):
         bar = panel.patches[row]
         if looks[name].hatch:
@@ -88,6 +85,9 @@ def bars(
         panel.axvline(bound / divisor, color=INK, lw=0.9, ls=":")
     panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     panel.xaxis.set_major_locator(MaxNLocator(5))
+    if column.fraction:  # nothing is more than the whole; the room beyond is for the numbers
+        panel.set_xticks([tick for tick in panel.get_xticks() if 0 <= tick <= 100])
+        panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     _finish_rows(panel, _axis_label(case, column, unit))
 
 
@@ -126,8 +126,9 @@ def trade(
 ) -> None:
     """Two latencies against bytes, joined per allocator, names in a column on the right.
 
-    Axes are logarithmic where the values span more than a factor of 8. Floors far beyond the
-    candidates are named below the panel instead.
+    A line of steps joins the candidates that none beats by bytes and the first latency both; the
+    bound on the bytes is dotted. Axes are logarithmic where the values span more than a factor of
+    8. Floors far beyond the candidates are named below the panel instead.
     """
     points = {
         name: (x, low, high)
@@ -150,7 +151,15 @@ def trade(
         panel.plot(xs, ys, color=look.colour, lw=1.2, zorder=3)
         panel.plot(xs[0], ys[0], look.marker, color=look.colour, ms=6, zorder=4)
         panel.plot(xs[1], ys[1], look.marker, mfc=PAPER, mec=look.colour, ms=6, zorder=4)
-    _span_axis(panel, "x", [x / x_unit for x, _, _ in points.values()])
+    front = pareto_front({name: points[name][:2] for name in points if name in _served(case)})
+    if len(front) > 1:
+        xs, ys = zip(*(points[name][:2] for name in front), strict=True)
+        steps = np.array(xs) / x_unit, np.array(ys) / y_unit
+        panel.step(*steps, where="post", color=FLOOR, lw=1, zorder=2)
+    bound = [] if case.max_load is None or memory not in _BOUNDED else [case.max_load / x_unit]
+    for at in bound:
+        panel.axvline(at, color=INK, lw=0.9, ls=":")
+    _span_axis(panel, "x", [*bound, *(x / x_unit for x, _, _ in points.values())])
     _span_axis(panel, "y", [y / y_unit for _, *pair in points.values() for y in pair])
     far = ", ".join(f"{looks[name].label} at {units.size(x)}" for name, x in beyond.items())
     panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' (beyond: {far})' if far else ''}")
@@ -158,6 +167,18 @@ def trade(
     ends = {name: (x / x_unit, high / y_unit) for name, (x, _, high) in points.items()}
     _names_at_right(panel, ends, looks)
     seaborn.despine(ax=panel)
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names whose point no other beats in one coordinate while equal or better in the other.
+
+    In order of the first coordinate; less is better in both.
+    """
+    front: list[str] = []
+    for name in sorted(points, key=points.__getitem__):
+        if not front or points[name][1] < points[front[-1]][1]:
+            front.append(name)
+    return front
 
 
 def side_title(panel: Axes, words: str) -> None:
@@ -178,6 +199,11 @@ def apart(positions: Sequence[float], gap: float) -> list[float]:
     moved = np.empty_like(placed)
     moved[order] = placed
     return [float(position) for position in moved]
+
+
+def _served(case: Case) -> set[str]:
+    """The candidates that failed no request."""
+    return set(case.allocators) - set(case.floors) - set(case.failed)
 
 
 def _bar_end(case: Case, name: str, column: Column) -> float | None:
@@ -207,6 +233,7 @@ def _number(
         fontsize=8,
         color=FAINT if name in case.floors else INK,
         fontweight="bold" if marks(case.rows, column).get(name) == "best" else "normal",
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.6},
     )
 
 

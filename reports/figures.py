@@ -10,11 +10,9 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from reports import units
 from reports.extra import needs_extra
-from reports.output import ResultError
 from reports.ranking import Case, cases
 from reports.results import SCHEMA, Column
 
@@ -28,35 +26,28 @@ with needs_extra("report"):
 
 Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
 Bound: TypeAlias = Callable[[Case], float | None]
-Timelines: TypeAlias = Mapping[tuple[str, str], pd.DataFrame | Mapping[str, ArrayLike]]
-TIMELINE_COLUMNS = ("event", "requested", "allocated", "reserved")
+_LINES = ("event", "requested", "allocated", "reserved")
 LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
 FRAGMENTATION = ("internal_fragmentation", "external_fragmentation")
 HOST_TIME = ("seconds_per_event_steady", "seconds_per_event_cold")
 _MOST_POINTS = 240  # a panel is about as many pixels wide
 
 
-def memory_over_time(table: pd.DataFrame, timelines: Timelines, workload: str) -> Figure:
-    """Reserved, allocated and requested bytes over the events of one workload, by allocator.
+def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme.Look]) -> Figure:
+    """Reserved, allocated and requested bytes over the events of one case, by allocator.
 
-    `timelines` maps (workload, allocator) to columns event, requested, allocated, reserved. Long
-    ones are drawn by the maximum of each interval. Raises ResultError for a timeline that lacks a
-    column or has columns of unequal length, and when the workload has no timeline.
+    `memory` is that table of the case. Long ones are drawn by the maximum of each interval.
     """
-    found = cases(table)
-    case = next((case for case in found if case.workload == workload), None)
-    names = [name for name in case.allocators if (workload, name) in timelines] if case else []
-    if case is None or not names:
-        raise ResultError(f"no timeline for workload {workload!r}")
-    lines = {name: _thin(timelines[workload, name], f"{workload}, {name}") for name in names}
+    seen = set(memory["allocator"])
+    names = [name for name in case.allocators if name in seen]
+    lines = {name: _thin(memory[memory["allocator"] == name]) for name in names}
     sampled = {name: float(line["reserved"].max()) for name, line in lines.items()}
     peaks = {name: case.number(name, "peak_reserved") or sampled[name] for name in names}
-    looks = theme.looks(found)
     scaling = [name for name in names if name not in case.floors] or names
     top = 1.08 * max(case.max_load or 0, *(peaks[name] for name in scaling))
     divisor, unit = units.byte_unit(top)
     with theme.style():
-        columns = 2 if len(names) in (2, 4) else 3
+        columns = theme.columns(2 if len(names) in (2, 4) else 3)
         figure, axes = theme.panels(len(names), 1.9 if len(names) > 3 else 2.6, columns)
         for n, (panel, name) in enumerate(zip(axes, names, strict=True)):
             drawing.timeline(panel, lines[name], case.max_load, looks[name], divisor)
@@ -66,7 +57,7 @@ def memory_over_time(table: pd.DataFrame, timelines: Timelines, workload: str) -
             panel.set_title(looks[name].label)
             off = ", off the scale" if peaks[name] > top else ""
             drawing.side_title(panel, f"peak {units.size(peaks[name])}{off}")
-        _legend(figure, _memory_keys())
+        theme.legend(figure, _memory_keys())
     return figure
 
 
@@ -80,9 +71,14 @@ def latency_against_memory(table: pd.DataFrame) -> Figure:
         for panel, case in zip(axes, found, strict=True):
             panel.set_title(titles[case.title])
             drawing.trade(panel, case, looks, "peak_reserved", LATENCY)
-        filled = Line2D([], [], marker="o", color=theme.INK, ls="", label="p50")
-        hollow = Line2D([], [], marker="o", color=theme.INK, ls="", mfc="none", label="p99")
-        _legend(figure, [filled, hollow])
+        keys = [
+            Line2D([], [], marker="o", color=theme.INK, ls="", label="p50"),
+            Line2D([], [], marker="o", color=theme.INK, ls="", mfc="none", label="p99"),
+            Line2D([], [], color=theme.FLOOR, lw=1, label="Pareto front of p50"),
+        ]
+        if any(case.max_load for case in found):
+            keys.append(_bound_key("max load (the bound)"))
+        theme.legend(figure, keys)
     return figure
 
 
@@ -123,7 +119,7 @@ def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda cas
     figure = _rows(table, columns, draw)
     if any(bound(case) for case in cases(table)):
         with theme.style():
-            _legend(figure, [Line2D([], [], color=theme.INK, ls=":", label="load bound")])
+            theme.legend(figure, [_bound_key("load bound")])
     return figure
 
 
@@ -135,7 +131,7 @@ def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
     found = cases(table)
     looks, titles = theme.looks(found), theme.titles(found)
     wanted = [(case, column) for case in found for column in columns]
-    across = min(len(wanted), len(columns) if len(columns) > 1 else 3)
+    across = theme.columns(min(len(wanted), len(columns) if len(columns) > 1 else 3))
     most = max(len(case.allocators) for case in found)
     with theme.style():
         figure, axes = theme.panels(len(wanted), 0.22 * most + 0.85, across)
@@ -147,16 +143,10 @@ def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
     return figure
 
 
-def _thin(given: pd.DataFrame | Mapping[str, ArrayLike], where: str) -> drawing.Timeline:
-    """The timeline's columns as arrays of at most `_MOST_POINTS`, by the maximum of intervals."""
-    missing = [name for name in TIMELINE_COLUMNS if name not in given]
-    if missing:
-        raise ResultError(f"timeline of {where}: column {missing[0]!r} is missing")
-    arrays = {name: np.asarray(given[name], dtype=float) for name in TIMELINE_COLUMNS}
-    lengths = {len(array) for array in arrays.values()}
-    if len(lengths) > 1 or lengths == {0}:
-        raise ResultError(f"timeline of {where}: columns are empty or of unequal length")
-    count = lengths.pop()
+def _thin(given: pd.DataFrame) -> drawing.Timeline:
+    """The columns as arrays of at most `_MOST_POINTS`, by the maximum of intervals."""
+    arrays = {name: given[name].to_numpy(dtype=float) for name in _LINES}
+    count = len(given)
     if count <= _MOST_POINTS:
         return arrays
     starts = np.arange(_MOST_POINTS) * count // _MOST_POINTS
@@ -169,9 +159,9 @@ def _memory_keys() -> list[Patch | Line2D]:
         Patch(color=theme.FLOOR, alpha=0.35, label="reserved", lw=0),
         Patch(color=theme.FLOOR, alpha=0.9, label="allocated", lw=0),
         Line2D([], [], color=theme.INK, lw=0.8, label="requested"),
-        Line2D([], [], color=theme.INK, lw=0.9, ls=":", label="max load (the bound)"),
+        _bound_key("max load (the bound)"),
     ]
 
 
-def _legend(figure: Figure, keys: Sequence[Patch | Line2D]) -> None:
-    figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)
+def _bound_key(label: str) -> Line2D:
+    return Line2D([], [], color=theme.INK, lw=0.9, ls=":", label=label)

@@ -1,162 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML report: rows and timelines in, one self-contained file out.
+"""The HTML report: a bundle of results in, one self-contained file out.
 
-This module gathers; `tables`, `findings` and `figures` compute; `templates/` says how it looks.
+This module gathers; `tables`, `findings`, `charts` and the figures compute; `templates/` says how
+it looks and what it can do where scripts run.
 """
 
-from collections.abc import Callable, Sequence
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any
 
 import pandas as pd
 
-from reports import findings, tables
+from reports import bundle, charts, describing, findings, island, tables
+from reports.bundle import Bundle
+from reports.details import of_run
 from reports.extra import needs_extra
 from reports.findings import Claim
 from reports.output import ResultError, write_text
-from reports.ranking import Case, cases
-from reports.results import COLUMNS, Column, Rows, frame
+from reports.ranking import Case, best, cases
+from reports.results import COLUMNS, SCHEMA, Column, Rows, frame
 from reports.tables import Table
 
 with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-    from matplotlib.figure import Figure
 
-    from reports import figures, svg
-    from reports.figures import Timelines
+    from reports import svg, theme
+    from reports.charts import Chart
 
-Words: TypeAlias = Callable[[Sequence[Case]], str]
+_SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
+_EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
+_TABLES = (*_EXPLORED, "omitted", "marks", "latency", "percentiles", "scaling", "lifetimes")
+_FIRST = 4  # allocators that an explorer shows at first
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A figure on the page: its heading, how to read it, what it shows in words, the picture."""
+class Figure:
+    """A chart on the page with its pictures, for a wide screen and, unless None, for a phone."""
 
-    key: str
-    title: str
-    caption: str
+    chart: Chart
+    wide: Markup
+    narrow: Markup | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first failed request of one allocator, in words; whether the address map shows it."""
+
+    allocator: str
     words: str
-    picture: Markup
 
 
 @dataclass(frozen=True)
 class Section:
-    """One workload on one device: its verdict, its tables, its memory over time."""
+    """One workload on one device: its verdict, its tables, its charts."""
 
     key: str
     case: Case
     claims: tuple[Claim, ...]
-    tables: tuple[tuple[str, Table], ...]
+    why: str
+    summary: Table
     everything: Table
-    chart: Chart | None
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """A chart over all workloads, drawn when some row has all of `needs`."""
-
-    key: str
-    title: str
-    caption: str
-    draw: Callable[[pd.DataFrame], Figure]
-    words: Words
-    needs: tuple[str, ...]
-
-
-def _kind(
-    key: str,
-    title: str,
-    caption: str,
-    draw: Callable[[pd.DataFrame], Figure],
-    metrics: Sequence[str],
-) -> _Kind:
-    """A chart that shows each metric by itself."""
-    return _Kind(key, title, caption, draw, lambda found: _each(found, metrics), tuple(metrics[:1]))
-
-
-def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
-    """The metrics in words, one after the other, named when there are several."""
-    words = [findings.describe(found, metric) for metric in metrics]
-    if len(metrics) == 1:
-        return words[0]
-    names = [metric.replace("_", " ").capitalize() for metric in metrics]
-    return " ".join(f"{name}: {text}" for name, text in zip(names, words, strict=True))
-
-
-_KINDS = (
-    _Kind(
-        "trade",
-        "Latency against peak memory",
-        "Down and to the left is better: less memory held, less host time for one alloc. The line"
-        " joins the median to the 99th percentile. Host time only; device time is below.",
-        figures.latency_against_memory,
-        lambda found: findings.describe_trade(found, figures.LATENCY[1]),
-        ("peak_reserved", *figures.LATENCY),
-    ),
-    _kind(
-        "capacity",
-        "Min capacity",
-        "The smallest device on which each workload completes with no failed request. Nothing can"
-        " go below the load bound.",
-        figures.min_capacity,
-        ["min_capacity"],
-    ),
-    _kind(
-        "overhead",
-        "Overhead",
-        "Peak reserved bytes over the max load; 1 is the bound. The axis fits the candidates: a"
-        " floor's bar may be cut, its number is not.",
-        figures.overhead,
-        ["overhead"],
-    ),
-    _kind(
-        "fragmentation",
-        "Internal and external fragmentation",
-        "At the instant reserved bytes first peak. Internal: bytes lost to rounding. External: the"
-        " part of the free bytes that is not in the largest free block.",
-        figures.fragmentation,
-        figures.FRAGMENTATION,
-    ),
-    _kind(
-        "host",
-        "Host time per event",
-        "The minimum of the passes, with a line to their median. Steady: the same allocator"
-        " replays the trace again. Cold: a new allocator each pass.",
-        figures.host_time,
-        figures.HOST_TIME,
-    ),
-    _kind(
-        "device",
-        "Device time",
-        "What the calls to the device cost, on a logarithmic axis. On a simulated device it is"
-        " modelled, an estimate; it is never part of host time.",
-        figures.device_time,
-        ["device_seconds"],
-    ),
-)
+    trade: Figure | None
+    memory: Figure | None
+    has_map: bool
+    failures: tuple[Failure, ...]
+    figures: tuple[Figure, ...]
 
 
 def render(
-    rows: Rows,
-    timelines: Timelines | None = None,
-    *,
-    command: str | None = None,
-    reference: str | None = None,
+    results: Bundle | Rows, *, command: str | None = None, reference: str | None = None
 ) -> str:
     """The report as one HTML document; the same input gives the same text.
 
-    `timelines` maps (workload, allocator) to columns event, requested, allocated, reserved; they
-    do not say on which device, and are drawn for the workloads that have one device only.
-    `command` is shown as the command line that made the report. Ratios are to the allocator
-    `reference`, or to the first candidate. Raises ResultError for rows or timelines that break
-    their schema, for no rows, and for an unknown reference.
+    `results` may be rows without details: then charts that need them are absent, and the report
+    says so. `command` is shown as the command line that made the report. Ratios are to the
+    allocator `reference`, or to the first candidate. Raises ResultError for rows that break their
+    schema, for no rows, and for an unknown reference.
     """
-    table = frame(rows)
+    given = results if isinstance(results, Bundle) else Bundle(frame(results))
+    table = given.rows
     if table.empty:
         raise ResultError("no result rows to report")
     found = cases(table)
+    looks = theme.looks(found)
     environment = Environment(
         loader=PackageLoader("reports"),
         autoescape=True,
@@ -164,72 +96,147 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    sections = [_section(given, case, n, reference, looks) for n, case in enumerate(found, 1)]
+    over_all = charts.across(table)
+    single = charts.of_rows(table)
+    every = [*over_all, *single, *(one.chart for section in sections for one in _all(section))]
+    scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
     return environment.get_template("report.html.j2").render(
-        sections=[
-            _section(table, case, n, timelines or {}, reference) for n, case in enumerate(found, 1)
-        ],
+        sections=sections,
         means=tables.geometric_means(table, reference=reference),
-        charts=[_chart(table, found, kind) for kind in _KINDS if _drawable(table, kind)],
+        across=[_figure(chart) for chart in over_all],
+        charts=[_figure(chart) for chart in single],
         allocators=list(dict.fromkeys(table["allocator"])),
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
+        absent=charts.absent(given.details, found),
+        data=_island(given, sections, every, looks, reference),
+        scripts=[Markup(script) for script in scripts],
+        policy=" ".join(f"'{_digest(script)}'" for script in scripts),
+        styles=Markup(_vendored("uPlot.min.css")),
     )
 
 
 def write(
-    rows: Rows,
-    timelines: Timelines | None,
+    results: Bundle | Rows,
     path: str | Path,
     *,
     command: str | None = None,
     reference: str | None = None,
 ) -> None:
     """Write the report of `render` to a file, whole or not at all; "-" is standard output."""
-    write_text(render(rows, timelines, command=command, reference=reference), path)
+    write_text(render(results, command=command, reference=reference), path)
 
 
 def _section(
-    table: pd.DataFrame, case: Case, number: int, timelines: Timelines, reference: str | None
+    given: bundle.Bundle,
+    case: Case,
+    number: int,
+    reference: str | None,
+    looks: Mapping[str, theme.Look],
 ) -> Section:
     key = f"workload-{number}"
+    run = {"workload": case.workload, "device": case.device}
+    made = {chart.key: chart for chart in charts.of_case(given.details, case, key, looks)}
+    trade = charts.trade(given.rows, case, key)
+    memory = made.pop(f"{key}-memory", None)
+    made.pop(f"{key}-free", None)  # the explorer draws it
+    failures = of_run(given.details, "failures", **run)
     return Section(
         key=key,
         case=case,
         claims=findings.verdict(case),
-        tables=(
-            ("Memory", tables.case_table(case, tables.MEMORY, reference)),
-            ("Time", tables.case_table(case, tables.TIME, reference)),
-        ),
+        why=describing.verdict_why(case),
+        summary=tables.case_table(case, tables.SUMMARY, reference),
         everything=tables.case_table(case, tables.ALL, reference),
-        chart=_memory_chart(table, case, key, timelines),
+        trade=_figure(trade) if trade else None,
+        memory=_figure(memory, phone=False) if memory else None,
+        has_map=not of_run(given.details, "blocks", **run).empty,
+        failures=tuple(
+            Failure(row["allocator"], describing.failure(row))
+            for row in failures.to_dict("records")
+        ),
+        figures=tuple(_figure(chart) for chart in made.values()),
     )
 
 
-def _memory_chart(table: pd.DataFrame, case: Case, key: str, timelines: Timelines) -> Chart | None:
-    one_device = table.loc[table["workload"] == case.workload, "device"].nunique() == 1
-    if not one_device or not any((case.workload, name) in timelines for name in case.allocators):
-        return None
-    figure = figures.memory_over_time(table, timelines, case.workload)
-    title = f"Memory over time: {case.title}"
-    words = findings.describe_memory(case)
-    picture = svg.inline(figure, f"{key}-memory", title, words)
-    caption = (
-        "Light: reserved bytes; dark: allocated bytes; what lies between is held from the device"
-        " but allocated to nothing. All panels share one scale. Long traces are drawn by the"
-        " maximum of each interval."
+def _all(section: Section) -> list[Figure]:
+    return [one for one in (section.trade, section.memory, *section.figures) if one]
+
+
+def _figure(chart: Chart, *, phone: bool = True) -> Figure:
+    wide = svg.inline(chart.draw(), chart.key, chart.title, chart.words)
+    if not phone:
+        return Figure(chart, wide, None)
+    with theme.narrow():
+        figure = chart.draw()
+    narrow = svg.inline(figure, f"{chart.key}-narrow", chart.title, chart.words)
+    return Figure(chart, wide, narrow)
+
+
+def _island(
+    given: Bundle,
+    sections: Sequence[Section],
+    every: Sequence[Chart],
+    looks: Mapping[str, theme.Look],
+    reference: str | None,
+) -> Markup:
+    """The tables that scripts read: those of the details, and of each chart that has its own."""
+    kept = {name: given.details[name] for name in _TABLES if not given.details[name].empty}
+    kept |= {chart.key: chart.data for chart in every if chart.table is None}
+    about = {chart.key: {"table": chart.table or chart.key, "key": chart.of} for chart in every}
+    shown = [_about(section, looks, reference) for section in sections]
+    packed = island.pack(kept, cases=shown, charts=about)
+    return Markup(packed)
+
+
+def _about(
+    section: Section, looks: Mapping[str, theme.Look], reference: str | None
+) -> dict[str, Any]:
+    """What scripts must know of a case beside its tables."""
+    case = section.case
+    first = _shown_first(case, reference)
+    return {
+        "id": section.key,
+        "workload": case.workload,
+        "device": case.device,
+        "events": int(case.rows["events"].max()),
+        "max_load": case.max_load,
+        "allocators": [
+            {
+                "name": name,
+                "colour": looks[name].colour,
+                "dash": list(looks[name].dash),
+                "first": name in first,
+            }
+            for name in case.allocators
+        ],
+    }
+
+
+def _shown_first(case: Case, reference: str | None) -> set[str]:
+    """A few allocators to begin with: the reference, the best by memory and by time."""
+    metrics = ("min_capacity", "peak_reserved", "seconds_per_event_steady", "device_seconds")
+    winners = [name for metric in metrics for name in best(case.rows, SCHEMA[metric])[:1]]
+    return set(
+        list(dict.fromkeys([case.reference(reference), *winners, *case.allocators]))[:_FIRST]
     )
-    return Chart(f"{key}-memory", "Memory over time", caption, words, picture)
 
 
-def _drawable(table: pd.DataFrame, kind: _Kind) -> bool:
-    return bool(table[list(kind.needs)].notna().all(axis=1).any())
+@cache
+def _template(name: str) -> str:
+    return (files("reports") / "templates" / name).read_text(encoding="utf-8")
 
 
-def _chart(table: pd.DataFrame, found: Sequence[Case], kind: _Kind) -> Chart:
-    words = kind.words(found)
-    picture = svg.inline(kind.draw(table), kind.key, kind.title, words)
-    return Chart(kind.key, kind.title, kind.caption, words, picture)
+@cache
+def _vendored(name: str) -> str:
+    return (files("reports") / "vendor" / "uplot" / name).read_text(encoding="utf-8").strip()
+
+
+def _digest(script: str) -> str:
+    """What the page's policy says of a script that may run."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 
 def _definitions(table: pd.DataFrame) -> list[Column]:

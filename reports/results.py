@@ -256,15 +256,21 @@ def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
 def read(path: str | Path) -> pd.DataFrame:
     """The rows of a JSON file, checked as `frame` does; raises ResultError naming the file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        rows = json.loads(text, parse_constant=_refuse_constant)
+        text = Path(path).read_bytes()
     except OSError as error:
         raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ResultError(f"{path}: not JSON: {error}") from error
+    return from_json(text, str(path))
+
+
+def from_json(text: str | bytes, where: str) -> pd.DataFrame:
+    """The rows of a JSON text, checked as `frame` does; raises ResultError beginning `where`."""
+    try:
+        rows = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ResultError(f"{where}: not JSON: {error}") from error
     if not isinstance(rows, list):
-        raise ResultError(f"{path}: want a list of result rows, found {_kind(rows)}")
-    return frame(rows, str(path))
+        raise ResultError(f"{where}: want a list of result rows, found {_kind(rows)}")
+    return frame(rows, where)
 
 
 def write(rows: Rows, path: str | Path) -> None:
@@ -272,8 +278,13 @@ def write(rows: Rows, path: str | Path) -> None:
 
     The file appears whole or not at all; "-" is standard output. Raises ResultError.
     """
+    write_text(to_json(rows), path)
+
+
+def to_json(rows: Rows) -> str:
+    """Rows as a JSON list of flat objects, null for what is not a number; raises ResultError."""
     text = json.dumps(records(frame(rows)), indent=2, ensure_ascii=False, allow_nan=False)
-    write_text(text + "\n", path)
+    return text + "\n"
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:

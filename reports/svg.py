@@ -68,7 +68,7 @@ def _local(name: str) -> str:
 def _attribute(name: str, value: str, key: str) -> str:
     if name == "id":
         return f"{key}-{value}"
-    if name == "href":
+    if name == "href" and value.startswith("#"):
         return f"#{key}-{value.removeprefix('#')}"
     if name in _ROUNDED:
         return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}", " ".join(value.split()))

@@ -27,27 +27,18 @@ TERMINAL = (
     "device_seconds",
     "failures",
 )
-MEMORY = (
+SUMMARY = (
     "min_capacity",
     "peak_reserved",
     "overhead",
-    "stranded",
     "internal_fragmentation",
     "external_fragmentation",
-    "utilization",
-    "failures",
-    "planned_requests",
-    "fallback_requests",
-)
-TIME = (
     "seconds_per_event_steady",
-    "seconds_per_event_cold",
     "alloc_p50_seconds",
     "alloc_p99_seconds",
-    "free_p50_seconds",
-    "free_p99_seconds",
     "device_calls",
     "device_seconds",
+    "failures",
 )
 ALL = tuple(c.name for c in COLUMNS if c.unit and c.group != "workload")
 MEANS = (
@@ -67,13 +58,17 @@ _SIGNS: dict[Mark, str] = {"": " ", "best": "+", "worst": "-", "failed": "!"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One number: as text, as it stands in the row, and against the reference row (None: n/a)."""
+    """One number: as text, as it stands in the row, and against the reference row (None: n/a).
+
+    `reason` says why there is no number, and is empty where there is one.
+    """
 
     text: str
     exact: str
     value: float | int | None
     ratio: float | None
     mark: Mark
+    reason: str = ""
 
     @property
     def ratio_text(self) -> str:
@@ -217,9 +212,24 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
             value,
             value / against if comparable and against and value is not None else None,
             marked.get(name, ""),
+            _why_absent(rows, name, column) if value is None else "",
         )
         for name, value in values.items()
     ]
+
+
+def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
+    """Why a row has no number where others have one."""
+    of_one_case = "max_load" in rows
+    if column.name == "overhead" and plain(rows.at[name, "failures"]):
+        return "requests failed"
+    if column.name.startswith("external_fragmentation"):
+        return "keeps no free blocks"
+    if column.name == "min_capacity":
+        return "no capacity is enough" if of_one_case else "not on every workload"
+    if column.group == "plan":
+        return "has no plan"
+    return "not measured" if of_one_case else "not on every workload"
 
 
 def _failed(rows: pd.DataFrame) -> dict[str, Mark]:

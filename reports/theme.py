@@ -3,11 +3,13 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import seaborn
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,26 +18,34 @@ from reports.ranking import Case
 
 INK, FAINT, FLOOR, GRID, PAPER = "#1d2430", "#5c6675", "#9aa3ad", "#dfe3e8", "#fefefe"
 WIDTH = 11.0  # inches: a laptop's page at 100 dots per inch
+NARROW_WIDTH = 3.7  # a phone's
 LABEL_LETTERS, TITLE_LETTERS = 26, 34
 _COLOURS = [seaborn.color_palette("colorblind").as_hex()[n] for n in (0, 1, 2, 3, 4, 9, 5)]
 _MARKERS = "osD^vPX*<>"
+_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
+_DASHES = ((), (6, 2), (2, 2), (6, 2, 1, 2))
+SEQUENTIAL = "cividis"  # bytes and counts: even steps for every kind of sight
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one allocator is drawn in every figure; `label` is its name cut to fit."""
+    """How one allocator is drawn in every figure; `label` is its name cut to fit.
+
+    `dash` has the lengths of strokes and gaps of its lines in points, none for a line unbroken.
+    """
 
     label: str
     colour: str
     marker: str
     hatch: str
+    dash: tuple[int, ...]
 
 
 def looks(cases: Sequence[Case]) -> dict[str, Look]:
     """One look per allocator over all cases; a floor is grey and hatched.
 
-    Colours are told apart by the colour-blind; past the seventh they repeat with another marker,
-    and no figure relies on colour alone.
+    Colours are told apart by the colour-blind; past the seventh they repeat with another marker
+    and broken lines, and no figure relies on colour alone.
     """
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
     floors = {name for case in cases for name in case.floors}
@@ -45,7 +55,8 @@ def looks(cases: Sequence[Case]) -> dict[str, Look]:
         n = len(found)
         colour = FLOOR if name in floors else _COLOURS[n % len(_COLOURS)]
         hatch = "////" if name in floors else ""
-        found[name] = Look(labels[name], colour, _MARKERS[n % len(_MARKERS)], hatch)
+        dash = _DASHES[n // len(_COLOURS) % len(_DASHES)]
+        found[name] = Look(labels[name], colour, _MARKERS[n % len(_MARKERS)], hatch, dash)
     return found
 
 
@@ -86,12 +97,37 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(count: int, height: float, columns: int) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, each `height` inches, in rows of at most `columns`."""
-    columns = min(count, columns)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(WIDTH, rows * height + 0.45), layout="constrained")
-    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+@contextmanager
+def narrow() -> Iterator[None]:
+    """Figures are drawn for a phone while this lasts: as narrow, one panel below the other."""
+    before = _narrow.set(True)
+    try:
+        yield
+    finally:
+        _narrow.reset(before)
+
+
+def columns(wanted: int) -> int:
+    """How many panels stand side by side where `wanted` would fit a page."""
+    return 1 if _narrow.get() else wanted
+
+
+def legend(figure: Figure, keys: Sequence[Artist], side: Literal["top", "right"] = "top") -> None:
+    """The legend outside of the panels."""
+    if side == "right" and not _narrow.get():
+        figure.legend(handles=keys, loc="outside right upper", frameon=False, handlelength=3)
+        return
+    across = 2 if _narrow.get() else len(keys)
+    figure.legend(handles=keys, loc="outside upper left", ncols=across, frameon=False)
+
+
+def panels(count: int, height: float, across: int) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, each `height` inches, in rows of at most `across`."""
+    columns_ = min(count, columns(across))
+    rows = -(-count // columns_)
+    width = NARROW_WIDTH if _narrow.get() else WIDTH
+    figure = Figure(figsize=(width, rows * height + 0.45), layout="constrained")
+    axes = list(figure.subplots(rows, columns_, squeeze=False).flat)
     for unused in axes[count:]:
         unused.set_visible(False)
     return figure, axes[:count]

@@ -57,6 +57,14 @@ def seconds(number: float) -> str:
     return f"{_three(number / divisor)} {unit}" if number else f"0 {unit}"
 
 
+def amount(number: float) -> str:
+    """A count with at most three digits: 512, 16.4k, 2.1M."""
+    for divisor, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= divisor:
+            return f"{number / divisor:.3g}{unit}"
+    return f"{number:g}"
+
+
 def times(number: float) -> str:
     """A ratio: 1.03x, 12.3x, 1,230x."""
     return f"{number:.2f}x" if abs(number) < 9.995 else f"{_three(number)}x"

@@ -3,6 +3,12 @@
 
 from typing import Any
 
+import pandas as pd
+
+from reports.bundle import Bundle
+from reports.details import join, table
+from reports.results import frame
+
 GIB = 2**30
 HOSTILE = "<script>alert('x')</script> & \"q\" $x^2$ {{ 7 * 7 }} [red]"
 
@@ -81,13 +87,21 @@ def floor(allocator: str = "ground", workload: str = "train") -> dict[str, Any]:
     return sized(allocator, 8, 1, workload, candidate=False, device_seconds=1e-6, device_calls=1)
 
 
-def timeline(peak: int, points: int = 50) -> dict[str, list[int]]:
-    """A timeline that climbs to `peak` reserved bytes."""
+def memory(
+    allocator: str, peak: int, points: int = 50, workload: str = "train", device: str = "sim:80GiB"
+) -> pd.DataFrame:
+    """A table `memory` of one run that climbs to `peak` reserved bytes."""
     steps = range(points)
     reserved = [peak * (n + 1) // points for n in steps]
-    return {
+    columns = {
         "event": [10 * n for n in steps],
         "requested": [value // 2 for value in reserved],
         "allocated": [value * 3 // 4 for value in reserved],
         "reserved": reserved,
     }
+    return table("memory", columns, workload=workload, device=device, allocator=allocator)
+
+
+def with_memory(rows: list[dict[str, Any]], *found: pd.DataFrame) -> Bundle:
+    """Rows with these tables `memory` and no other details."""
+    return Bundle(frame(rows), join([{"memory": one} for one in found]))

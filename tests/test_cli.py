@@ -15,7 +15,7 @@ import pytest
 import allocators
 from allocbench import __version__
 from allocbench.cli import COMMANDS
-from reports import results
+from reports import bundle, results
 from reports.results import SCHEMA
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.importers.snapshots import Recorder, pickled, snapshot
@@ -55,6 +55,11 @@ def test_every_example_works(example: str) -> None:
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     Path("requests.csv").write_text(AZURE)
+    if example.startswith("allocbench report"):
+        few = "--allocators bfc,naive --results results.zip --json results.json"
+        run(f"compare trace.csv {QUICK} {few}")
+        run(f"compare good.parquet {QUICK} --allocators bfc --results monday.zip")
+        run(f"compare good.csv {QUICK} --allocators bfc --json tuesday.json")
     line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
     if line.startswith(("compare", "replay")):
         line = f"{line} {QUICK}"
@@ -101,13 +106,15 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
-    output("compare good.csv good.parquet --time 1 --json rows.json --html report.html")
+    line = "compare good.csv good.parquet --allocators naive,bfc,bump --time 1"
+    output(f"{line} --json rows.json --html report.html --results results.zip")
     rows = json.loads(Path("rows.json").read_text())
-    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * len(allocators.names())
+    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * 3
+    assert json.loads(results.to_json(bundle.read("results.zip").rows)) == rows
     assert {row["workload"] for row in rows} == {"good", "made"}
     assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in rows)
     page = Path("report.html").read_text()
-    assert "allocbench compare good.csv good.parquet --time 1" in page
+    assert f"allocbench {line}" in page
     assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
 
 

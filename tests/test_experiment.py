@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 import allocators
 from allocators import SpecError
 from allocbench import capacity, experiment
+from allocbench.details import Prepared
 from allocbench.experiment import Effort
 from reports import results
+from reports.details import RUN, join, of_run
 from reports.results import SCHEMA
 from tests.traces import Event, make, valid_traces
 from workloads import ALLOC, FREE, MARK, Trace, catalog
@@ -148,10 +150,14 @@ def test_the_arena_says_what_was_planned() -> None:
     assert (row["planned_bytes"], row["fallback_bytes"]) == (1024, 512)
 
 
-def test_the_timeline_has_the_columns_that_reports_draw() -> None:
-    _, timeline = experiment.run(make(TINY), "naive", "sim:1GiB", BYTES_ONLY)
-    assert list(timeline) == ["event", "requested", "allocated", "reserved"]
-    assert timeline["reserved"].tolist() == [100, 400, 300, 350, 50, 0]
+def test_there_are_details_where_they_are_wanted() -> None:
+    prepared = Prepared.of("tiny", make(TINY))
+    row, details = experiment.run(
+        make(TINY), "naive", "sim:1GiB", BYTES_ONLY, workload="tiny", prepared=prepared
+    )
+    memory = of_run(join([details]), "memory", **{name: row[name] for name in RUN})
+    assert memory["reserved"].tolist() == [100, 400, 300, 350, 50, 0]
+    assert experiment.run(make(TINY), "naive", "sim:1GiB", BYTES_ONLY)[1] == {}
 
 
 @pytest.mark.parametrize("name", allocators.names())
@@ -208,17 +214,23 @@ def test_a_wrong_spec_is_found_before_anything_is_run() -> None:
 
 def test_a_matrix_runs_every_workload_through_every_allocator_and_tells_its_progress() -> None:
     begun: list[tuple[str, ...]] = []
+    done: list[tuple[str, str]] = []
     effort = Effort(passes=1)
-    rows, timelines = experiment.run_matrix(
+    rows, details = experiment.run_matrix(
         {"one": make(TINY), "two": churn(20)},
         ["naive", "bfc"],
         "sim:1GiB",
         effort,
+        detailed=True,
         stage=lambda *names: begun.append(names),
+        done=lambda row: done.append((row["workload"], row["allocator"])),
     )
     pairs = [("one", "naive"), ("one", "bfc"), ("two", "naive"), ("two", "bfc")]
     assert [(row["workload"], row["allocator"]) for row in rows] == pairs
-    assert list(timelines) == pairs
+    assert done == pairs
+    memory = details["memory"][["workload", "allocator"]].drop_duplicates()
+    assert list(memory.itertuples(index=False, name=None)) == pairs
+    assert set(details["lifetimes"]["workload"]) == {"one", "two"}
     assert begun == [(*pair, stage) for pair in pairs for stage in effort.stages]
 
 

@@ -20,10 +20,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from reports import drawing, figures, svg, theme
-from reports.output import ResultError
 from reports.ranking import cases
 from reports.results import frame
-from tests.result_rows import GIB, HOSTILE, floor, row, sized, timeline
+from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
 
 PER_ROW = [
     figures.min_capacity,
@@ -114,15 +113,23 @@ def test_internal_and_external_fragmentation_stand_side_by_side() -> None:
 def test_latency_is_drawn_against_memory() -> None:
     table = frame([sized("a", 9, 40), sized("b", 12, 20)])
     (panel,) = panels(figures.latency_against_memory(table))
-    points = np.concatenate([np.asarray(line.get_xydata()) for line in panel.lines]).round(6)
+    *marks, front, bound = panel.lines
+    points = np.concatenate([np.asarray(line.get_xydata()) for line in marks]).round(6)
     assert {tuple(point) for point in points.tolist()} == {(9, 40), (9, 360), (12, 20), (12, 180)}
+    assert np.asarray(front.get_xydata()).round(6).tolist() == [[9, 40], [12, 20]]
+    assert list(bound.get_xdata()) == [8, 8]  # type: ignore[arg-type]
     assert numbers(panel) == ["a", "b"]
 
 
-def test_memory_over_time_draws_the_timeline() -> None:
+def over_time(table: pd.DataFrame, lines: pd.DataFrame) -> Figure:
+    (case,) = cases(table)
+    return figures.memory_over_time(lines, case, theme.looks([case]))
+
+
+def test_memory_over_time_draws_the_table() -> None:
     table = frame([sized("a", 12, 40), sized("b", 10, 40), floor()])
-    lines = {("train", "a"): timeline(12 * GIB, 1000), ("train", "ground"): timeline(90 * GIB)}
-    first, second = panels(figures.memory_over_time(table, lines, "train"))
+    lines = pd.concat([memory("a", 12 * GIB, 1000), memory("ground", 90 * GIB)])
+    first, second = panels(over_time(table, lines))
     assert [panel.get_title("left") for panel in (first, second)] == ["a", "ground"]
     events = np.asarray(first.lines[0].get_xdata())
     reserved = np.asarray(first.lines[0].get_ydata())
@@ -136,24 +143,9 @@ def test_memory_over_time_draws_the_timeline() -> None:
 def test_a_floor_beyond_the_scale_says_so() -> None:
     far = {**floor(), "peak_reserved": 90 * GIB}
     table = frame([sized("a", 12, 40), far])
-    lines = {("train", "a"): timeline(12 * GIB), ("train", "ground"): timeline(90 * GIB)}
-    _, panel = panels(figures.memory_over_time(table, lines, "train"))
+    lines = pd.concat([memory("a", 12 * GIB), memory("ground", 90 * GIB)])
+    _, panel = panels(over_time(table, lines))
     assert panel.get_title(loc="right") == "peak 90.0 GiB, off the scale"
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ({}, "no timeline for workload 'train'"),
-        ({("train", "other"): timeline(1)}, "no timeline for workload 'train'"),
-        ({("train", "a"): {"event": [1]}}, "train, a: column 'requested' is missing"),
-        ({("train", "a"): {**timeline(9), "event": [1]}}, "of unequal length"),
-        ({("train", "a"): {key: [] for key in timeline(1)}}, "columns are empty"),
-    ],
-)
-def test_bad_timelines_are_named(lines: Any, message: str) -> None:
-    with pytest.raises(ResultError, match=message):
-        figures.memory_over_time(frame([row("a")]), lines, "train")
 
 
 def test_an_allocator_looks_the_same_everywhere() -> None:

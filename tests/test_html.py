@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML report: self-contained, escaped, the same bytes each time, and no number lost."""
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,10 +13,11 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
-from reports import html, tables, units
+from reports import figures, html, tables, units
+from reports.bundle import Bundle
 from reports.output import ResultError
 from reports.results import SCHEMA, frame
-from tests.result_rows import GIB, HOSTILE, floor, row, sized, timeline
+from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}
 ROWS = [
@@ -25,7 +28,7 @@ ROWS = [
     sized("a", 9, 40, "serve"),
     sized("b", 14, 30, "serve"),
 ]
-TIMELINES = {("train", name): timeline(12 * GIB) for name in ("a", "b", "c", "ground")}
+GIVEN = with_memory(ROWS, *(memory(name, 12 * GIB) for name in ("a", "b", "c", "ground")))
 
 
 class Page(HTMLParser):
@@ -64,7 +67,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text() -> str:
-    return html.render(ROWS, TIMELINES, command="allocbench compare train serve")
+    return html.render(GIVEN, command="allocbench compare train serve")
 
 
 @pytest.fixture(scope="module")
@@ -83,20 +86,31 @@ def test_the_page_is_whole(page: Page) -> None:
 
 
 def test_nothing_is_fetched(text: str, page: Page) -> None:
-    assert "://" not in text
-    assert "@import" not in text
+    passive = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)  # see test_browser
+    assert "://" not in passive
+    assert "@import" not in passive
     loading = {"src", "srcset", "href", "xlink:href", "data", "action", "poster", "background"}
     for tag, attributes in page.elements:
         for name in loading & attributes.keys():
             assert attributes[name].startswith(("#", "data:")), (tag, attributes)
-    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", passive))
+
+
+def test_the_policy_lets_no_script_run_but_those_of_the_report(text: str, page: Page) -> None:
     policy = next(meta["content"] for meta in page.all("meta") if "http-equiv" in meta)
     assert policy.startswith("default-src 'none'")
+    allowed = re.search(r"script-src ([^;]*)", policy)
+    assert allowed
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts]
+    assert allowed[1].split() == [f"'sha256-{digest}'" for digest in digests]
 
 
 def test_every_picture_says_in_words_what_it_shows(page: Page) -> None:
     pictures = page.all("svg")
-    assert len(pictures) == 1 + 6
+    # memory of one workload; for screens and for phones: the trade of two, five heat maps and
+    # ranks, five single metrics
+    assert len(pictures) == 1 + 2 * (2 + 5 + 5)
     ids = {attributes["id"]: tag for tag, attributes in page.elements if "id" in attributes}
     for picture in pictures:
         assert picture["role"] == "img"
@@ -105,12 +119,14 @@ def test_every_picture_says_in_words_what_it_shows(page: Page) -> None:
     titles = page.text_in("title")[1:]
     words = page.text_in("desc")
     assert len(titles) == len(words) == len(pictures)
-    by_title = dict(zip(titles, words, strict=True))
+    by_title: dict[str, str] = {}
+    for title, said in zip(titles, words, strict=True):
+        by_title.setdefault(title, said)
     assert by_title["Overhead"] == (
         "train: best a 1.19x; worst b 1.50x; c (failed requests) 1.38x; ground (floor) 1.00x."
         " serve: best a 1.12x; worst b 1.75x."
     )
-    assert "a 9.50 GiB (1.19x)" in by_title["Memory over time: train"]
+    assert "a 9.50 GiB (1.19x)" in by_title["Memory over time"]
     assert "fastest is a with 9.50 GiB reserved" in by_title["Latency against peak memory"]
 
 
@@ -125,7 +141,7 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
                 assert units.exact(SCHEMA[name], value) in shown, (given["allocator"], name)
                 assert str(value) in values
     cells = page.text_in("span")
-    table = tables.comparison(frame(ROWS), tables.MEMORY)[0]
+    table = tables.comparison(frame(ROWS), tables.SUMMARY)[0]
     for line in table.rows:
         for cell in line.cells:
             assert cell.text in cells
@@ -133,7 +149,7 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
 
 
 def test_marks_stand_in_words(text: str) -> None:
-    body = text[text.index('aria-label="Memory: train"') :]
+    body = text[text.index('aria-label="Comparison: train"') :]
     lines = body[: body.index("</table>")].split("<tr")
     by_name = {re.findall(r'class="name">([^<]*)', line)[0]: line for line in lines[2:]}
     assert list(by_name) == ["a", "b", "c", "ground"]
@@ -148,10 +164,10 @@ def test_marks_stand_in_words(text: str) -> None:
 
 
 def test_the_verdict_and_the_origin_are_on_the_page(page: Page) -> None:
-    words = " ".join(text for _, text in page.texts)
-    assert "smallest min capacity a at 9.50 GiB (1.19x the load bound)" in words
-    assert "fastest a at 31.2 ns of host time per event (next b, 1.28x the time)" in words
-    assert "failed requests c 3 (on sim:80GiB)" in words
+    words = " ".join(" ".join(text.split()) for _, text in page.texts)
+    assert "Smallest min capacity: a at 9.50 GiB (1.19x the load bound) ;" in words
+    assert "fastest: a at 31.2 ns of host time per event (next b, 1.28x the time) ;" in words
+    assert "failed requests: c 3 (on sim:80GiB)" in words
     assert "sim:80GiB: modelled, estimate" in words
     for fact in ("1.2.3", "3.11.9", "Example CPU", "2030-01-02T03:04:05Z"):
         assert fact in words
@@ -164,10 +180,11 @@ def test_hostile_names_are_text() -> None:
         row(HOSTILE, HOSTILE, device=HOSTILE, cpu=HOSTILE, **{"python": "</style></title>"}),
         row("b", HOSTILE, device=HOSTILE),
     ]
-    text = html.render(rows, {(HOSTILE, "b"): timeline(GIB)}, command=f"{HOSTILE} \udcff")
+    given = with_memory(rows, memory("b", GIB, workload=HOSTILE, device=HOSTILE))
+    text = html.render(given, command=f"{HOSTILE} \udcff")
     page = Page(text)
     assert page.open == []
-    assert len(page.all("script")) == 1
+    assert len(page.all("script")) == len(Page(html.render([row("a")])).all("script"))
     assert "<script>alert" not in text
     assert "{{" in " ".join(page.text_in("h2"))  # the template is not run over its own output
     assert HOSTILE in page.text_in("h2")
@@ -180,18 +197,17 @@ def test_hostile_names_are_text() -> None:
 
 
 def test_the_same_rows_give_the_same_bytes(text: str) -> None:
-    assert html.render(ROWS, TIMELINES, command="allocbench compare train serve") == text
-    assert html.render(frame(ROWS), TIMELINES, command="allocbench compare train serve") == text
-    assert html.render(ROWS, TIMELINES, command="other") != text
+    again = Bundle(frame(ROWS), GIVEN.details)
+    assert html.render(again, command="allocbench compare train serve") == text
 
 
 def test_tables_can_be_sorted_from_the_keyboard(page: Page) -> None:
     sortable = [table for table in page.all("table") if table.get("class") == "sortable"]
-    assert len(sortable) == 1 + 2 * 2  # the means, then memory and time of each workload
+    assert len(sortable) == 1 + 2  # the means, then each workload
     regions = [found for _, found in page.elements if found.get("role") == "region"]
     assert all(found["tabindex"] == "0" and found["aria-label"] for found in regions)
     buttons = page.text_in("button")
-    assert buttons.count("allocator") == 5
+    assert buttons.count("allocator") == 3
     assert buttons.count("device time (estimate)") == 3
 
 
@@ -204,17 +220,19 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     page = Page(html.render([row("only", **nothing)]))
     assert page.open == []
     words = " ".join(text for _, text in page.texts)
-    assert "Not available: steady per event" in words
+    assert "Not available: internal fragm., external fragm., steady per event" in words
+    assert "the results are rows alone" in words
     assert "1 allocator on 1 workload, device sim:80GiB" in words
-    assert len(page.all("svg")) == 2  # min capacity and overhead
+    assert len(page.all("svg")) == 2 * 2  # min capacity and overhead, for screens and for phones
 
 
 def test_one_workload_on_two_devices_is_two_sections() -> None:
     rows = [row("a"), row("a", device="sim:40GiB")]
-    page = Page(html.render(rows, {("train", "a"): timeline(GIB)}))
+    page = Page(html.render(with_memory(rows, memory("a", GIB, device="sim:40GiB"))))
     assert page.open == []
     assert {"train on sim:80GiB", "train on sim:40GiB"} <= set(page.text_in("h2"))
-    assert not any("Memory over time" in title for title in page.text_in("title"))
+    explorers = [found["id"] for _, found in page.elements if "explorer" in found.get("id", "")]
+    assert explorers == ["workload-2-explorer"]
 
 
 def test_ratios_are_to_the_reference_asked_for() -> None:
@@ -229,18 +247,20 @@ def test_no_rows_and_bad_rows_write_nothing(tmp_path: Path) -> None:
     bad: list[Any] = [[], [row("a", overhead="much")]]
     for rows in bad:
         with pytest.raises(ResultError):
-            html.write(rows, None, path)
+            html.write(rows, path)
     with pytest.raises(ResultError, match="cannot write"):
-        html.write([row("a")], None, tmp_path)
+        html.write([row("a")], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_write_and_standard_output_are_the_page(
-    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "report.html"
-    for target in (path, "-"):
-        html.write(ROWS, TIMELINES, target, command="allocbench compare train serve")
+    only = {**row("a"), **dict.fromkeys(figures.HOST_TIME), "device_seconds": None}
+    text = html.render([only], command="allocbench compare train")
+    html.write(frame([only]), path, command="allocbench compare train")
+    html.write([only], "-", command="allocbench compare serve")
     assert path.read_text(encoding="utf-8") == text
-    assert capsys.readouterr().out == text
+    assert capsys.readouterr().out == text.replace("compare train", "compare serve")
     assert list(tmp_path.iterdir()) == [path]

@@ -169,11 +169,12 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     results.write([row("a")], path)
     before = path.read_bytes()
 
-    def half(target: Path, text: str, encoding: str) -> int:
-        target.write_bytes(text.encode(encoding)[: len(text) // 2])
+    def half(target: Path, data: bytes) -> int:
+        with target.open("wb") as file:
+            file.write(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", half)
+    monkeypatch.setattr(Path, "write_bytes", half)
     with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
         results.write([row("b")], path)
     assert path.read_bytes() == before

@@ -139,23 +139,41 @@ def test_nothing_is_marked_when_no_candidate_served_every_request() -> None:
 
 def test_columns_without_numbers_are_named_not_shown() -> None:
     rows = frame([row("a", min_capacity=None), row("b", min_capacity=None)])
-    (table,) = tables.comparison(rows, tables.MEMORY)
+    (table,) = tables.comparison(rows, tables.SUMMARY)
     shown = [heading.column.name for heading in table.headings]
     assert "min_capacity" not in shown
     assert "peak_reserved" in shown
-    assert table.absent == ("min capacity", "planned requests", "fallback requests")
+    assert table.absent == ("min capacity",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "metric", "reason"),
+    [
+        ({"failures": 2, "overhead": None}, "overhead", "requests failed"),
+        ({"external_fragmentation": None}, "external_fragmentation", "keeps no free blocks"),
+        ({"min_capacity": None}, "min_capacity", "no capacity is enough"),
+        ({"alloc_p99_seconds": None}, "alloc_p99_seconds", "not measured"),
+        ({}, "planned_requests", "has no plan"),
+    ],
+)
+def test_what_is_not_there_has_a_reason(changes: dict[str, Any], metric: str, reason: str) -> None:
+    rows = frame([row("a", planned_requests=1), row("b", **changes)])
+    (table,) = tables.comparison(rows, [metric])
+    assert cell(table, "b", metric).text == "n/a"
+    assert cell(table, "b", metric).reason == reason
+    assert cell(table, "a", metric).reason == ""
 
 
 def test_planned_and_fallback_are_shown_where_a_row_has_them() -> None:
     rows = frame([row("a"), row("b", planned_requests=90, fallback_requests=10)])
-    (table,) = tables.comparison(rows, tables.MEMORY)
+    (table,) = tables.comparison(rows)
     assert cell(table, "b", "planned_requests").text == "90"
     assert cell(table, "a", "fallback_requests").text == "n/a"
 
 
 def test_device_time_says_what_it_is() -> None:
     on_gpu = row("a", device="cuda:0", device_kind="cuda", device_seconds_source="measured")
-    simulated, measured = tables.comparison(frame([row("a"), on_gpu]), tables.TIME)
+    simulated, measured = tables.comparison(frame([row("a"), on_gpu]), ["device_seconds"])
     assert simulated.headings[-1].text == "device time (estimate)"
     assert measured.headings[-1].text == "device time (measured)"
     assert [table.title for table in (simulated, measured)] == [

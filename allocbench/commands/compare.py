@@ -15,12 +15,13 @@ from allocbench import experiment, inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.terminal import console, progress_bar
-from reports import findings, ranking, results, tables
+from allocbench.terminal import console, dashboard
+from reports import bundle, findings, ranking, results, tables
+from reports.bundle import Bundle
 
 EXAMPLES = (
     "allocbench compare gpt2-train",
-    "allocbench compare gpt2-train llm-decode --html report.html",
+    "allocbench compare gpt2-train llm-decode --html report.html --results results.zip",
     "allocbench compare trace.csv --allocators naive,bfc:allow_growth=false,buddy",
     "allocbench compare gpt2-train --device sim:8GiB --reference bfc --json -",
     "allocbench compare serve-chat serve-chat:rate=8,seed=1 bomb-buddy",
@@ -39,8 +40,6 @@ _SPARE = (
 _NAME = 16  # letters of an allocator that are not folded
 _WIDEST = 1000
 
-_REFERENCE = "caching"  # what most programs run on
-
 
 def run(
     context: typer.Context,
@@ -51,13 +50,7 @@ def run(
     ] = inputs.ALL,
     device: options.Device = options.DEVICE,
     model: options.Model = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEC",
-            help=f"The row that ratios are to; default: {_REFERENCE}, else the first.",
-        ),
-    ] = None,
+    reference: options.REFERENCE = None,
     time: options.Passes = experiment.PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
@@ -66,39 +59,49 @@ def run(
         str | None,
         typer.Option(metavar="FILE", help="Write a report as one HTML file; - is standard output."),
     ] = None,
+    bundled: Annotated[
+        str | None,
+        typer.Option(
+            "--results",
+            metavar="FILE",
+            help="Write rows and what charts need, for `report`; - is standard output.",
+        ),
+    ] = None,
 ) -> None:
     """Replay workloads through allocators and compare memory, fragmentation and time.
 
     The table marks the best and the worst of the allocators that may be recommended; those that
     may not are floors, shown to compare with. No table is printed when rows or report go to
-    standard output.
+    standard output. A long comparison shows on a terminal what it has found so far.
     """
     specs = inputs.allocator_specs(allocators)
     inputs.check_specs("--allocators", specs, device)
-    if reference is not None and reference not in specs:
-        raise UsageError(f"--reference {reference}: not compared; compared are {', '.join(specs)}")
-    if reference is None and _REFERENCE in specs:
-        reference = _REFERENCE
-    check_outputs(json, html)
+    reference = options.reference_of(reference, specs)
+    check_outputs(json, html, bundled)
     write_html = _html_writer() if html else None
     inputs.pin(pin)
     traces = inputs.load_all(workloads, model)
     inputs.check_largest_request(traces, device)
 
     effort = Effort(time, min_capacity)
-    with progress_bar(len(traces) * len(specs) * len(effort.stages)) as begin:
-        rows, timelines = experiment.run_matrix(
+    with dashboard(len(traces) * len(specs) * len(effort.stages)) as (begin, done):
+        rows, details = experiment.run_matrix(
             traces,
             specs,
             device,
             effort,
+            detailed=bool(html or bundled),
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
+            done=done,
         )
+    found = Bundle(results.frame(rows), details)
     if json:
         results.write(rows, json)
+    if bundled:
+        bundle.write(found, bundled)
     if html and write_html:
-        write_html(rows, timelines, html, command=context.obj, reference=reference)
-    if STDOUT not in (json, html):
+        write_html(found, html, command=context.obj, reference=reference)
+    if STDOUT not in (json, html, bundled):
         _print(rows, reference)
 
 

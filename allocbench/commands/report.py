@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench report: results files to an HTML report, figures, or a table in Markdown."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from allocbench.errors import UsageError
+from allocbench.options import REFERENCE, reference_of
+from allocbench.outputs import STDOUT, check_folder, check_outputs
+from reports import bundle, markdown
+
+EXAMPLES = (
+    "allocbench report results.zip -o report.html",
+    "allocbench report monday.zip tuesday.json --reference bfc",
+    "allocbench report results.zip --figures figures",
+    "allocbench report results.json --markdown",
+)
+_DEFAULT = "report.html"
+
+
+def run(
+    context: typer.Context,
+    results: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RESULTS...", help="Files that compare wrote with --results or --json."
+        ),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help=f"Write the report as one HTML file; - is standard output. Default: {_DEFAULT}, "
+            "unless something else is asked for.",
+        ),
+    ] = None,
+    figures: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Write every figure as SVG and PNG into a folder."),
+    ] = None,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print verdict and tables as Markdown.")
+    ] = False,
+    reference: REFERENCE = None,
+) -> None:
+    """Make a report of results that were measured before.
+
+    Bundles of `compare --results` give every chart. Plain rows of `--json` give the tables and the
+    charts of single metrics; the report says what it lacks.
+    """
+    if output is None and figures is None and not as_markdown:
+        output = _DEFAULT
+    if as_markdown and output == STDOUT:
+        raise UsageError("two outputs cannot both go to standard output")
+    check_outputs(output)
+    check_folder(figures)
+    found = bundle.read_all(results)
+    if found.rows.empty:
+        raise UsageError(f"{', '.join(results)}: no result rows to report")
+    names = list(found.rows["allocator"].unique())
+    base = reference_of(reference, names)
+    if as_markdown:
+        sys.stdout.write(markdown.render(found.rows, base))
+    if output is None and figures is None:
+        return
+    try:
+        from reports import export, html
+    except ModuleNotFoundError as error:
+        raise UsageError(str(error)) from error
+    if output:
+        html.write(found, output, command=context.obj, reference=base)
+    if figures:
+        export.write(found, figures)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A results file: rows alone as JSON, or a bundle of rows and details.
+
+A bundle is a zip archive of `rows.json`, as `results.write` writes it, and one Parquet file for
+each table of `details.TABLES` that is not empty. `README.txt` in it says what the tables hold.
+"""
+
+import io
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from reports import details as detail_tables
+from reports import results
+from reports.details import TABLES, Details
+from reports.output import ResultError, write_bytes
+
+_ROWS = "rows.json"
+_LARGEST = 1 << 30  # bytes of one member, unpacked
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same results give the same bytes
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Checked result rows (`results.frame`) and their details, empty where there are none."""
+
+    rows: pd.DataFrame
+    details: Details = field(default_factory=detail_tables.none)
+
+
+def read(path: str | Path) -> Bundle:
+    """The bundle of a file, be it a bundle or plain JSON rows; raises ResultError naming it."""
+    try:
+        with Path(path).open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
+    return _unpack(path) if magic == b"PK\x03\x04" else Bundle(results.read(path))
+
+
+def read_all(paths: Sequence[str | Path]) -> Bundle:
+    """Several files as one bundle; raises ResultError as `read` does, or when a run is there twice.
+
+    Where two files hold details of one workload, those of the first are taken.
+    """
+    read_in = {str(path): read(path) for path in paths}
+    seen: dict[tuple[str, ...], str] = {}
+    for path, bundle in read_in.items():
+        for key in bundle.rows[list(results.KEY)].itertuples(index=False, name=None):
+            if first := seen.get(key):
+                raise ResultError(f"{path}: {' on '.join(key[:2])}, {key[2]} is in {first} already")
+        seen |= dict.fromkeys(
+            bundle.rows[list(results.KEY)].itertuples(index=False, name=None), path
+        )
+    known: set[str] = set()
+    parts = []
+    for bundle in read_in.values():
+        parts.append(
+            {
+                name: frame[~frame["workload"].isin(known)]
+                if TABLES[name].key == detail_tables.WORKLOAD
+                else frame
+                for name, frame in bundle.details.items()
+            }
+        )
+        known |= set(bundle.rows["workload"])
+    rows = results.frame(pd.concat([bundle.rows for bundle in read_in.values()]))
+    return Bundle(rows, detail_tables.join(parts))
+
+
+def write(bundle: Bundle, path: str | Path) -> None:
+    """Write a bundle, whole or not at all; "-" is standard output. Raises ResultError."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+
+        def add(name: str, data: bytes) -> None:
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
+
+        add("README.txt", _readme().encode())
+        add(_ROWS, results.to_json(bundle.rows).encode())
+        for name, frame in bundle.details.items():
+            if not frame.empty:
+                made = detail_tables.checked(name, frame, name)
+                add(f"{name}.parquet", made.to_parquet(index=False, compression="zstd"))
+    write_bytes(buffer.getvalue(), path)
+
+
+def _unpack(path: str | Path) -> Bundle:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            large = [member for member in archive.infolist() if member.file_size > _LARGEST]
+            if large:
+                raise ResultError(f"{path}: {large[0].filename!r} is larger than {_LARGEST} bytes")
+            members = {member: archive.read(member) for member in archive.namelist()}
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise ResultError(f"{path}: not a results bundle: {error}") from error
+    if _ROWS not in members:
+        raise ResultError(f"{path}: not a results bundle: it has no {_ROWS}")
+    rows = results.from_json(members[_ROWS], str(path))
+    found = {}
+    for name in TABLES:
+        if data := members.get(f"{name}.parquet"):
+            where = f"{path}: {name}.parquet"
+            try:
+                frame = pd.read_parquet(io.BytesIO(data))
+            except (pa.ArrowException, OSError, ValueError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ResultError(f"{where}: not Parquet: {reason}") from error
+            found[name] = detail_tables.checked(name, frame, where)
+    return Bundle(rows, detail_tables.join([found]))
+
+
+def _readme() -> str:
+    """What is in a bundle, for who opens it with other tools."""
+    lines = [
+        "Results of allocbench, for `allocbench report` or any reader of JSON and Parquet.",
+        "",
+        f"{_ROWS}: one object for each run, one allocator on one workload on one device.",
+    ]
+    for name, spec in TABLES.items():
+        lines += ["", f"{name}.parquet ({', '.join(spec.all)})", f"  {spec.meaning}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Details: the tidy tables behind the charts that a flat result row cannot feed.
+
+Each table is a frame keyed by `RUN` (a result row) or by `WORKLOAD`. `TABLES` is the only place
+that names their columns. A report is made from rows alone too; the charts whose table is empty
+are then absent, and the report says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pandas as pd
+
+from reports.output import ResultError
+
+Kind: TypeAlias = Literal["text", "whole", "number", "flag"]
+Details: TypeAlias = Mapping[str, pd.DataFrame]
+
+RUN = ("workload", "device", "allocator")
+WORKLOAD = ("workload",)
+_DTYPES = {"text": "object", "whole": "int64", "number": "float64", "flag": "bool"}
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table: its key, its other columns with their kinds, and what a row stands for."""
+
+    key: tuple[str, ...]
+    columns: Mapping[str, Kind]
+    meaning: str
+
+    @property
+    def all(self) -> dict[str, Kind]:
+        """Every column by its kind, those of the key first."""
+        return {**dict.fromkeys(self.key, "text"), **self.columns}
+
+
+TABLES: Mapping[str, TableSpec] = {
+    "memory": TableSpec(
+        RUN,
+        {"event": "whole", "requested": "whole", "allocated": "whole", "reserved": "whole"},
+        "Bytes after an event. Of each of some hundred intervals the events with the lowest and the"
+        " highest of each, so that no peak is lost.",
+    ),
+    "moments": TableSpec(
+        RUN,
+        {
+            "event": "whole",
+            "internal_fragmentation": "number",
+            "external_fragmentation": "number",
+            "device_calls": "whole",
+            "device_seconds": "number",
+        },
+        "The state after an event, at even distances; device calls and seconds since the begin.",
+    ),
+    "free_blocks": TableSpec(
+        RUN,
+        {"event": "whole", "size_class": "whole", "blocks": "whole", "bytes": "whole"},
+        "The free blocks after an event whose sizes are from 2^size_class up to twice that.",
+    ),
+    "latency": TableSpec(
+        RUN,
+        {"call": "text", "quantile": "number", "seconds": "number"},
+        "Quantiles of the host seconds of single calls, dense at the upper end.",
+    ),
+    "percentiles": TableSpec(
+        RUN,
+        {
+            "call": "text",
+            "quantile": "number",
+            "seconds": "number",
+            "low": "number",
+            "high": "number",
+            "count": "whole",
+        },
+        "A percentile of the host seconds of `count` single calls, with its 95 % confidence"
+        " interval by order statistics; null where there are too few calls for a bound.",
+    ),
+    "scaling": TableSpec(
+        RUN,
+        {
+            "call": "text",
+            "live_from": "whole",
+            "live_to": "whole",
+            "median": "number",
+            "p99": "number",
+            "count": "whole",
+        },
+        "Host seconds of the calls made while `live_from` up to `live_to` blocks were alive.",
+    ),
+    "instants": TableSpec(
+        RUN, {"event": "whole"}, "The events after which `ranges` and `blocks` are complete."
+    ),
+    "ranges": TableSpec(
+        RUN,
+        {
+            "address": "whole",
+            "size": "whole",
+            "first": "whole",
+            "last": "whole",
+            "mapped": "flag",
+        },
+        "Memory held from the device, from event `first` up to but not including `last`: a segment,"
+        " or a mapped page.",
+    ),
+    "blocks": TableSpec(
+        RUN,
+        {
+            "block": "whole",
+            "address": "whole",
+            "size": "whole",
+            "requested": "whole",
+            "first": "whole",
+            "last": "whole",
+            "label": "text",
+            "pins": "flag",
+        },
+        "An allocated block, alive from event `first` up to but not including `last`; whether it"
+        " pins the memory that the first failed request would have needed.",
+    ),
+    "failures": TableSpec(
+        RUN,
+        {
+            "event": "whole",
+            "requested": "whole",
+            "capacity": "whole",
+            "reserved": "whole",
+            "allocated": "whole",
+            "largest_gap": "whole",
+            "pins": "whole",
+            "pinned_bytes": "whole",
+            "place": "text",
+        },
+        "The first failed request: what was held, the longest gap between blocks, and the blocks"
+        " that pin the place where it would have needed fewest bytes to give way.",
+    ),
+    "omitted": TableSpec(
+        RUN,
+        {"blocks": "whole", "largest": "whole"},
+        "How many blocks are too small for the address map, and the size of the largest of them.",
+    ),
+    "marks": TableSpec(
+        WORKLOAD, {"event": "whole", "label": "text"}, "Step and phase boundaries of the trace."
+    ),
+    "lifetimes": TableSpec(
+        WORKLOAD,
+        {"size_class": "whole", "lifetime_class": "whole", "blocks": "whole", "bytes": "whole"},
+        "Blocks asked for, by the powers of two that their size in bytes and their lifetime in"
+        " events reach.",
+    ),
+}
+
+
+def table(name: str, columns: Mapping[str, object], **key: str) -> pd.DataFrame:
+    """One table of the schema from its columns; `key` gives the columns of the key."""
+    return checked(name, pd.DataFrame({**columns}).assign(**key), name)
+
+
+def none() -> Details:
+    """Every table, empty."""
+    return {name: _empty(spec) for name, spec in TABLES.items()}
+
+
+def join(parts: Iterable[Details]) -> Details:
+    """The tables of several runs, one after the other; a table that a part lacks is empty."""
+    every = list(parts)
+    joined = {}
+    for name, spec in TABLES.items():
+        frames = [part[name] for part in every if name in part and not part[name].empty]
+        joined[name] = pd.concat(frames, ignore_index=True) if frames else _empty(spec)
+    return joined
+
+
+def of_run(details: Details, name: str, **key: str) -> pd.DataFrame:
+    """The rows of one table that have this key."""
+    found = details[name]
+    for column, value in key.items():
+        if column in TABLES[name].key:
+            found = found[found[column] == value]
+    return found
+
+
+def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:
+    """The frame with the columns and kinds of the schema; raises ResultError beginning `where`."""
+    kinds = TABLES[name].all
+    missing = [column for column in kinds if column not in frame]
+    if missing:
+        raise ResultError(f"{where}: column {missing[0]!r} is missing")
+    try:
+        made = frame[list(kinds)].astype({column: _DTYPES[kind] for column, kind in kinds.items()})
+    except (TypeError, ValueError) as error:
+        raise ResultError(f"{where}: a column is of the wrong kind: {error}") from error
+    for column, kind in kinds.items():
+        if kind == "text" and not made[column].map(lambda value: isinstance(value, str)).all():
+            raise ResultError(f"{where}: column {column!r} wants text")
+    return made.reset_index(drop=True)
+
+
+def _empty(spec: TableSpec) -> pd.DataFrame:
+    return pd.DataFrame(
+        {column: pd.Series(dtype=_DTYPES[kind]) for column, kind in spec.all.items()}
+    )

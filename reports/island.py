@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables as one short text inside a page: by column, differences of numbers, packed, base64.
+
+`templates/data.js` reads it. No letter of what is packed appears on the page, so nothing in it can
+end the element that holds it.
+"""
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+_DIGITS = 4  # significant, of numbers that were measured
+
+
+def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:
+    """The tables, and any other JSON values beside them, as base64 of gzip of JSON.
+
+    The same input gives the same text. Missing numbers are null.
+    """
+    content = {**others, "tables": {name: _columns(frame) for name, frame in tables.items()}}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    return {str(name): _column(frame[name]) for name in frame}
+
+
+def _column(values: "pd.Series[Any]") -> dict[str, Any]:
+    if values.dtype == bool:
+        return {"whole": values.astype(int).tolist(), "flag": True}
+    if pd.api.types.is_integer_dtype(values.dtype) and not values.isna().any():
+        return _whole(values.to_numpy(np.int64))
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.astype("float64").tolist()
+        return {"number": [_rounded(number) for number in numbers]}
+    codes, names = pd.factorize(values)
+    return {"text": [str(name) for name in names], "codes": codes.tolist()}
+
+
+def _whole(values: Any) -> dict[str, Any]:
+    """Differences in units of their common divisor, the first to 0."""
+    differences = np.diff(values, prepend=0)
+    unit = int(np.gcd.reduce(differences)) or 1 if len(differences) else 1
+    return {"differences": (differences // unit).tolist(), "unit": unit}
+
+
+def _rounded(number: float) -> float | None:
+    if not math.isfinite(number):
+        return None
+    return float(f"{number:.{_DIGITS}g}")

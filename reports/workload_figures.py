@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a workload itself, of free memory by size, and across workloads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from reports import units
+from reports.extra import needs_extra
+from reports.ranking import Case, ranked
+from reports.results import SCHEMA, Column
+
+with needs_extra("report"):
+    import seaborn
+    from matplotlib.axes import Axes
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    from reports import theme
+
+Looks = Mapping[str, theme.Look]
+_DARK, _LIGHT = "#101418", "#ffffff"  # text on a coloured cell, the same on light and dark pages
+
+
+def lifetimes(table: pd.DataFrame) -> Figure:
+    """Where the blocks of a workload lie by size and lifetime, in number and in bytes.
+
+    `table` is the table `lifetimes` of one workload.
+    """
+    sizes = np.arange(table["size_class"].min(), table["size_class"].max() + 1)
+    spans = np.arange(table["lifetime_class"].min(), table["lifetime_class"].max() + 1)
+    with theme.style():
+        figure, axes = theme.panels(2, 3.0, 2)
+        for panel, column in zip(axes, ("blocks", "bytes"), strict=True):
+            cells = np.full((len(sizes), len(spans)), np.nan)
+            at = (table["size_class"] - sizes[0], table["lifetime_class"] - spans[0])
+            cells[at] = table[column]
+            mesh = panel.pcolormesh(
+                np.append(spans, spans[-1] + 1),
+                np.append(sizes, sizes[-1] + 1),
+                cells,
+                norm=LogNorm(vmin=max(1, np.nanmin(cells)), vmax=max(2, np.nanmax(cells))),
+                cmap=theme.SEQUENTIAL,
+                rasterized=True,
+            )
+            bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=30)
+            _amounts(bar, column == "bytes")
+            panel.set_title(f"{column} asked for")
+            panel.set_xlabel("lifetime, events")
+            panel.set_ylabel("size" if column == "blocks" or theme.columns(2) == 1 else "")
+            panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.amount(2.0**x)))
+            _size_classes(panel)
+            panel.grid(visible=False)
+            seaborn.despine(ax=panel)
+    return figure
+
+
+def free_blocks(table: pd.DataFrame, names: Sequence[str], looks: Looks) -> Figure:
+    """Free bytes by size class over the events of one case, a panel per allocator.
+
+    `table` is the table `free_blocks` of one case; `names` are its allocators.
+    """
+    shown = [name for name in names if (table["allocator"] == name).any()]
+    top = table["bytes"].max()
+    with theme.style():
+        across = theme.columns(3)
+        figure, axes = theme.panels(len(shown), 1.8, across)
+        for n, (panel, name) in enumerate(zip(axes, shown, strict=True)):
+            events, classes, cells = free_grid(table[table["allocator"] == name])
+            mesh = panel.pcolormesh(
+                np.append(events, events[-1] + 1),
+                np.append(classes, classes[-1] + 1),
+                np.where(cells > 0, cells, np.nan),
+                norm=LogNorm(vmin=max(1, top / 1e6), vmax=max(top, 10)),
+                cmap=theme.SEQUENTIAL,
+                rasterized=True,
+            )
+            panel.set_title(looks[name].label)
+            panel.set_ylabel("" if n % across else "size of free blocks")
+            panel.set_xlabel("event" if n + across >= len(shown) else "")
+            panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+            _size_classes(panel)
+            panel.grid(visible=False)
+            seaborn.despine(ax=panel)
+        bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=40, label="free bytes")
+        _amounts(bar, of_bytes=True)
+    return figure
+
+
+def free_grid(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Events (n), size classes (m), and the free bytes (m, n) of one allocator."""
+    events, column = np.unique(rows["event"], return_inverse=True)
+    low, high = int(rows["size_class"].min()), int(rows["size_class"].max())
+    cells = np.zeros((high - low + 1, len(events)), np.int64)
+    cells[rows["size_class"].to_numpy() - low, column] = rows["bytes"]
+    return events, np.arange(low, high + 1), cells
+
+
+def heat_map(cases: Sequence[Case], metric: str) -> Figure:
+    """One metric of every allocator on every workload; the ratio to the best of each workload.
+
+    Colour shows the ratio; the number is the metric itself, for n/a there is none.
+    """
+    column = SCHEMA[metric]
+    names = list(dict.fromkeys(name for case in cases for name in case.allocators))
+    labels, titles = units.short(names, theme.LABEL_LETTERS), theme.titles(cases)
+    ratios, texts = _cells(cases, names, column)
+    with theme.style():
+        figure, (panel,) = theme.panels(1, 0.27 * len(names) + 1.1, 1)
+        top = max(1.5, min(8.0, float(np.nanmax(ratios)) if np.isfinite(ratios).any() else 1.5))
+        mesh = panel.pcolormesh(ratios, norm=LogNorm(1, top), cmap=theme.SEQUENTIAL)
+        for (row, n), text in texts.items():
+            ratio = ratios[row, n]
+            dark = np.isfinite(ratio) and np.log(min(ratio, top)) / np.log(top) > 0.5
+            ink = (_DARK if dark else _LIGHT) if np.isfinite(ratio) else theme.FAINT
+            size = 8 if len(cases) <= 8 else 6.5
+            panel.text(n + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=size)
+        bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=25, label="times the best")
+        bar.outline.set_visible(False)
+        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}x"))
+        bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}x" if x < 2 else ""))
+        panel.set_yticks(np.arange(len(names)) + 0.5, [labels[name] for name in names])
+        turned = len(cases) > 4
+        panel.set_xticks(
+            np.arange(len(cases)) + 0.5,
+            [titles[case.title] for case in cases],
+            rotation=30 if turned else 0,
+            ha="right" if turned else "center",
+        )
+        panel.invert_yaxis()
+        panel.tick_params(length=0, labelcolor=theme.INK)
+        panel.grid(visible=False)
+        seaborn.despine(ax=panel, left=True, bottom=True)
+    return figure
+
+
+def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) -> Figure:
+    """The rank of every candidate over the workloads: mean, and from best to worst.
+
+    An allocator that failed requests on a workload has no rank there.
+    """
+    with theme.style():
+        rows = [ranks(cases, metric) for metric in metrics]
+        most = max(len(table) for table in rows)
+        figure, axes = theme.panels(len(metrics), 0.24 * most + 0.9, 2)
+        for panel, metric, table in zip(axes, metrics, rows, strict=True):
+            order = table.mean(axis=1).sort_values(kind="stable").index
+            for n, name in enumerate(order):
+                found = table.loc[name].dropna()
+                look = looks[str(name)]
+                panel.plot([found.min(), found.max()], [n, n], color=look.colour, lw=3, alpha=0.35)
+                panel.plot(found.mean(), n, look.marker, color=look.colour, ms=6)
+                for rank, count in found.value_counts().items():
+                    panel.plot(rank, n, "|", color=look.colour, ms=5 + count)
+            panel.set_yticks(range(len(order)), [looks[str(name)].label for name in order])
+            panel.set_ylim(len(order) - 0.5, -0.5)
+            panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            panel.set_xlim(0.5, max(2, most) + 0.5)
+            panel.set_xlabel(f"rank by {SCHEMA[metric].heading}; 1 is best")
+            panel.tick_params(axis="y", labelcolor=theme.INK, length=0)
+            panel.grid(axis="y", visible=False)
+            seaborn.despine(ax=panel, left=True)
+    return figure
+
+
+def ranks(cases: Sequence[Case], metric: str) -> pd.DataFrame:
+    """Ranks from 1, a row per candidate and a column per case; equal values share a rank."""
+    found = {
+        case.title: ranked(case.rows, SCHEMA[metric]).rank(
+            method="min", ascending=bool(SCHEMA[metric].lower_is_better)
+        )
+        for case in cases
+    }
+    return pd.DataFrame(found).dropna(how="all")
+
+
+def _cells(
+    cases: Sequence[Case], names: Sequence[str], column: Column
+) -> tuple[NDArray[np.float64], dict[tuple[int, int], str]]:
+    ratios = np.full((len(names), len(cases)), np.nan)
+    texts: dict[tuple[int, int], str] = {}
+    for n, case in enumerate(cases):
+        order = ranked(case.rows, column)
+        best = float(order.iloc[0]) if len(order) else np.nan
+        for row, name in enumerate(names):
+            value = case.number(name, column.name) if name in case.rows.index else None
+            failed = name in case.failed
+            texts[row, n] = "failed" if failed else units.value(column, value)
+            if value and best and not failed:
+                ratios[row, n] = max(1.0, value / best)
+    return ratios, texts
+
+
+def _amounts(bar: Any, of_bytes: bool) -> None:
+    """The logarithmic scale beside a coloured panel: bytes or counts."""
+    bar.outline.set_visible(False)
+    say = units.size if of_bytes else "{:,.0f}".format
+    bar.ax.yaxis.set_major_locator(LogLocator(base=32 if of_bytes else 10))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda x, _: say(x)))
+    bar.ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _size_classes(panel: Axes) -> None:
+    panel.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda y, _: units.size(2.0**y)))
