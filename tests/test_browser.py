@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report in a browser: what it shows is what the results say, and nothing else happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("seaborn")
+pytest.importorskip("jinja2")
+
+from allocbench import experiment
+from allocbench.details import Prepared
+from allocbench.experiment import Effort
+from reports import html, results, units
+from reports.bundle import Bundle
+from reports.details import join, of_run
+from tests.browser import chromium, needs_chromium, trouble, visit
+from tests.traces import Event, make
+from workloads import ALLOC, FREE, MARK, Trace, catalog
+
+MIB = 1 << 20
+SPECS = ["caching", "bfc", "naive", "buddy", "bump"]
+HOSTILE = "<img src=x onerror=\"document.title='run'\">"
+ATTACKS = (HOSTILE, "</script><script>document.title='run'</script>", "'\"><svg onload=run()>")
+
+
+def bundle(workload: str, trace: Trace, specs: list[str], device: str = "sim:80GiB") -> Bundle:
+    prepared = Prepared.of(workload, trace)
+    rows, parts = [], [prepared.details()]
+    for spec in specs:
+        row, found = experiment.run(
+            trace, spec, device, Effort(1, capacity=False), workload=workload, prepared=prepared
+        )
+        rows.append(row)
+        parts.append(found)
+    return Bundle(results.frame(rows), join(parts))
+
+
+@pytest.fixture(scope="module")
+def given() -> Bundle:
+    return bundle("gpt2-train", catalog.load("gpt2-train"), SPECS)
+
+
+@pytest.fixture(scope="module")
+def page(given: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    needs_chromium()
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    html.write(given, path, reference="caching")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def open_page(browser: Any, page: Path) -> Iterator[Any]:
+    visit(browser, page)
+    yield browser
+    assert trouble(browser) == []
+
+
+def texts(driver: Any, selector: str) -> list[str]:
+    script = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+    found: list[str] = driver.execute_script(script, selector)
+    return found
+
+
+def click(driver: Any, selector: str) -> None:
+    driver.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def choose(driver: Any, selector: str, value: str) -> None:
+    driver.execute_script(
+        "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+        "one.dispatchEvent(new Event(one.type === 'range' ? 'input' : 'change'))",
+        selector,
+        value,
+    )
+
+
+def chips(driver: Any) -> dict[str, str]:
+    """What stands beside each allocator's name."""
+    names, values = (texts(driver, f".chip {part}") for part in (".name", "output"))
+    return dict(zip(names, values, strict=True))
+
+
+def test_the_table_sorts_by_numbers(open_page: Any, given: Bundle) -> None:
+    names = "#workload-1 table.sortable tbody .name"
+    click(open_page, "#workload-1 table.sortable th:nth-child(2) button")
+    peaks = given.rows.set_index("allocator")["peak_reserved"]
+    assert texts(open_page, names) == list(peaks.sort_values().index)
+    click(open_page, "#workload-1 table.sortable th:nth-child(2) button")
+    assert texts(open_page, names) == list(peaks.sort_values(ascending=False).index)
+
+
+def test_toggled_allocators_come_and_go(open_page: Any, given: Bundle) -> None:
+    shown = texts(open_page, ".panels h5 span:first-of-type")
+    assert "caching" in shown
+    assert 1 < len(shown) < len(SPECS)
+    click(open_page, f".chip:nth-of-type({SPECS.index('caching') + 1})")
+    assert texts(open_page, ".panels h5 span:first-of-type") == [n for n in shown if n != "caching"]
+    assert open_page.execute_script("return document.querySelectorAll('.panels canvas').length")
+    click(open_page, ".chips button.plain")  # all
+    panels = dict(
+        zip(
+            texts(open_page, ".panels h5 span:first-of-type"),
+            texts(open_page, ".panels h5 .quiet"),
+            strict=True,
+        )
+    )
+    peaks = given.rows.set_index("allocator")["peak_reserved"]
+    assert panels == {name: f"peak {units.size(int(peak))}" for name, peak in peaks.items()}
+
+
+@pytest.mark.parametrize("metric", ["reserved", "allocated", "device_calls"])
+def test_the_cursor_tells_the_numbers_of_the_results(
+    open_page: Any, given: Bundle, metric: str
+) -> None:
+    choose(open_page, ".explorer select", metric)
+    column = {"device_calls": "moments"}.get(metric, "memory")
+    for event in (0, 5000, 24_766, 29_451):
+        open_page.execute_script("report.cases[0].explorer.moveTo(arguments[0])", event)
+        for name, said in chips(open_page).items():
+            table = of_run(given.details, column, allocator=name)
+            before = table.loc[table["event"] <= event, metric].tolist()
+            if not before:  # the first event is a mark
+                assert said == "n/a"
+                continue
+            value = before[-1]
+            assert said == (units.size(value) if column == "memory" else f"{value:,}")
+    assert "Event 29,451" in texts(open_page, ".readout")[0]
+
+
+def test_the_keyboard_moves_the_cursor_and_zooms(open_page: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    plot = open_page.find_element("css selector", ".compare .plot")
+    plot.send_keys(Keys.HOME)
+    plot.send_keys(Keys.ARROW_RIGHT)
+    at = open_page.execute_script("return report.cases[0].explorer.cursor")
+    assert 0 < at < 1000
+    plot.send_keys("+")
+    ranges = "return report.cases[0].explorer.charts.map((c) => [c.scales.x.min, c.scales.x.max])"
+    zoomed = open_page.execute_script(ranges)
+    assert len({tuple(one) for one in zoomed}) == 1  # every chart shows the same events
+    assert zoomed[0][1] < 29_451
+    plot.send_keys("0")
+    assert open_page.execute_script(ranges)[0] == [0, 29_451]
+
+
+@pytest.mark.parametrize("name", ["caching", "naive"])
+def test_the_slider_shows_the_memory_of_that_instant(
+    open_page: Any, given: Bundle, name: str
+) -> None:
+    choose(open_page, ".map select", name)
+    instants = of_run(given.details, "instants", allocator=name)["event"].tolist()
+    tables = {part: of_run(given.details, part, allocator=name) for part in ("ranges", "blocks")}
+    for at in (0, len(instants) // 3, len(instants) - 2):
+        choose(open_page, ".map input", str(at))
+        event = instants[at]
+        held, blocks = (
+            table[(table["first"] <= event) & (table["last"] > event)] for table in tables.values()
+        )
+        assert texts(open_page, ".map output") == [
+            f"Event {event:,}: {units.size(int(held['size'].sum()))} held in {len(held):,}"
+            f" segments; {units.size(int(blocks['size'].sum()))} in {len(blocks):,} blocks."
+        ]
+
+
+def test_a_block_tells_its_size_its_age_and_its_operator(open_page: Any, given: Bundle) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    choose(open_page, ".map select", "bfc")
+    click(open_page, ".map button[name=peak]")
+    canvas = open_page.find_element("css selector", ".map canvas")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    said = texts(open_page, ".map .block")[0]
+    event = open_page.execute_script("return report.cases[0].map.event")
+    blocks = of_run(given.details, "blocks", allocator="bfc")
+    alive = blocks[(blocks["first"] <= event) & (blocks["last"] > event)]
+    first = alive.sort_values("address").iloc[0]
+    assert said.startswith(f"{units.size(int(first['size']))} at {hex(first['address'])}")
+    assert f"by {first['label']}" in said
+    assert f"{event - first['first']:,} events old" in said
+
+
+def test_the_data_of_a_chart_is_a_table_and_a_file(open_page: Any, given: Bundle) -> None:
+    chart = "document.querySelector('[data-chart=\"workload-1-percentiles\"]')"
+    open_page.execute_script(f"{chart}.open = true")
+    open_page.execute_async_script("setTimeout(arguments[0], 200)")
+    table = given.details["percentiles"]
+    rows = open_page.execute_script(f"return {chart}.querySelectorAll('tbody tr').length")
+    assert rows == len(table)
+    lines = open_page.execute_script("return csv(chartData('workload-1-percentiles'))").split(
+        "\r\n"
+    )
+    assert lines[0].split(",") == list(table)
+    assert len(lines) == len(table) + 2
+    assert lines[1].startswith("gpt2-train,sim:80GiB,caching,alloc,0.5,")
+    own = open_page.execute_script("return chartData('overhead').columns.overhead")
+    assert own == [float(f"{x:.4g}") if x == x else None for x in given.rows["overhead"].tolist()]
+
+
+def test_the_look_can_be_chosen(open_page: Any) -> None:
+    background = "return getComputedStyle(document.body).backgroundColor"
+    light = open_page.execute_script(background)
+    seen = set()
+    for _ in range(3):
+        click(open_page, "#look")
+        seen.add((texts(open_page, "#look")[0], open_page.execute_script(background)))
+    assert {look for look, _ in seen} == {"Look: light", "Look: dark", "Look: auto"}
+    assert {colour for look, colour in seen if look != "Look: dark"} == {light}
+    assert {colour for look, colour in seen if look == "Look: dark"} != {light}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_wider_than_the_screen_and_no_picture_is_empty(
+    page: Path, width: int, dark: bool
+) -> None:
+    with chromium(width, dark=dark) as driver:
+        visit(driver, page)
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        sizes = driver.execute_script(
+            "return [...document.querySelectorAll('.picture svg, canvas')]"
+            ".filter((one) => one.checkVisibility())"
+            ".map((one) => [one.getBoundingClientRect().width, one.getBoundingClientRect().height])"
+        )
+        assert len(sizes) > 12
+        assert all(100 < wide <= width and high > 40 for wide, high in sizes)
+        colours = driver.execute_script(
+            "return [...document.querySelectorAll('canvas')].map((one) => new Set(new Uint32Array("
+            "one.getContext('2d').getImageData(0, 0, one.width, one.height).data.buffer)).size)"
+        )
+        assert all(count > 3 for count in colours)
+        assert trouble(driver) == []
+
+
+def hostile() -> Bundle:
+    events: list[Event] = [(MARK, n, 0) for n in range(len(ATTACKS))]
+    events += [(ALLOC, n, (n + 1) * MIB) for n in range(4)]
+    events += [(FREE, 1, 0), (ALLOC, 4, 60 * MIB)]
+    trace = make(events, labels=ATTACKS)
+    labelled = Trace(
+        trace.op, trace.block, trace.size, trace.stream, ATTACKS, label=trace.block % len(ATTACKS)
+    )
+    made = bundle(HOSTILE, labelled, ["bfc", "naive"], "sim:64MiB")
+    names = {"bfc": ATTACKS[1], "naive": ATTACKS[2]}
+    tables = {
+        name: frame.assign(allocator=frame["allocator"].map(names))
+        if "allocator" in frame
+        else frame
+        for name, frame in made.details.items()
+    }
+    rows = made.rows.assign(allocator=made.rows["allocator"].map(names), cpu=HOSTILE)
+    return Bundle(results.frame(rows), tables)
+
+
+def test_hostile_names_run_nothing(tmp_path: Path, browser: Any) -> None:
+    path = tmp_path / "hostile.html"
+    html.write(hostile(), path, command=HOSTILE)
+    visit(browser, path)
+    click(browser, ".chips button.plain")
+    for colour in ("operator", "age", "state"):
+        choose(browser, ".map select[name=colour]", colour)
+    click(browser, "button.show-failure")
+    browser.execute_script(
+        "document.querySelectorAll('details').forEach((d) => { d.open = true; })"
+    )
+    browser.execute_script(
+        "const m = report.cases[0].map; for (const { n } of m.spots) m.select(n)"
+    )
+    browser.execute_async_script("setTimeout(arguments[0], 300)")
+    assert HOSTILE in browser.title
+    assert HOSTILE in texts(browser, "#workload-1 h2")
+    assert set(ATTACKS[1:]) <= set(texts(browser, ".chip .name"))
+    assert any(attack in text for attack in ATTACKS for text in texts(browser, ".map .block"))
+    assert texts(browser, "img") == []
+    assert browser.execute_script("return document.querySelectorAll('script').length") == 3
+    assert trouble(browser) == []
+
+
+def test_rows_alone_make_a_page_without_an_explorer(
+    given: Bundle, tmp_path: Path, browser: Any
+) -> None:
+    path = tmp_path / "rows.html"
+    html.write(given.rows, path)
+    visit(browser, path)
+    assert texts(browser, ".explorer, .map") == []
+    assert any("results are rows alone" in text for text in texts(browser, "#absent li"))
+    assert trouble(browser) == []

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results files: what is written is read back, files join, and bad ones are named."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports import bundle, details, results
+from reports.bundle import Bundle
+from reports.details import TABLES
+from reports.output import ResultError
+from tests.result_rows import GIB, HOSTILE, memory, row, with_memory
+
+
+def full(workload: str = "train", allocator: str = "a", device: str = "sim:80GiB") -> Bundle:
+    """A bundle with two rows of made-up numbers in every table."""
+    values = {"text": ["", HOSTILE], "whole": [1, 2**40], "number": [0.5, float("nan")]}
+    kinds = {**values, "flag": [True, False]}
+    key = {"workload": workload, "device": device, "allocator": allocator}
+    made = {
+        name: details.table(
+            name,
+            {column: kinds[kind] for column, kind in spec.columns.items()},
+            **{column: key[column] for column in spec.key},
+        )
+        for name, spec in TABLES.items()
+    }
+    return Bundle(results.frame([row(allocator, workload, device=device)]), made)
+
+
+def assert_same(left: Bundle, right: Bundle) -> None:
+    pd.testing.assert_frame_equal(left.rows, right.rows)
+    assert left.details.keys() == right.details.keys() == TABLES.keys()
+    for name, frame in left.details.items():
+        pd.testing.assert_frame_equal(frame, right.details[name], check_dtype=True)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "results.zip"
+    bundle.write(full(), path)
+    assert_same(bundle.read(path), full())
+    before = path.read_bytes()
+    bundle.write(full(), path)
+    assert path.read_bytes() == before
+    with zipfile.ZipFile(path) as archive:
+        said = archive.read("README.txt").decode()
+    for name, spec in TABLES.items():
+        assert f"{name}.parquet" in said
+        assert all(column in said for column in spec.all)
+
+
+def test_plain_rows_are_a_bundle_without_details(tmp_path: Path) -> None:
+    results.write([row("a")], tmp_path / "rows.json")
+    found = bundle.read(tmp_path / "rows.json")
+    assert len(found.rows) == 1
+    assert all(frame.empty for frame in found.details.values())
+
+
+def test_files_join_and_keep_the_details_of_a_workload_once(tmp_path: Path) -> None:
+    bundle.write(full("train", "a"), tmp_path / "a.zip")
+    bundle.write(full("train", "b"), tmp_path / "b.zip")
+    results.write([row("c", "serve")], tmp_path / "c.json")
+    found = bundle.read_all([tmp_path / name for name in ("a.zip", "b.zip", "c.json")])
+    assert found.rows["allocator"].tolist() == ["a", "b", "c"]
+    assert found.details["memory"]["allocator"].tolist() == ["a", "a", "b", "b"]
+    assert len(found.details["marks"]) == 2
+    bundle.write(full("train", "a"), tmp_path / "again.zip")
+    with pytest.raises(ResultError, match=r"again\.zip: train on sim:80GiB, a is in .*a\.zip"):
+        bundle.read_all([tmp_path / "a.zip", tmp_path / "again.zip"])
+
+
+def rewritten(path: Path, **changes: bytes | None) -> Path:
+    """The bundle with members replaced, or left out where None."""
+    with zipfile.ZipFile(path) as archive:
+        members: dict[str, Any] = {name: archive.read(name) for name in archive.namelist()}
+    members |= {name.replace("__", "."): data for name, data in changes.items()}
+    made = path.with_name("changed.zip")
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, data in members.items():
+            if data is not None:
+                archive.writestr(name, data)
+    return made
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows__json": None}, "it has no rows.json"),
+        ({"rows__json": b"[{"}, "not JSON"),
+        ({"memory__parquet": b"PAR1 nothing"}, "memory.parquet: not Parquet"),
+        (
+            {"memory__parquet": parquet(memory("a", GIB).drop(columns="event"))},
+            "memory.parquet: column 'event' is missing",
+        ),
+        (
+            {"memory__parquet": parquet(memory("a", GIB).assign(event="late"))},
+            "memory.parquet: a column is of the wrong kind",
+        ),
+        (
+            {"memory__parquet": parquet(memory("a", GIB).assign(allocator=1))},
+            "memory.parquet: column 'allocator' wants text",
+        ),
+    ],
+)
+def test_a_bad_bundle_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    bundle.write(with_memory([row("a")], memory("a", GIB)), tmp_path / "good.zip")
+    path = rewritten(tmp_path / "good.zip", **changes)
+    with pytest.raises(ResultError) as caught:
+        bundle.read(path)
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_bundle_and_no_file_are_named(tmp_path: Path) -> None:
+    bundle.write(full(), tmp_path / "good.zip")
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "good.zip").read_bytes()[:300])
+    with pytest.raises(ResultError, match=r"cut\.zip: not a results bundle"):
+        bundle.read(tmp_path / "cut.zip")
+    with pytest.raises(ResultError, match=r"none\.zip: cannot read"):
+        bundle.read(tmp_path / "none.zip")
