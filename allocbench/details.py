@@ -21,7 +21,8 @@ INTERVALS = 500
 """Of each the extremes are kept, which is as much as a chart is wide."""
 _MOST_MARKS = 300
 _MOST_INSTANTS, _FEWEST_INSTANTS = 200, 8
-_MOST_BLOCKS = 8000  # of one workload in an address map
+_MOST_BLOCKS = 8000  # in one address map
+_BLOCKS_IN_ALL = 100_000  # in those of one workload
 _CONFIDENCE = 1.96  # standard deviations to either side: 95 %
 _PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 _FEWEST_CALLS = 100  # for a 99th percentile
@@ -40,6 +41,7 @@ class Prepared:
         the trace, requested bytes, and how many blocks are alive before the alloc.
     live_at_free: int64, one element for each free.
     instants: the events at which address maps are drawn.
+    most_blocks: how many blocks one of them may have.
     """
 
     name: str
@@ -50,10 +52,12 @@ class Prepared:
     live: Ints
     live_at_free: Ints
     instants: Ints
+    most_blocks: int
 
     @classmethod
-    def of(cls, name: str, trace: Trace) -> Prepared:
-        """The workload of a valid trace."""
+    def of(cls, name: str, trace: Trace, runs: int = 1) -> Prepared:
+        """The workload of a valid trace that goes through so many allocators."""
+        most = min(_MOST_BLOCKS, _BLOCKS_IN_ALL // runs)
         spans = lifetimes(trace)
         first, last = spans.first.astype(np.int64), spans.last.astype(np.int64)
         change = np.zeros(len(trace), np.int64)
@@ -68,7 +72,8 @@ class Prepared:
             spans.size.astype(np.int64),
             before[trace.op == ALLOC],
             before[trace.op == FREE],
-            _instants(len(trace), first, last),
+            _instants(len(trace), first, last, most),
+            most,
         )
 
     def details(self) -> Details:
@@ -119,7 +124,7 @@ def of_replay(
     """
     assert result.detail is not None
     made = address_map(
-        workload, result.placements, result.detail["device_calls"], capacity, _MOST_BLOCKS
+        workload, result.placements, result.detail["device_calls"], capacity, workload.most_blocks
     )
     return {
         "memory": _frame("memory", result.detail["envelope"]),
@@ -163,13 +168,13 @@ def _frame(name: str, columns: Any) -> pd.DataFrame:
     return table(name, columns, workload="", device="", allocator="")
 
 
-def _instants(events: int, first: Ints, last: Ints) -> Ints:
+def _instants(events: int, first: Ints, last: Ints, most: int) -> Ints:
     """Events at even distances, as many as there may be without too many blocks to draw."""
     count = min(_MOST_INSTANTS, max(1, events))
     while True:
         found = np.unique(np.linspace(0, max(0, events - 1), count).astype(np.int64))
         alive = np.searchsorted(found, first) < np.searchsorted(found, last)
-        if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= _MOST_BLOCKS:
+        if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= most:
             return found
         count = max(_FEWEST_INSTANTS, count * 3 // 4)
 

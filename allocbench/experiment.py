@@ -136,7 +136,7 @@ def run_matrix(
     parts: list[Details] = []
     for workload, trace in workloads.items():
         described = features(trace)
-        prepared = Prepared.of(workload, trace) if detailed else None
+        prepared = Prepared.of(workload, trace, len(specs)) if detailed else None
         if prepared:
             parts.append(prepared.details())
         for spec in specs:

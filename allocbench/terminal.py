@@ -108,14 +108,14 @@ def _so_far(rows: Sequence[Row], most: int) -> Table:
     for row in rows[-most:]:
         rivals = [other for other in rows if other["workload"] == row["workload"]]
         cells = [
-            Text(units.value(SCHEMA[name], row[name]), "green" if _leads(row, rivals, name) else "")
+            Text(units.value(SCHEMA[name], row[name]), "green" if leads(row, rivals, name) else "")
             for name in _WATCHED
         ]
         table.add_row(Text(row["workload"]), Text(row["allocator"]), *cells)
     return table
 
 
-def _leads(row: Row, rivals: Sequence[Row], metric: str) -> bool:
+def leads(row: Row, rivals: Sequence[Row], metric: str) -> bool:
     """Whether no candidate that served every request has less."""
     ranked = [other for other in rivals if other["candidate"] and not other["failures"]]
     values = [other[metric] for other in ranked if other[metric] is not None]

@@ -47,28 +47,21 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
 
     Where two files hold details of one workload, those of the first are taken.
     """
-    read_in = {str(path): read(path) for path in paths}
-    seen: dict[tuple[str, ...], str] = {}
-    for path, bundle in read_in.items():
+    bundles = [read(path) for path in paths]
+    seen: dict[tuple[str, ...], str | Path] = {}
+    parts: list[dict[str, pd.DataFrame]] = []
+    for path, bundle in zip(paths, bundles, strict=True):
+        new = dict(bundle.details)
+        for name in (name for name, spec in TABLES.items() if spec.key == detail_tables.WORKLOAD):
+            known = {workload for part in parts for workload in part[name]["workload"]}
+            new[name] = new[name][~new[name]["workload"].isin(known)]
+        parts.append(new)
         for key in bundle.rows[list(results.KEY)].itertuples(index=False, name=None):
-            if first := seen.get(key):
-                raise ResultError(f"{path}: {' on '.join(key[:2])}, {key[2]} is in {first} already")
-        seen |= dict.fromkeys(
-            bundle.rows[list(results.KEY)].itertuples(index=False, name=None), path
-        )
-    known: set[str] = set()
-    parts = []
-    for bundle in read_in.values():
-        parts.append(
-            {
-                name: frame[~frame["workload"].isin(known)]
-                if TABLES[name].key == detail_tables.WORKLOAD
-                else frame
-                for name, frame in bundle.details.items()
-            }
-        )
-        known |= set(bundle.rows["workload"])
-    rows = results.frame(pd.concat([bundle.rows for bundle in read_in.values()]))
+            if key in seen:
+                run = f"{' on '.join(key[:2])}, {key[2]}"
+                raise ResultError(f"{path}: {run} is in {seen[key]} already")
+            seen[key] = path
+    rows = results.frame(pd.concat([bundle.rows for bundle in bundles]))
     return Bundle(rows, detail_tables.join(parts))
 
 

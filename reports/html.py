@@ -184,11 +184,23 @@ def _island(
 ) -> Markup:
     """The tables that scripts read: those of the details, and of each chart that has its own."""
     kept = {name: given.details[name] for name in _TABLES if not given.details[name].empty}
+    if "blocks" in kept:
+        kept |= _apart(kept["blocks"])
     kept |= {chart.key: chart.data for chart in every if chart.table is None}
     about = {chart.key: {"table": chart.table or chart.key, "key": chart.of} for chart in every}
     shown = [_about(section, looks, reference) for section in sections]
     packed = island.pack(kept, cases=shown, charts=about)
     return Markup(packed)
+
+
+def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What every allocator's blocks have in common is packed once; the page joins it again."""
+    of_trace = ["requested", "first", "last", "label"]
+    allocs = blocks[["workload", "block", *of_trace]].drop_duplicates(["workload", "block"])
+    return {
+        "blocks": blocks.drop(columns=of_trace),
+        "allocs": allocs.sort_values(["workload", "block"], kind="stable"),
+    }
 
 
 def _about(

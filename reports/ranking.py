@@ -20,7 +20,8 @@ Mark: TypeAlias = Literal["", "best", "worst", "failed"]
 class Case:
     """One workload on one device: the rows that may be compared, in the order given.
 
-    `rows` is indexed by allocator, floors last; `title` names the device only where needed.
+    `rows` is indexed by allocator, floors last; `title` names the device only where there are
+    several, and whether it is simulated or measured where there are both.
     """
 
     title: str
@@ -70,14 +71,17 @@ class Case:
 
 
 def cases(table: pd.DataFrame) -> list[Case]:
-    """The workload and device pairs of a checked frame, in their order."""
-    many_devices = table["device"].nunique() > 1
+    """The workload and device pairs of a checked frame, in their order, a workload's together."""
+    many_devices, many_kinds = (table[name].nunique() > 1 for name in ("device", "device_kind"))
     found = []
     for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
         title = f"{workload} on {device}" if many_devices else str(workload)
+        if many_kinds:
+            title += " (simulated)" if (rows["device_kind"] == "simulated").all() else " (measured)"
         ordered = rows.sort_values("candidate", ascending=False, kind="stable")
         found.append(Case(title, str(workload), str(device), ordered.set_index("allocator")))
-    return found
+    workloads = list(dict.fromkeys(case.workload for case in found))
+    return sorted(found, key=lambda case: workloads.index(case.workload))
 
 
 def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":

@@ -123,8 +123,9 @@ def heat_map(cases: Sequence[Case], metric: str) -> Figure:
             panel.text(n + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=size)
         bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=25, label="times the best")
         bar.outline.set_visible(False)
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}x"))
-        bar.ax.yaxis.set_minor_formatter(FuncFormatter(lambda x, _: f"{x:g}x" if x < 2 else ""))
+        steps = [step for step in (1, 1.2, 1.5, 2, 3, 4, 6, 8) if step <= top]
+        bar.set_ticks(steps, labels=[f"{step:g}x" for step in steps], minor=False)
+        bar.ax.yaxis.set_minor_locator(NullLocator())
         panel.set_yticks(np.arange(len(names)) + 0.5, [labels[name] for name in names])
         turned = len(cases) > 4
         panel.set_xticks(
@@ -172,9 +173,9 @@ def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) 
 def ranks(cases: Sequence[Case], metric: str) -> pd.DataFrame:
     """Ranks from 1, a row per candidate and a column per case; equal values share a rank."""
     found = {
-        case.title: ranked(case.rows, SCHEMA[metric]).rank(
-            method="min", ascending=bool(SCHEMA[metric].lower_is_better)
-        )
+        case.title: ranked(case.rows, SCHEMA[metric])
+        .astype("float64")
+        .rank(method="min", ascending=bool(SCHEMA[metric].lower_is_better))
         for case in cases
     }
     return pd.DataFrame(found).dropna(how="all")

@@ -63,9 +63,9 @@ def test_plain_rows_are_a_bundle_without_details(tmp_path: Path) -> None:
 def test_files_join_and_keep_the_details_of_a_workload_once(tmp_path: Path) -> None:
     bundle.write(full("train", "a"), tmp_path / "a.zip")
     bundle.write(full("train", "b"), tmp_path / "b.zip")
-    results.write([row("c", "serve")], tmp_path / "c.json")
-    found = bundle.read_all([tmp_path / name for name in ("a.zip", "b.zip", "c.json")])
-    assert found.rows["allocator"].tolist() == ["a", "b", "c"]
+    results.write([row("c", "train")], tmp_path / "c.json")
+    found = bundle.read_all([tmp_path / name for name in ("c.json", "a.zip", "b.zip")])
+    assert found.rows["allocator"].tolist() == ["c", "a", "b"]
     assert found.details["memory"]["allocator"].tolist() == ["a", "a", "b", "b"]
     assert len(found.details["marks"]) == 2
     bundle.write(full("train", "a"), tmp_path / "again.zip")

@@ -177,8 +177,8 @@ def test_device_time_says_what_it_is() -> None:
     assert simulated.headings[-1].text == "device time (estimate)"
     assert measured.headings[-1].text == "device time (measured)"
     assert [table.title for table in (simulated, measured)] == [
-        "train on sim:80GiB",
-        "train on cuda:0",
+        "train on sim:80GiB (simulated)",
+        "train on cuda:0 (measured)",
     ]
 
 

@@ -7,8 +7,18 @@ async function unpack() {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const content = JSON.parse(await new Response(stream).text());
   for (const [name, columns] of Object.entries(content.tables)) report.tables[name] = table(columns);
+  if (report.tables.allocs) join(report.tables.blocks.columns, report.tables.allocs.columns);
   report.cases = content.cases;
   report.charts = content.charts;
+}
+
+// Gives each block what its alloc has: the same for every allocator, packed once.
+function join(blocks, allocs) {
+  const name = (columns, n) => `${columns.block[n]} ${columns.workload[n]}`;
+  const places = new Map(allocs.block.map((_, n) => [name(allocs, n), n]));
+  const found = blocks.block.map((_, n) => places.get(name(blocks, n)));
+  for (const column of ["requested", "first", "last", "label"])
+    blocks[column] = found.map((n) => allocs[column][n]);
 }
 
 function table(columns) {

@@ -132,6 +132,7 @@ class Explorer {
       height: 170, show: units.bytes, bound: true, top,
     });
     if (free.event && free.event.length) freePicture(figure, chart, one, free, this.classes());
+    else figure.append(make("p", { className: "tip quiet", text: "It keeps no free blocks." }));
   }
 
   // The lowest and the highest size class over all allocators: pictures of free blocks share them.

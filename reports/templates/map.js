@@ -20,6 +20,10 @@ class AddressMap {
     this.slider.addEventListener("input", () => this.show());
     root.querySelector("button[name=peak]").addEventListener("click", () => this.goTo(this.peak()));
     root.querySelector("button[name=failure]").addEventListener("click", () => this.goTo(this.failure.event[0]));
+    const data = root.querySelector("details.data-now");
+    data.addEventListener("toggle", () => this.list());
+    data.querySelector("button").addEventListener("click", () =>
+      download(`${about.id}-map.csv`, csv(this.now())));
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("mouseleave", () => this.select(null));
     this.canvas.addEventListener("keydown", (event) => this.press(event));
@@ -98,6 +102,19 @@ class AddressMap {
     this.root.querySelector(".scale").textContent = omitted;
     this.draw();
     this.tell();
+    this.list();
+  }
+
+  // The blocks at the instant, as columns.
+  now() {
+    const names = ["address", "size", "requested", "first", "last", "label", "pins"];
+    const columns = Object.fromEntries(names.map((name) => [name, this.alive.map((n) => this.blocks[name][n])]));
+    return { columns, length: this.alive.length };
+  }
+
+  list() {
+    const data = this.root.querySelector("details.data-now");
+    if (data.open) data.querySelector(".place").replaceChildren(dataTable(this.now()));
   }
 
   draw() {

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench report, Markdown, and what a long comparison shows while it runs."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from allocbench import terminal
+from reports import island, markdown, results
+from reports.results import frame
+from tests.commands import QUICK, error, folder, output
+from tests.result_rows import HOSTILE, floor, row, sized
+
+__all__ = ["folder"]  # the fixture that makes a folder with traces
+FEW = "--allocators bfc,naive"
+
+
+@pytest.fixture
+def files(folder: Path) -> None:
+    """A bundle, and plain rows of another trace."""
+    output(f"compare good.csv {QUICK} {FEW} --results results.zip")
+    output(f"compare good.parquet {QUICK} {FEW} --json rows.json")
+
+
+def test_a_report_is_made_of_files_and_says_what_it_lacks(files: None) -> None:
+    assert output("report results.zip rows.json") == ""
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert 'id="workload-1-explorer"' in page
+    assert 'id="workload-2-explorer"' not in page
+    assert "made: no memory over time" in page
+    assert "allocbench report results.zip rows.json" in page
+    assert output("report results.zip -o -").startswith("<!doctype html>")
+
+
+def test_the_report_of_files_is_that_of_the_comparison(folder: Path) -> None:
+    output(f"compare good.csv {QUICK} {FEW} --results results.zip --html one.html")
+    output("report results.zip -o two.html")
+    pages = [Path(name).read_text(encoding="utf-8") for name in ("one.html", "two.html")]
+    first, second = (page[: page.index("<dt>command</dt>")] for page in pages)
+    assert first == second
+    data = [page.partition('id="data">')[2].partition("</script>")[0] for page in pages]
+    assert data[0] == data[1] != ""
+
+
+def test_markdown_goes_to_standard_output_alone(files: None) -> None:
+    shown = output("report rows.json --markdown --reference bfc")
+    assert not Path("report.html").exists()
+    assert shown.startswith("### made\n\nSmallest peak reserved: ")
+    assert "| bfc (reference) |" in shown
+    assert "n/a (keeps no free blocks)" in shown
+
+
+def test_markdown_takes_names_literally() -> None:
+    rows = [sized("a|b", 9, 40), row("@you `x` [l](http://e.x) www.x.y", workload="train"), floor()]
+    shown = markdown.render(frame(rows))
+    assert "a&#124;b" in shown
+    assert "<" not in markdown.render(frame([row(HOSTILE, HOSTILE)]))
+    (line,) = [line for line in shown.splitlines() if "you" in line and line.startswith("|")]
+    assert line.count("|") == shown.splitlines()[4].count("|")
+    for live in ("@you", "`", "](", "http://", "www."):
+        assert live not in line
+    assert "**9.00 GiB**" in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("report none.zip", "none.zip: cannot read: No such file"),
+        ("report text.csv", "text.csv: not JSON"),
+        ("report results.zip --reference slab", "--reference slab: not compared; compared are"),
+        ("report results.zip results.zip", "bfc is in results.zip already"),
+        ("report results.zip --markdown -o -", "two outputs cannot both go to standard output"),
+        ("report results.zip --figures good.csv", "good.csv: cannot write: Not a directory"),
+        ("report results.zip -o nowhere/report.html", "nowhere/report.html: cannot write"),
+        ("report empty.json", "empty.json: no result rows to report"),
+        (f"compare good.csv {QUICK} --results same --json same", "cannot both go to same"),
+    ],
+)
+def test_what_cannot_be_reported_is_one_line(files: None, line: str, message: str) -> None:
+    Path("empty.json").write_text("[]")
+    assert message in error(line)
+
+
+def test_what_was_found_so_far_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = io.StringIO()
+
+    def console(**_: Any) -> Console:
+        return Console(file=sink, force_terminal=True, width=140, height=20)
+
+    monkeypatch.setattr(terminal, "Console", console)
+    with terminal.dashboard(4) as (begin, done):
+        begin("train a: [replay]")
+        assert "train a: [replay]" in sink.getvalue()
+        done(row("a", min_capacity=None))
+        done(sized("b", 9, 40, failures=3))
+        done(sized("c" * 30, 9, 40))
+    shown = sink.getvalue()
+    assert "So far" in shown
+    assert "9.00 GiB" in shown
+    assert "n/a" in shown
+    assert "2/4" not in shown
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.dashboard(1) as (begin, done):
+        begin("train a: replay")
+        done(row("a"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_best_so_far_is_that_of_the_candidates_without_failures() -> None:
+    rows = [sized("a", 12, 40), sized("b", 9, 20, failures=1), floor(), sized("c", 10, 50)]
+    leading = [one["allocator"] for one in rows if terminal.leads(one, rows, "peak_reserved")]
+    assert leading == ["c"]
+
+
+def test_an_island_holds_no_letter_of_its_tables_and_every_number() -> None:
+    import base64
+    import gzip
+    import json
+
+    table = frame([row("</script>", HOSTILE), row("b", HOSTILE, overhead=None)])
+    packed = island.pack({"rows": table}, cases=[HOSTILE])
+    assert not set(packed) - set(
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+    )
+    content = json.loads(gzip.decompress(base64.b64decode(packed)))
+    columns = content["tables"]["rows"]
+    assert columns["allocator"] == {"text": ["</script>", "b"], "codes": [0, 1]}
+    assert columns["overhead"] == {"number": [1.25, None]}
+    events = columns["peak_reserved"]
+    assert [n * events["unit"] for n in events["differences"]] == [10 * 2**30, 0]
+    assert content["cases"] == [HOSTILE]
+    assert island.pack({"rows": table}, cases=[HOSTILE]) == packed
+    assert results.records(table)[0]["allocator"] == "</script>"
