@@ -137,7 +137,7 @@ def test_each_has_a_column_and_a_row_its_value() -> None:
 
 
 def test_they_widen_no_table() -> None:
-    for metrics in (tables.ALL, tables.TERMINAL, tables.MEANS, tables.MEMORY, tables.TIME):
+    for metrics in (tables.ALL, tables.TERMINAL, tables.MEANS, tables.SUMMARY):
         assert not [name for name in metrics if SCHEMA[name].group == "workload"]
 
 
