@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from workloads.generator import SEED, Generator, Option
 from workloads.synthetic import bombs, shapes
@@ -106,6 +107,15 @@ GENERATORS = (
         _LOAD,
         _UNIT,
         _DOUBLINGS,
+    ),
+    _synthetic(
+        "bomb-pages",
+        "as robson, up to a page: a small block keeps each one (targets: expandable, planned)",
+        _KNUTH,
+        bombs.robson,
+        replace(_LOAD, default=32 * MIB),
+        replace(_UNIT, default=KIB),
+        replace(_DOUBLINGS, default=11),
     ),
     _synthetic(
         "bomb-best-fit",

@@ -27,7 +27,8 @@ def robson(events: Events, load: int, unit: int, doublings: int) -> None:
 
     Robson's lower bound for any allocator that moves nothing (1974), in its static form. Of every
     aligned range of two blocks one lives on, so that no hole fits the next size, and half of M is
-    asked for anew, doubled.
+    asked for anew, doubled. Whoever maps pages where they are wanted is spared the doublings above
+    a page: a wholly free one can move.
     """
     _double(events, load, unit, doublings, 0, lambda offset, range_: True)
 
