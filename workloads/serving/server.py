@@ -131,8 +131,8 @@ def serve(events: Events, model: Model, settings: Settings, requests: Requests) 
     """Write the events of a server that answers all requests.
 
     Marks: init, step, preemption, teardown. A request that could never fit in the budget is
-    rejected. Raises TraceError when the settings contradict each other, the model leaves no room for
-    keys and values, or that room is too small for every request.
+    rejected. Raises TraceError when the settings contradict each other, the model leaves no room
+    for keys and values, or that room is too small for every request.
     """
     return _Server(events, model, settings).run(requests)
 
