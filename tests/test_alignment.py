@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agreement of two traces: against the textbook's table, and on traces made to differ."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.traces import assert_same, make, message_of, valid_traces
+from workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
+from workloads.alignment import Symbol, agreement, common
+
+symbols = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=40)
+
+
+def table(left: list[Symbol], right: list[Symbol]) -> int:
+    """Longest common subsequence by dynamic programming, O(n m) on purpose."""
+    row = [0] * (len(right) + 1)
+    for one in left:
+        last = row
+        row = [0]
+        for place, other in enumerate(right):
+            row.append(last[place] + 1 if one == other else max(last[place + 1], row[place]))
+    return row[-1]
+
+
+@given(symbols, symbols)
+def test_common_is_the_longest_common_subsequence(left: list[Symbol], right: list[Symbol]) -> None:
+    assert common(left, right) == table(left, right) == common(right, left)
+
+
+@given(valid_traces())
+def test_a_trace_agrees_with_itself(trace: Trace) -> None:
+    found = agreement(trace, trace)
+    assert found.matched == found.captured_events == found.recorded_events
+    assert (found.precision, found.recall, found.peak_error) == (1.0, 1.0, 0.0)
+    assert found.missed == {}
+
+
+CAPTURED = [(ALLOC, 0, 1000), (ALLOC, 1, 512), (FREE, 0, 0), (ALLOC, 2, 4096), (FREE, 1, 0)]
+RECORDED = [
+    (ALLOC, 7, 1024),
+    (ALLOC, 3, 8_519_680),
+    (ALLOC, 1, 512),
+    (MARK, 0, 0),
+    (FREE, 7, 0),
+    (TRIM, 0, 0),
+    (ALLOC, 2, 4096),
+    (ALLOC, 7, 4096),
+    (FREE, 1, 0),
+]
+
+
+def recorded() -> Trace:
+    blocks = {7: 0, 3: 1, 1: 2, 2: 3}
+    events = [(op, blocks[n] if op <= FREE else 0, size) for op, n, size in RECORDED]
+    return make(events, labels=("step",))
+
+
+def test_what_one_trace_misses_of_another() -> None:
+    found = agreement(make(CAPTURED), recorded(), rounding=512)
+    assert (found.matched, found.captured_events, found.recorded_events) == (5, 5, 7)
+    assert (found.precision, found.recall) == (1.0, 5 / 7)
+    assert found.missed == {4096: 1, 8_519_680: 1}
+    assert (found.captured_peak, found.recorded_peak) == (512 + 4096, 8_519_680 + 512 + 8192)
+    assert found.peak_error == found.captured_peak / found.recorded_peak - 1
+
+
+def test_sizes_are_compared_as_they_are_unless_rounded() -> None:
+    found = agreement(make(CAPTURED), recorded())
+    assert found.matched == 3
+    assert found.missed == {1024: 1, 4096: 1, 8_519_680: 1}
+
+
+def test_small_blocks_can_be_left_out() -> None:
+    found = agreement(make(CAPTURED), recorded(), rounding=512, smallest=1024)
+    assert (found.matched, found.captured_events, found.recorded_events) == (3, 3, 5)
+
+
+def test_frees_in_a_row_have_no_order() -> None:
+    allocs = [(ALLOC, 0, 1), (ALLOC, 1, 2)]
+    one, other = ([*allocs, (FREE, first, 0), (FREE, 1 - first, 0)] for first in (0, 1))
+    assert agreement(make(one), make(other)).matched == 4
+
+
+def test_an_empty_trace() -> None:
+    empty = make([])
+    found = agreement(empty, make(CAPTURED))
+    assert (found.precision, found.recall, found.peak_error) == (1.0, 0.0, -1.0)
+    assert agreement(make(CAPTURED), empty).peak_error == 0.0
+
+
+def test_a_rounding_below_one() -> None:
+    expected = "sizes cannot be rounded to multiples of 0"
+    assert message_of(lambda: agreement(make([]), make([]), rounding=0)) == expected
+
+
+def test_traces_are_not_changed() -> None:
+    trace = catalog.load("dlrm-train")
+    agreement(trace, trace, rounding=512)
+    assert_same(trace, catalog.load("dlrm-train"))
+
+
+@pytest.mark.parametrize("other", ["resnet50-train", "gpt2-train"])
+def test_programs_that_differ_agree_little(other: str) -> None:
+    found = agreement(catalog.load("dlrm-train"), catalog.load(other))
+    assert found.recall < 0.3
