@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint traces stub wheel clean
+.PHONY: demo test lint traces check-traces stub wheel clean
 
 demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -17,6 +17,9 @@ lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 	$(BIN)/python -m workloads.catalog
+
+check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
+	$(BIN)/python -m workloads.catalog --check
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocators._core -o allocators/_core.pyi

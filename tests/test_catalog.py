@@ -14,12 +14,23 @@ import pytest
 from tests.traces import message_of
 from workloads import ALLOC, FREE, MARK, Trace, catalog
 
-NAMES = ["gpt2-train", "llama3-8b-lora", "llm-decode"]
+TRAINING = {"init", "step", "forward", "backward", "optimizer", "teardown"}
 PHASES = {
-    "gpt2-train": {"init", "step", "forward", "backward", "optimizer", "teardown"},
-    "llama3-8b-lora": {"init", "step", "forward", "backward", "optimizer", "teardown"},
+    "bert-serve": {"init", "step", "forward", "teardown"},
+    "diffusion-sample": {"init", "step", "sample", "decode", "teardown"},
+    "diffusion-train": TRAINING,
+    "dlrm-train": TRAINING,
+    "gpt2-train": TRAINING,
+    "llama3-8b-lora": TRAINING,
+    "llm-continuous": {"init", "step", "forward", "teardown"},
     "llm-decode": {"init", "step", "prefill", "decode", "teardown"},
+    "llm-paged": {"init", "step", "prefill", "decode", "teardown"},
+    "moe-train": TRAINING,
+    "resnet50-train": TRAINING | {"validation"},
+    "vit-serve": {"init", "step", "forward", "teardown"},
+    "whisper-beam": {"init", "step", "encode", "decode", "teardown"},
 }
+NAMES = sorted(PHASES)
 
 
 def config_of(trace: Trace) -> Any:
@@ -45,6 +56,13 @@ def test_names() -> None:
     assert catalog.names() == [*NAMES, *made]
     assert [catalog.info(name).name for name in catalog.names()] == catalog.names()
     assert len(set(catalog.names())) == len(catalog.names())
+    assert len(NAMES) >= 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_is_what_runs_backward(name: str) -> None:
+    purpose = "training" if "backward" in PHASES[name] else "inference"
+    assert catalog.bundled(name).purpose == purpose
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
@@ -78,7 +96,8 @@ def test_events_are_whole(name: str) -> None:
     assert {trace.labels[mark] for mark in trace.block[trace.op == MARK]} == PHASES[name]
     assert trace.label is not None
     operators = {trace.labels[label] for label in set(trace.label[trace.op == ALLOC].tolist())}
-    assert all(operator.startswith("aten::") for operator in operators)
+    own = {"allocbench::paged_attention"}
+    assert all(operator.startswith("aten::") for operator in operators - own)
 
 
 def test_gpt2_is_gpt2() -> None:
@@ -121,12 +140,36 @@ def test_decoding_grows_every_cache_by_a_token_a_step() -> None:
             assert grown[token * (request["prompt"] + made)] >= 2 * 32
 
 
+# Parameters of each model in its published form, and how many of them ours has more or less.
+PARAMETERS = {
+    "bert-serve": 335_141_888 - 1024 * 1025 - 2 * 1024,  # no pooler, no segments
+    "diffusion-sample": 859_520_964 + 49_490_179,  # U-Net and decoder
+    "resnet50-train": 25_557_032,
+    "vit-serve": 304_326_632,
+    "whisper-beam": 808_878_080 + 40 * 1280,  # biases of the keys
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_models_have_the_size_of_what_they_are_named_after(name: str) -> None:
+    trace = catalog.load(name)
+    live = before_first_step(trace)
+    freed = live.block[live.op == FREE]
+    kept = (live.op == ALLOC) & ~np.isin(live.block, freed)
+    width = 4 if catalog.info(name).kind == "training" else 2
+    extra = {
+        "resnet50-train": 53 * 8 + 4 * 2 * 26_560,  # running statistics
+        "diffusion-sample": 2 * 4 * 4 * 64 * 64 + 2 * 8 * 77 * 768,  # the first request
+    }
+    assert live.size[kept].sum() == width * PARAMETERS[name] + extra.get(name, 0)
+
+
 def test_the_table_of_the_readme_is_measured() -> None:
     assert catalog.markdown() in (catalog.DATA / "README.md").read_text()
 
 
 def test_the_data_is_small() -> None:
-    assert sum(path.stat().st_size for path in catalog.DATA.iterdir()) <= 4 * 2**20
+    assert sum(path.stat().st_size for path in catalog.DATA.iterdir()) <= 8 * 10**6
     assert sorted(path.stem for path in catalog.DATA.glob("*.parquet")) == NAMES
 
 

@@ -140,7 +140,7 @@ def test_content_tells_the_format_and_a_workload_comes_before_a_file() -> None:
     Path("good.parquet").rename("parquet.csv")
     Path("good.csv").rename("gpt2-train")
     assert "synthetic" in output("inspect parquet.csv")
-    assert "29,452" in output("inspect gpt2-train")
+    assert f"{len(catalog.load('gpt2-train')):,}" in output("inspect gpt2-train")
     assert "8: 4 allocs" in output("inspect ./gpt2-train")
 
 

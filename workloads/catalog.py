@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,9 +28,13 @@ DATA = Path(__file__).parent / "data"
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundled workload: the module it is captured from, and the day that it was."""
+    """A bundled workload: the module it is captured from, and the day that it was.
+
+    purpose: "training" or "inference".
+    """
 
     name: str
+    purpose: str
     summary: str
     module: str
     date: str
@@ -44,21 +50,94 @@ _WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload(
+            name="bert-serve",
+            purpose="inference",
+            summary="BERT-large embedding texts padded to six lengths, in batches of equal tokens",
+            module="workloads.models.bert",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="diffusion-sample",
+            purpose="inference",
+            summary="Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
+            module="workloads.models.diffusion_sample",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="diffusion-train",
+            purpose="training",
+            summary="Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
+            module="workloads.models.diffusion_train",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="dlrm-train",
+            purpose="training",
+            summary="DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
+            module="workloads.models.dlrm",
+            date="2026-11-21",
+        ),
+        Workload(
             name="gpt2-train",
+            purpose="training",
             summary="GPT-2 124M trained with AdamW, 12 steps of varying sequence length",
             module="workloads.models.gpt2",
             date="2026-11-21",
         ),
         Workload(
             name="llama3-8b-lora",
+            purpose="training",
             summary="Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
             module="workloads.models.llama_lora",
             date="2026-11-21",
         ),
         Workload(
+            name="llm-continuous",
+            purpose="inference",
+            summary="Llama-3-8B batching 12 requests continuously: prompts in pieces, pooled pages",
+            module="workloads.models.llm_continuous",
+            date="2026-11-21",
+        ),
+        Workload(
             name="llm-decode",
+            purpose="inference",
             summary="Llama-3-8B answering 10 requests that come and go, KV caches growing",
             module="workloads.models.llm_decode",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="llm-paged",
+            purpose="inference",
+            summary="Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
+            module="workloads.models.llm_paged",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="moe-train",
+            purpose="training",
+            summary="Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
+            module="workloads.models.moe",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="resnet50-train",
+            purpose="training",
+            summary="ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
+            module="workloads.models.resnet",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="vit-serve",
+            purpose="inference",
+            summary="ViT-L/16 classifying 24 batches of 1 to 64 images",
+            module="workloads.models.vit",
+            date="2026-11-21",
+        ),
+        Workload(
+            name="whisper-beam",
+            purpose="inference",
+            summary="Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
+            module="workloads.models.whisper",
             date="2026-11-21",
         ),
     )
@@ -155,9 +234,27 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
+def changed(names: Iterable[str]) -> list[str]:
+    """Those workloads that, captured anew, do not give the bundled bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        recreate(names, Path(folder))
+        return [
+            name
+            for name in names
+            if (Path(folder) / bundled(name).path.name).read_bytes()
+            != bundled(name).path.read_bytes()
+        ]
+
+
 def main() -> int:
-    """Recreate every bundled trace and print what they hold; returns the exit code."""
+    """Recreate every bundled trace, or compare with --check; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m workloads.catalog", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="leave the files, compare the bytes")
     try:
+        if parser.parse_args().check:
+            for name in (others := changed(captured())):
+                print(f"error: {name}: captured anew, it is another file", file=sys.stderr)
+            return 1 if others else 0
         recreate(captured())
     except (CaptureError, TraceError) as error:
         print(f"error: {error}", file=sys.stderr)

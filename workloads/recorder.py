@@ -21,6 +21,12 @@ from workloads.trace import ALLOC, FREE, MARK, Provenance, Trace
 
 Event = tuple[int, int, int, int]  # op, block, size, label
 
+_PUTS = (
+    torch.ops.aten.index_add.default,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.scatter_add.default,
+)
+
 
 class Recorder(TorchDispatchMode):
     """While entered, records the storages on one type of device, fake or real.
@@ -37,8 +43,9 @@ class Recorder(TorchDispatchMode):
         self._device_type = device_type
         self._events: list[Event] = []
         self._labels: dict[str, int] = {"": 0}
-        self._blocks = 0
         self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}  # by address: block, size
+        self._nodes: list[tuple[int, int] | None] = []  # by block: the node that made it
+        self._reuses: dict[int, int] = {}  # block -> the block that holds it in truth, if it dies
 
     def mark(self, label: str) -> None:
         """Begin a step or a phase, after collecting cyclic garbage."""
@@ -52,6 +59,7 @@ class Recorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        reused = self._reused(func, args)
         outputs = func(*args, **(kwargs or {}))
         operator = func._schema.name
         self.seen.add(operator)
@@ -59,6 +67,8 @@ class Recorder(TorchDispatchMode):
             if tensor.device.type == self._device_type:
                 self.seen.add(f"{operator}:{str(tensor.dtype).removeprefix('torch.')}")
                 self._see(tensor.untyped_storage(), operator)
+        if reused is not None:
+            self._reuses[len(self._nodes) - 1] = reused
         return outputs
 
     def trace(self, provenance: Provenance) -> Trace:
@@ -67,10 +77,14 @@ class Recorder(TorchDispatchMode):
         Autocast drops its cached weights in an order that differs from run to run, and nothing
         can tell adjacent frees apart: sorted, repeated recordings are identical.
         """
-        events: list[Event] = []
-        for op, run in groupby(self._events, key=itemgetter(0)):
-            ordered = sorted if op == FREE else list
-            events += ordered(run)
+        events, ids = list[Event](), dict[int, int]()
+        for op, run in groupby(self._in_place(), key=itemgetter(0)):
+            if op == ALLOC:
+                events += [(op, ids.setdefault(event[1], len(ids)), *event[2:]) for event in run]
+            elif op == FREE:
+                events += sorted((op, ids[event[1]], 0, 0) for event in run)
+            else:
+                events += run
         op, block, size, label = np.array(events, np.uint64).reshape(-1, 4).T
         return Trace(
             op=op.astype(np.uint8),
@@ -82,6 +96,40 @@ class Recorder(TorchDispatchMode):
             provenance=provenance,
         )
 
+    def _in_place(self) -> list[Event]:
+        """The events as they are without a dispatch mode: autograd works in place.
+
+        Where a tensor has two uses, autograd adds the second gradient to the first, and where one
+        was indexed, it puts the gradient into zeros, in place if nothing else holds them. While a
+        mode is on, as here, it makes a new storage and drops the old one.
+        """
+        events, same = list[Event](), dict[int, int]()
+        for op, group in groupby(self._events, key=itemgetter(0)):
+            run = list(group)
+            if op == FREE:
+                freed = [same.get(block, block) for _, block, _, _ in run]
+                made = events[-1][1] if events[-1][0] == ALLOC else -1
+                old = self._reuses.get(made, -1)
+                old = same.get(old, old)
+                if old in freed:
+                    freed.remove(old)
+                    same[made] = old
+                    events.pop()
+                run = [(FREE, same.get(block, block), 0, 0) for block in freed]
+            events += run
+        return events
+
+    def _reused(self, func: Any, args: tuple[Any, ...]) -> int | None:
+        """The block whose place the outputs take without a mode, provided that it dies now."""
+        adds, puts = func is torch.ops.aten.add.Tensor, func in _PUTS
+        if not (adds or puts) or torch.is_grad_enabled() or not (node := _node()):
+            return None
+        if not torch.ops.aten.is_non_overlapping_and_dense(args[0]):
+            return None
+        live = self._live.get(args[0].untyped_storage()._cdata)
+        # The engine adds what an earlier node made; a node's inputs live as long as it runs.
+        return live[0] if live and (self._nodes[live[0]] == node) == puts else None
+
     def _see(self, storage: torch.UntypedStorage, operator: str) -> None:
         address, size = storage._cdata, storage.nbytes()
         if address in self._live:
@@ -91,7 +139,8 @@ class Recorder(TorchDispatchMode):
             self._free(address, block)  # resized in place
         if not size:
             return
-        block, self._blocks = self._blocks, self._blocks + 1
+        block = len(self._nodes)
+        self._nodes.append(_node())
         gone = weakref.ref(storage, partial(self._gone, address, block))
         self._live[address] = block, size, gone
         self._events.append((ALLOC, block, size, self._label(operator)))
@@ -115,6 +164,7 @@ def record(run: Any, device_type: str) -> Recorder:
     recorder = Recorder(device_type)
     collecting, threading = gc.isenabled(), torch.autograd.is_multithreading_enabled()
     gc.collect()
+    gc.freeze()  # what is there already is no garbage of the program's: collecting is quick
     gc.disable()
     torch.autograd.set_multithreading_enabled(False)
     try:
@@ -123,9 +173,16 @@ def record(run: Any, device_type: str) -> Recorder:
             gc.collect()
     finally:
         torch.autograd.set_multithreading_enabled(threading)
+        gc.unfreeze()
         if collecting:
             gc.enable()
     return recorder
+
+
+def _node() -> tuple[int, int] | None:
+    """The backward pass and the node of it that runs, if one does."""
+    node = torch._C._current_autograd_node()
+    return (torch._C._current_graph_task_id(), node._sequence_nr()) if node else None
 
 
 def _tensors_in(outputs: Any) -> Iterator[torch.Tensor]:

@@ -81,7 +81,8 @@ def _workloads() -> list[Table]:
     found = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
     for name in catalog.names():
         trace, info = catalog.load(name), catalog.info(name)
-        made = " ".join(filter(None, (trace.provenance.source, trace.provenance.date)))
+        purpose = getattr(info, "purpose", "")
+        made = " ".join(filter(None, (trace.provenance.source, trace.provenance.date, purpose)))
         numbers = f"{len(trace):,}", units.size(trace.max_load)
         found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(made))
     options = plain_table(

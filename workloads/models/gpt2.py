@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workloads.models.transformer import Block
 from workloads.program import Mark, Program
 
 SEED = 0
@@ -43,35 +44,6 @@ def draw_lengths(steps: int, longest: int, multiple: int) -> tuple[int, ...]:
     return tuple(draw.randrange(longest // 4, longest + 1, multiple) for _ in range(steps))
 
 
-class Block(nn.Module):
-    """Attention, then a perceptron four times as wide, each on a normalised residual stream."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        width = config.width
-        self.heads, self.dropout = config.heads, config.dropout
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.expand, self.contract = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, length, width) -> the same shape."""
-        x = x + self._drop(self.projection(self._attend(self.norm_1(x))))
-        hidden = functional.gelu(self.expand(self.norm_2(x)), approximate="tanh")
-        return x + self._drop(self.contract(hidden))
-
-    def _attend(self, x: Tensor) -> Tensor:
-        split = self.qkv(x).unflatten(2, (3, self.heads, -1))
-        query, key, value = split.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, dropout_p=self.dropout, is_causal=True
-        )
-        return attended.transpose(1, 2).flatten(2)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return functional.dropout(x, self.dropout)
-
-
 class GPT2(nn.Module):
     """Token and position embeddings, blocks, and a head that shares the token embedding."""
 
@@ -80,7 +52,9 @@ class GPT2(nn.Module):
         self.dropout = config.dropout
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(max(config.lengths), config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(
+            Block(config.width, config.heads, config.dropout) for _ in range(config.layers)
+        )
         self.norm = nn.LayerNorm(config.width)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.head.weight = self.tokens.weight
@@ -91,9 +65,14 @@ class GPT2(nn.Module):
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = functional.dropout(self.tokens(tokens) + self.positions(positions), self.dropout)
         for block in self.blocks:
-            x = block(x)
+            x = block(x, self._attend)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(
+            query, key, value, dropout_p=self.dropout, is_causal=True
+        )
 
 
 def train(config: Config, device: str, mark: Mark) -> None:

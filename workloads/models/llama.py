@@ -7,7 +7,8 @@ kernel that only some devices have, so that a GPU would allocate what a capture 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,7 @@ class Shape:
     kv_heads: int
     hidden: int
     vocabulary: int
+    tied: bool = False  # whether the head is the embedding
 
     @property
     def head_width(self) -> int:
@@ -116,10 +118,10 @@ class SwiGLU(nn.Module):
 class Layer(nn.Module):
     """Attention, then a perceptron, each on a normalised residual stream."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, perceptron: Callable[[Shape], nn.Module] = SwiGLU) -> None:
         super().__init__()
         self.norm_1, self.norm_2 = RMSNorm(shape.width), RMSNorm(shape.width)
-        self.attention, self.perceptron = Attention(shape), SwiGLU(shape)
+        self.attention, self.perceptron = Attention(shape), perceptron(shape)
 
     def forward(self, x: Tensor, rotate: Rotation, attend: Attend) -> Tensor:
         """(batch, length, width) -> the same shape."""
@@ -131,28 +133,37 @@ class Layer(nn.Module):
 class Llama(nn.Module):
     """Embedding, layers, norm and head; how a pass goes through them differs by program."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, perceptron: Callable[[Shape], nn.Module] = SwiGLU) -> None:
         super().__init__()
         self.shape = shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape, perceptron) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        if shape.tied:
+            self.head.weight = self.tokens.weight
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Rotary embedding for token positions, in the type of the weights."""
         return Rotation(self.shape.head_width, positions, self.head.weight.dtype)
 
 
-def frozen(shape: Shape, device: str) -> Llama:
-    """A Llama in bfloat16 whose weights are not trained."""
+@contextmanager
+def bfloat16_on(device: str) -> Iterator[None]:
+    """What is made inside is on the device, and in bfloat16 unless its maker says otherwise."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device(device):
-            return Llama(shape).requires_grad_(False)
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+def frozen(shape: Shape, device: str) -> Llama:
+    """A Llama in bfloat16 whose weights are not trained."""
+    with bfloat16_on(device):
+        return Llama(shape).requires_grad_(False)
 
 
 def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -160,3 +171,9 @@ def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=True
     )
+
+
+def choose(model: Llama, x: Tensor) -> Tensor:
+    """The likeliest next token (...) after hidden states (..., width)."""
+    logits: Tensor = model.head(model.norm(x))
+    return logits.argmax(dim=-1)

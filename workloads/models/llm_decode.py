@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, frozen
+from workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, choose, frozen
 from workloads.program import Mark, Program
 
 SEED = 0
@@ -111,12 +111,6 @@ def decode(model: Llama, sequences: list[Sequence], device: str) -> None:
     for sequence, token in zip(sequences, choose(model, x), strict=True):
         sequence.token = token[None]
         sequence.remaining -= 1
-
-
-def choose(model: Llama, x: Tensor) -> Tensor:
-    """The likeliest next token (batch, 1) after hidden states (batch, 1, width)."""
-    logits: Tensor = model.head(model.norm(x))
-    return logits.argmax(dim=-1)
 
 
 def admitted(waiting: deque[Request], step: int, room: int) -> Iterator[Request]:

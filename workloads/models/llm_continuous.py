@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Llama-3-8B under continuous batching: a pool of KV pages made at the start, a token budget.
+
+Interesting for an allocator because nothing but temporaries is left to it: the cache is one block
+per layer that never moves, and a pass makes and drops some twenty blocks in every layer. But all
+of them are a multiple of the tokens in the pass, and that number is another one in every step:
+each running request writes one token, and what the budget leaves is filled with pieces of the
+prompts that wait. Where the pool is full, the newest request is put back and read again later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.models.llama import LLAMA3_8B, TINY, Shape, frozen
+from workloads.models.llm_decode import SEED, Request, draw_requests
+from workloads.models.paged import Sequence, make_pages, write_next
+from workloads.program import Mark, Program
+
+
+@dataclass(frozen=True)
+class Config:
+    """The model, its pool of pages, and the requests by arrival."""
+
+    shape: Shape
+    pages: int
+    budget: int  # tokens of a pass
+    slots: int  # requests that run at once
+    requests: tuple[Request, ...]
+
+
+class Schedule:
+    """Which requests run, how many tokens of each are in the next pass, and in which pages."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.free = [*range(config.pages)]
+        self.arriving, self.step = deque(config.requests), 0
+        self.waiting = deque[Sequence[int]]()
+        self.running: list[Sequence[int]] = []  # in the order of their admission
+
+    @property
+    def done(self) -> bool:
+        """Whether all requests have been answered."""
+        return not (self.arriving or self.waiting or self.running)
+
+    def next_pass(self) -> list[tuple[Sequence[int], int]]:
+        """The sequences of the next pass and how many tokens of each it reads."""
+        for sequence in [sequence for sequence in self.running if not sequence.answer]:
+            self._stop(sequence)
+        while self.arriving and self.arriving[0].arrival <= self.step:
+            request = self.arriving.popleft()
+            self.waiting.append(Sequence(request.prompt, request.answer + 1))
+        self.step += 1
+        batch, budget, full = list[tuple[Sequence[int], int]](), self.config.budget, False
+        for sequence in list(self.running):
+            count = min(budget, max(1, sequence.prompt - sequence.read))
+            while sequence in self.running and sequence.lacks(count) > len(self.free):
+                self._put_back(self.running[-1])
+                full = True
+            if sequence in self.running and count:
+                batch.append((sequence, self._extend(sequence, count)))
+                budget -= count
+        while self.waiting and budget and not full and len(self.running) < self.config.slots:
+            count = min(budget, self.waiting[0].prompt)
+            if self.waiting[0].lacks(count) > len(self.free):
+                break
+            self.running.append(self.waiting.popleft())
+            batch.append((self.running[-1], self._extend(self.running[-1], count)))
+            budget -= count
+        return batch
+
+    def _extend(self, sequence: Sequence[int], tokens: int) -> int:
+        """Give a sequence pages for more tokens; returns how many tokens."""
+        sequence.pages += [self.free.pop() for _ in range(sequence.lacks(tokens))]
+        return tokens
+
+    def _put_back(self, sequence: Sequence[int]) -> None:
+        """Have a sequence wait again, first in the queue, to be read anew as far as it had come."""
+        self._stop(sequence)
+        again = Sequence[int](max(sequence.prompt, sequence.read), sequence.answer)
+        self.waiting.appendleft(again)
+
+    def _stop(self, sequence: Sequence[int]) -> None:
+        self.running.remove(sequence)
+        self.free += reversed(sequence.pages)
+
+
+def serve(config: Config, device: str, mark: Mark) -> None:
+    """Answer all of `config.requests`, one pass a step."""
+    mark("init")
+    shape, schedule = config.shape, Schedule(config)
+    model = frozen(shape, device)
+    pools = [make_pages(config.pages, 1, shape, device) for _ in range(shape.layers)]
+    while not schedule.done:
+        batch = schedule.next_pass()
+        if not batch:
+            continue
+        mark("step")
+        mark("forward")
+        write_next(
+            model,
+            [sequence for sequence, _ in batch],
+            [tokens_of(sequence, count, shape, device) for sequence, count in batch],
+            lambda layer: ([pools[layer]], 0),
+            [page for sequence, _ in batch for page in sequence.pages],
+        )
+        for sequence, _ in batch:
+            sequence.answer -= sequence.read >= sequence.prompt
+    mark("teardown")
+
+
+def tokens_of(sequence: Sequence[int], count: int, shape: Shape, device: str) -> Tensor:
+    """The next tokens of a sequence: random ones of its prompt, or the one it wrote."""
+    if sequence.read >= sequence.prompt and sequence.token is not None:
+        return sequence.token
+    return torch.randint(shape.vocabulary, (count,), device=device)
+
+
+PROGRAM = Program(
+    run=torch.no_grad()(serve),
+    full=Config(
+        shape=LLAMA3_8B,
+        pages=340,
+        budget=2048,
+        slots=16,
+        requests=draw_requests(count=12, longest_prompt=3072, longest_answer=9),
+    ),
+    tiny=Config(
+        shape=TINY,
+        pages=7,
+        budget=24,
+        slots=4,
+        requests=draw_requests(count=6, longest_prompt=60, longest_answer=8),
+    ),
+    model="Llama-3-8B shape, bfloat16, 12 requests, passes of at most 2048 tokens with chunked"
+    " prefill, a pool of 340 KV pages of 16 tokens, preemption",
+    seed=SEED,
+    expects=frozenset(
+        {"allocbench::paged_attention:bfloat16", "aten::mm:bfloat16", "aten::argmax:int64"}
+    ),
+    forbids=frozenset({"aten::_safe_softmax", "aten::_softmax", "aten::mm:float32"}),
+)
+
+if __name__ == "__main__":
+    PROGRAM.main()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Llama-3.2-1B answering requests, their KV caches in pages that are allocated one by one.
+
+Interesting for an allocator because it is made the page table of the cache: blocks of exactly
+512 KiB, hundreds at a time when a prompt is read and then one for every sixteen tokens, that live
+as long as their request, between the temporaries of every pass. One size for all means that a
+free page always fits the next request, however long the former one was; what can go wrong is
+that temporaries settle in the holes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workloads.models.llama import TINY, Shape, frozen
+from workloads.models.llm_decode import SEED, Request, admitted, draw_requests
+from workloads.models.paged import Sequence, make_pages, write_next
+from workloads.program import Mark, Program
+
+LLAMA32_1B = Shape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256, tied=True)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The model, how many requests are served at once, and the requests by arrival."""
+
+    shape: Shape
+    slots: int
+    requests: tuple[Request, ...]
+
+
+def serve(config: Config, device: str, mark: Mark) -> None:
+    """Answer all of `config.requests`; a step prefills what arrived, then decodes one token."""
+    mark("init")
+    model = frozen(config.shape, device)
+
+    def write(sequences: list[Sequence[Tensor]], tokens: list[Tensor]) -> None:
+        for sequence, new in zip(sequences, tokens, strict=True):
+            for _ in range(sequence.lacks(len(new))):
+                sequence.pages.append(make_pages(1, config.shape.layers, config.shape, device))
+        pages = [page for sequence in sequences for page in sequence.pages]
+        write_next(model, sequences, tokens, lambda layer: (pages, layer), [*range(len(pages))])
+
+    waiting, sequences, step = deque(config.requests), list[Sequence[Tensor]](), 0
+    while waiting or sequences:
+        mark("step")
+        for request in admitted(waiting, step, config.slots - len(sequences)):
+            mark("prefill")
+            prompt = torch.randint(config.shape.vocabulary, (request.prompt,), device=device)
+            sequences.append(Sequence(request.prompt, request.answer))
+            write(sequences[-1:], [prompt])
+            del prompt
+        if sequences:
+            mark("decode")
+            write(sequences, [s.token for s in sequences if s.token is not None])
+        for sequence in sequences:
+            sequence.answer -= 1
+        sequences = [sequence for sequence in sequences if sequence.answer]
+        step += 1
+    mark("teardown")
+
+
+PROGRAM = Program(
+    run=torch.no_grad()(serve),
+    full=Config(
+        shape=LLAMA32_1B,
+        slots=6,
+        requests=draw_requests(count=12, longest_prompt=4096, longest_answer=24),
+    ),
+    tiny=Config(
+        shape=TINY,
+        slots=3,
+        requests=draw_requests(count=4, longest_prompt=40, longest_answer=12),
+    ),
+    model="Llama-3.2-1B shape, bfloat16, 12 requests, at most 6 at once, KV cache in pages of 16"
+    " tokens allocated one by one",
+    seed=SEED,
+    expects=frozenset(
+        {"allocbench::paged_attention:bfloat16", "aten::mm:bfloat16", "aten::argmax:int64"}
+    ),
+    forbids=frozenset({"aten::_safe_softmax", "aten::_softmax", "aten::mm:float32"}),
+)
+
+if __name__ == "__main__":
+    PROGRAM.main()
