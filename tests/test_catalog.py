@@ -156,7 +156,7 @@ def test_models_have_the_size_of_what_they_are_named_after(name: str) -> None:
     live = before_first_step(trace)
     freed = live.block[live.op == FREE]
     kept = (live.op == ALLOC) & ~np.isin(live.block, freed)
-    width = 4 if catalog.info(name).kind == "training" else 2
+    width = 4 if catalog.bundled(name).purpose == "training" else 2
     extra = {
         "resnet50-train": 53 * 8 + 4 * 2 * 26_560,  # running statistics
         "diffusion-sample": 2 * 4 * 4 * 64 * 64 + 2 * 8 * 77 * 768,  # the first request
