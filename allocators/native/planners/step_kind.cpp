@@ -11,6 +11,7 @@ namespace allocbench {
 namespace {
 
 constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
+constexpr Size kErratic = 16;               // the share of its size that one may be off the line
 constexpr double kMostStretch = 2;
 constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded up
 
@@ -18,6 +19,10 @@ constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded 
 Size between(Size at_0, Size at_1, double proportion) {
   auto const a = static_cast<double>(at_0), b = static_cast<double>(at_1);
   return static_cast<Size>(std::max(0.0, a + (b - a) * proportion));
+}
+
+bool far(Size size, Size line) {
+  return std::max(size, line) - std::min(size, line) > std::max(line / kErratic, StepKind::kUnit);
 }
 
 }  // namespace
@@ -47,7 +52,8 @@ Size StepKind::place(std::size_t request, Size size, Pose& pose) const {
   if (request == key_) pose.proportion = proportion(size);
   if (!known.planned) return kNowhere;
   if (key_ != kNone) {
-    if (size > known.at(pose.proportion) + kUnit) return kNowhere;
+    Size const line = known.at(pose.proportion);
+    if (size > line + kUnit || far(size, line)) return kNowhere;
     return round_up(between(known.low_offset, known.high_offset, pose.proportion), kUnit);
   }
   auto const ratio = static_cast<double>(size) / static_cast<double>(known.high);
@@ -57,6 +63,7 @@ Size StepKind::place(std::size_t request, Size size, Pose& pose) const {
 }
 
 Size StepKind::height(Pose const& pose) const {
+  if (erratic_) return 0;
   return static_cast<Size>(
       static_cast<double>(between(low_height_, high_height_, pose.proportion)) * pose.stretch);
 }
@@ -77,7 +84,7 @@ void StepKind::see_sizes(Step const& step) {
   Size const key = step[key_].size;
   if (key < low_key_ || key > high_key_) return widen(step, key < low_key_);
   for (std::size_t at = 0; at < step.size(); ++at)
-    stale_ |= requests_[at].lift(step[at].size, proportion(key));
+    stale_ |= requests_[at].see_size(step[at].size, proportion(key));
 }
 
 // The first request whose size varies. A new key begins with the largest sizes seen.
@@ -101,18 +108,22 @@ void StepKind::widen(Step const& step, bool below) {
   for (std::size_t at = 0; at < step.size(); ++at) {
     Request& request = requests_[at];
     Size const seen = std::exchange(below ? request.low : request.high, step[at].size);
-    request.lift(seen, proportion(before));
+    request.see_size(seen, proportion(before));
   }
   stale_ = true;
 }
 
-// Lifts the line above a size seen; up to a unit is rounding. Whether it had to.
-bool StepKind::Request::lift(Size seen, double proportion) {
+// Lifts the line above a size; up to a unit is rounding. A size far from the line makes the request
+// an erratic one. Whether the plan is to change.
+bool StepKind::Request::see_size(Size size, double proportion) {
   Size const line = at(proportion);
-  if (seen <= line + kUnit) return false;
-  low += seen - line;
-  high += seen - line;
-  return true;
+  Size const off = std::max(size, line) - std::min(size, line);
+  bool const was_erratic =
+      std::exchange(erratic, erratic || off > std::max(line / kErratic, kUnit));
+  if (size <= line + kUnit) return erratic && !was_erratic;
+  low += size - line;
+  high += size - line;
+  return !was_erratic;
 }
 
 void StepKind::see_ends(Step const& step, bool others) {
@@ -139,7 +150,7 @@ bool StepKind::Request::see_end(End seen) {
 bool StepKind::Request::worth_a_place(std::size_t number) const {
   bool const dies =
       end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
-  return dies && std::max(low, high) >= kLeast;
+  return dies && !erratic && std::max(low, high) >= kLeast;
 }
 
 std::uint64_t StepKind::price() const {
@@ -150,6 +161,7 @@ std::uint64_t StepKind::price() const {
 }
 
 void StepKind::plan() {
+  erratic_ = std::ranges::any_of(requests_, &Request::erratic);
   std::vector<Request*> chosen;
   for (std::size_t at = 0; at < requests_.size(); ++at) {
     requests_[at].planned = false;

@@ -4,7 +4,8 @@
 // Steps of one kind have equally many requests whose blocks die at the same places in the
 // sequence; sizes differ, for batches differ in length. The first request whose size varies is the
 // key: the size of every other request is taken to be a linear function of its size, above all
-// that was seen, which for the tensors of a model is mostly exact. So a step is planned twice, for
+// that was seen, which for the tensors of a model is mostly exact; those whose sizes are far from
+// any line, as where tokens are routed to experts, have no place. So a step is planned twice, for
 // the smallest and for the largest key, with the same blocks above the same, and a step whose key
 // lies between finds its places between those of the two plans, in proportion. Beyond the largest
 // key the proportion is carried on; where only one step was seen, the plan is stretched.
@@ -60,7 +61,8 @@ class StepKind {
 
   // The planned offset of a request, or kNowhere. The pose follows what the step asks for.
   Size place(std::size_t request, Size size, Pose& pose) const;
-  // Bytes from the lowest offset to the highest end of a step in that pose; 0 without a plan.
+  // Bytes from the lowest offset to the highest end of a step in that pose; 0 where that is not
+  // known, for want of a plan or for erratic requests.
   Size height(Pose const& pose) const;
   // The pose of a step that has asked for this much.
   Pose pose(Step const& begun) const;
@@ -78,7 +80,8 @@ class StepKind {
   struct Request {
     Size low, high;  // bytes at the smallest and at the largest key
     End end = {};
-    End odd = {};  // the end that was seen last
+    End odd = {};          // the end that was seen last
+    bool erratic = false;  // its sizes follow no line
     bool planned = false;
     Size low_offset = 0, high_offset = 0;
 
@@ -86,7 +89,7 @@ class StepKind {
       return std::min(low, high) <= size && size <= std::max(low, high);
     }
     Size at(double proportion) const;
-    bool lift(Size seen, double proportion);
+    bool see_size(Size size, double proportion);
     bool see_end(End seen);
     bool worth_a_place(std::size_t number) const;
   };
@@ -100,6 +103,7 @@ class StepKind {
   Index key_ = kNone;       // the request; none while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
+  bool erratic_ = false;  // some requests have no place for it
   bool planned_ = false;
   bool stale_ = true;
 };

@@ -19,24 +19,20 @@
 // Bad at: programs that never repeat themselves; each of their pages moves again and again.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "core/allocator.hpp"
 #include "parts/address_table.hpp"
-#include "parts/block_pool.hpp"
 #include "parts/placements.hpp"
 #include "parts/space.hpp"
+#include "parts/stitching.hpp"
 #include "planners/profile.hpp"
 #include "planners/step_finder.hpp"
 
 namespace allocbench {
 
-class Planned final : public Allocator {
+class Planned final : public Stitching {
  public:
-  static constexpr Size kSmall =
-      StepKind::kLeast;  // requests below share pages with one another alone
   static constexpr Option options[] = {
       {"plan", OptionType::kText, "",
        "a file that `allocbench plan -o` wrote for an earlier run; default: learn from this one"},
@@ -57,45 +53,38 @@ class Planned final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  struct Pool {
-    Space space;
-    BestFitPool blocks;
-  };
   struct Served {
     std::uint64_t requests = 0;
     Size bytes = 0;
   };
 
-  Block do_allocate(Size requested, Stream) override;
-  Block do_deallocate(Address address, Stream) override;
+  Block do_allocate(Size requested, Stream stream) override;
+  Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
   void do_step() override { marked_ = mark_ = true; }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
   Counters do_counters() const override;
+  Size do_spare() const override { return plan_.pages.idle() * page(); }
+  void do_give_up(Size most) override;
 
   bool begins_step(Size requested);
   Block from_plan(Size offset, Size size, Size requested);
-  Block from_pool(Size size, Size requested);
-  bool reserve_space(Space& space, Size least);
-  bool furnish(Space& space, Block const& block);
+  bool reserve_plan(Size least);
+  bool furnish(Block const& block);
   Size needed() const;
-  std::size_t excess(Size most, std::size_t missing) const;
-  bool map_run(Space& space, Pages::Run run);
-  void take_idle(Space& space, std::size_t most);
-  std::array<Space*, 3> spaces() { return {&pools_[0].space, &pools_[1].space, &plan_}; }
+  Size excess(Size most, Size missing) const;
+  bool map_run(Pages::Run run);
 
-  Size page_;
   Profile profile_;
   StepFinder finder_;
   bool marked_ = false;                         // steps are marked, and need not be found
-  bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
   bool mark_ = false;                           // a step begins with the next request
+  bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
 
-  Space plan_;                 // where planned blocks lie
-  Placements alive_;           // those blocks
-  std::array<Pool, 2> pools_;  // of small requests, of large ones
+  Space plan_;        // where planned blocks lie
+  Placements alive_;  // those blocks
   AddressTable<Profile::Ticket> tickets_;
   Served planned_, fallback_;
 };

@@ -1,10 +1,10 @@
-// strategies/expandable_spots.cpp: where a block that fits nowhere may come to lie.
+// parts/stitching_spots.cpp: where a block that fits nowhere may come to lie.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
-#include "strategies/expandable.hpp"
+#include "parts/stitching.hpp"
 
 namespace allocbench {
 namespace {
@@ -15,7 +15,7 @@ constexpr Size kNever = std::numeric_limits<Size>::max();
 
 // Of the places around unmapped ranges the one that lacks the fewest pages, the lowest of equals:
 // each begins with the range or the free block before it, or ends with the free block behind it.
-Expandable::Spot Expandable::find_spot(Pool& pool, Size wanted) const {
+Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
   Spot best{kNone, {}, kNever};
   auto const consider = [&](Index first, Address begin) {
     Spot const spot = measured(first, {begin, begin + wanted});
@@ -36,7 +36,7 @@ Expandable::Spot Expandable::find_spot(Pool& pool, Size wanted) const {
   return best;
 }
 
-Expandable::Spot Expandable::measured(Index first, Range place) const {
+Stitching::Spot Stitching::measured(Index first, Range place) const {
   Size bytes = 0;
   for (Index at = first; is_free(at); at = blocks_[at].next) {
     ++passed_;
@@ -47,7 +47,7 @@ Expandable::Spot Expandable::measured(Index first, Range place) const {
 }
 
 // The pages to be mapped in a free or unmapped block that the place touches.
-Expandable::Range Expandable::missing(Index block, Range place) const {
+Stitching::Range Stitching::missing(Index block, Range place) const {
   Block const& all = blocks_[block].block;
   if (blocks_.facts(block).mapped) return {all.address, all.address};
   Address const start = blocks_.facts(block).space->address;
@@ -57,7 +57,7 @@ Expandable::Range Expandable::missing(Index block, Range place) const {
 
 // Twice the capacity always has room for one more block when it is empty, and mostly when it is
 // not.
-Expandable::Spot Expandable::new_space(Pool& pool, Size wanted) {
+Stitching::Spot Stitching::new_space(Pool& pool, Size wanted) {
   Size const size = 2 * round_up(device().capacity(), page_);
   Address const address = reserve(size);
   if (address == 0) return {kNone, {}, kNever};
@@ -65,7 +65,7 @@ Expandable::Spot Expandable::new_space(Pool& pool, Size wanted) {
 }
 
 // The block that the spot begins in, which pages unmapped next to it may have joined.
-Index Expandable::first_of(Spot const& spot, Pool const& pool) const {
+Index Stitching::first_of(Spot const& spot, Pool const& pool) const {
   auto const above = pool.unmapped.upper_bound(spot.place.begin);
   if (above == pool.unmapped.begin()) return spot.first;
   Index const unmapped = std::prev(above)->second;
@@ -74,7 +74,7 @@ Index Expandable::first_of(Spot const& spot, Pool const& pool) const {
 
 // The free block with all pages of the place, which begins in `first`, or kNone when the device
 // refuses one; what was mapped by then stays, free.
-Index Expandable::map_missing(Index first, Range place) {
+Index Stitching::map_missing(Index first, Range place) {
   for (Index at = first;; at = blocks_[at].next) {
     if (Range const pages = missing(at, place); pages.size() > 0) {
       if (!map(pages.begin, pages.size(), page_)) return kNone;
