@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mixture of experts trained on shorter sequences, routed otherwise."""
+
+from dataclasses import replace
+
+from workloads.models import moe
+
+PROGRAM = replace(moe.PROGRAM, full=replace(moe.PROGRAM.full, length=1920))

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ResNet-50 trained on more images: its last batches are of other lengths."""
+
+from dataclasses import replace
+
+from workloads.models import resnet
+
+PROGRAM = replace(
+    resnet.PROGRAM, full=replace(resnet.PROGRAM.full, images=980, validation_images=800)
+)
