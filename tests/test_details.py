@@ -20,7 +20,7 @@ from tests.traces import Event, make
 from workloads import ALLOC, FREE, MARK, Trace
 
 MIB = 1 << 20
-SPECS = ("naive", "bfc", "buddy", "caching:expandable_segments=true", "slab")
+SPECS = ("naive", "bfc", "buddy", "caching:expandable_segments=true", "expandable", "slab")
 
 
 def details(trace: Trace, spec: str, device: str = "sim:1GiB") -> Any:
