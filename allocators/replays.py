@@ -58,9 +58,10 @@ class ReplayResult:
     `peak` is the moment at which reserved bytes first had their maximum; `stats`, `device` and
     `counters` are those after the last event. `timeline` and `placements` are columns: arrays of
     equal length, one element for each sampled event and for each alloc event. A failed request is
-    placed in segment -1 at offset -1 with size 0 and address 0.
+    placed in segment -1 at offset -1 with size 0.
 
     `detail`, where it was asked for, holds columns too, bytes throughout:
+    placements: address, size; one element for each alloc event, 0 and 0 for a failed one.
     envelope: event, requested, allocated, reserved; of each of `samples` intervals the events with
         the lowest and the highest of each, so that no peak is lost.
     device_calls: event, kind (an index into CALL_KINDS), refused (0 or 1), address (0 when

@@ -118,14 +118,13 @@ class Prepared:
 def of_replay(
     workload: Prepared, result: ReplayResult, capacity: int, keeps_free: bool
 ) -> dict[str, pd.DataFrame]:
-    """The tables of a replay made with `detail` and `placements`; its key is given by `with_key`.
+    """The tables of a replay made with `detail`; its key is given by `with_key`.
 
     capacity: bytes of the device. keeps_free: whether external fragmentation applies.
     """
     assert result.detail is not None
-    made = address_map(
-        workload, result.placements, result.detail["device_calls"], capacity, workload.most_blocks
-    )
+    placed, calls = result.detail["placements"], result.detail["device_calls"]
+    made = address_map(workload, placed, calls, capacity, workload.most_blocks)
     return {
         "memory": _frame("memory", result.detail["envelope"]),
         "moments": _frame("moments", _moments(result, keeps_free)),

@@ -165,9 +165,7 @@ def _fresh(allocator: str, device: str) -> Allocator:
 
 
 def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame]:
-    result = allocators.replay(
-        prepared.trace, allocator, samples=INTERVALS, placements=True, detail=True
-    )
+    result = allocators.replay(prepared.trace, allocator, samples=INTERVALS, detail=True)
     keeps = allocator.info.keeps_free_blocks
     return of_replay(prepared, result, allocator.device.capacity, keeps)
 

@@ -20,13 +20,15 @@ with needs_extra("report"):
 
 Looks = Mapping[str, theme.Look]
 CALLS = ("alloc", "free")
+_SHOWN = 0.999  # quantile
 _PERCENTILES = {0.5: "p50", 0.99: "p99", 0.999: "p99.9"}
 
 
 def latency_distribution(latency: pd.DataFrame, looks: Looks) -> Figure:
     """The fraction of calls done within so many host seconds, on a logarithmic axis.
 
-    `latency` is that table of one case. A panel for allocs, one for frees.
+    `latency` is that table of one case. A panel for allocs, one for frees; the axis ends beyond the
+    slowest 99.9th percentile.
     """
     with theme.style():
         figure, axes = theme.panels(len(CALLS), 3.1, 2)
@@ -37,7 +39,10 @@ def latency_distribution(latency: pd.DataFrame, looks: Looks) -> Figure:
                 panel.plot(line["seconds"], line["quantile"], **_stroke(looks[name]))
             panel.set_title(call)
             panel.set_ylim(0, 1.02)
-            panel.set_ylabel("fraction of the calls" if call == CALLS[0] else "")
+            panel.set_ylabel("fraction of the calls")
+            tail = mine.loc[mine["quantile"] <= _SHOWN, "seconds"]
+            if len(tail):
+                panel.set_xlim(tail.min() / 1.2, tail.max() * 1.2)
             _seconds_axis(panel, "host time of one call, logarithmic")
         _names(figure, _in_order(latency, looks), looks)
     return figure

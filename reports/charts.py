@@ -19,7 +19,7 @@ from reports.results import COLUMNS
 with needs_extra("report"):
     from matplotlib.figure import Figure
 
-    from reports import call_figures, figures, theme, workload_figures
+    from reports import call_figures, figures, history_figures, theme, workload_figures
 
 RANKED = ("peak_reserved", "seconds_per_event_steady")
 HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_seconds")
@@ -194,8 +194,9 @@ def of_case(
         yield Chart(
             f"{key}-latency",
             "Latency of single calls",
-            "What fraction of the calls took at most so long; further left is faster. Host time"
-            " of the second pass over an allocator, the timer's own cost subtracted.",
+            "What fraction of the calls took at most so long; further left is faster. The axis"
+            " ends beyond the slowest 99.9th percentile. Host time of the second pass over an"
+            " allocator, the timer's own cost subtracted.",
             describing.latency(percentiles, 0.5),
             latency,
             partial(call_figures.latency_distribution, latency, looks),
@@ -249,6 +250,22 @@ def of_case(
             partial(workload_figures.lifetimes, spans),
             "lifetimes",
             run,
+        )
+
+
+def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Chart]:
+    """A chart for each benchmark of `asv.history` that has values of allocators."""
+    known = theme.looks_too([str(name) for name in table["allocator"].unique()], looks)
+    named = table[table["allocator"] != ""]
+    for n, (name, rows) in enumerate(named.groupby("benchmark", sort=False), 1):
+        yield Chart(
+            f"history-{n}",
+            str(name),
+            "Commits evenly spaced in order of their dates, the newest at the right; bars are"
+            " asv's 99 % confidence intervals, where it gives them.",
+            describing.history(rows),
+            rows.assign(date=rows["date"].dt.strftime("%Y-%m-%d %H:%M")),
+            partial(history_figures.history, rows, known),
         )
 
 

@@ -74,6 +74,18 @@ def ranks(table: pd.DataFrame, metric: str) -> str:
     return f"Mean rank by {SCHEMA[metric].heading}, from best to worst: {', '.join(parts)}."
 
 
+def history(table: pd.DataFrame) -> str:
+    """How the newest value of each allocator stands to the oldest, by machine and workload."""
+    parts = []
+    key = ["machine", "workload", "allocator", "parameters"]
+    for names, rows in table.groupby(key, sort=False):
+        values = rows["value"].tolist()
+        change = units.times(values[-1] / values[0]) if values[0] else "n/a"
+        who = " ".join(str(name) for name in names[1:] if name)
+        parts.append(f"{who} {change} over {len(values)} commits")
+    return f"Newest value against the oldest: {', '.join(parts)}."
+
+
 def failure(row: Mapping[Any, Any]) -> str:
     """What happened at the first failed request, in a sentence or two; a row of `failures`."""
     text = (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
+import pandas as pd
 from matplotlib.figure import Figure
 
 from reports import charts, theme
@@ -20,11 +21,11 @@ from reports.ranking import cases
 DOTS_PER_INCH = 200
 
 
-def write(results: Bundle, folder: str | Path) -> list[Path]:
+def write(results: Bundle, folder: str | Path, history: pd.DataFrame | None = None) -> list[Path]:
     """Draw every chart into `folder` as SVG and as PNG; the files written, in order.
 
-    The folder is made where there is none. The same results give the same bytes. Raises
-    ResultError naming the path that cannot be written.
+    `history` is what `asv.history` reads. The folder is made where there is none. The
+    same results give the same bytes. Raises ResultError naming the path that cannot be written.
     """
     place = Path(folder)
     try:
@@ -32,7 +33,7 @@ def write(results: Bundle, folder: str | Path) -> list[Path]:
     except OSError as error:
         raise ResultError(f"{folder}: cannot make the folder: {error.strerror or error}") from error
     written = []
-    for name, chart in _named(results):
+    for name, chart in _named(results, history):
         figure = chart.draw()
         for kind in ("svg", "png"):
             path = place / f"{name}.{kind}"
@@ -41,12 +42,13 @@ def write(results: Bundle, folder: str | Path) -> list[Path]:
     return written
 
 
-def _named(results: Bundle) -> Iterator[tuple[str, Chart]]:
+def _named(results: Bundle, history: pd.DataFrame | None) -> Iterator[tuple[str, Chart]]:
     """The charts with file names: what is drawn, after the workload where there is one."""
     table = results.rows
     found = cases(table)
     looks = theme.looks(found)
-    for chart in (*charts.across(table), *charts.of_rows(table)):
+    past = [] if history is None else charts.of_history(history, looks)
+    for chart in (*charts.across(table), *charts.of_rows(table), *past):
         yield chart.key, chart
     taken: dict[str, int] = {}
     for n, case in enumerate(found, 1):

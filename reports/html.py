@@ -74,14 +74,18 @@ class Section:
 
 
 def render(
-    results: Bundle | Rows, *, command: str | None = None, reference: str | None = None
+    results: Bundle | Rows,
+    *,
+    command: str | None = None,
+    reference: str | None = None,
+    history: pd.DataFrame | None = None,
 ) -> str:
     """The report as one HTML document; the same input gives the same text.
 
     `results` may be rows without details: then charts that need them are absent, and the report
     says so. `command` is shown as the command line that made the report. Ratios are to the
-    allocator `reference`, or to the first candidate. Raises ResultError for rows that break their
-    schema, for no rows, and for an unknown reference.
+    allocator `reference`, or to the first candidate. `history` is what `asv.history` reads. Raises
+    ResultError for rows that break their schema, for no rows, and for an unknown reference.
     """
     given = results if isinstance(results, Bundle) else Bundle(frame(results))
     table = given.rows
@@ -99,13 +103,20 @@ def render(
     sections = [_section(given, case, n, reference, looks) for n, case in enumerate(found, 1)]
     over_all = charts.across(table)
     single = charts.of_rows(table)
-    every = [*over_all, *single, *(one.chart for section in sections for one in _all(section))]
+    past = [] if history is None else list(charts.of_history(history, looks))
+    every = [
+        *over_all,
+        *single,
+        *past,
+        *(one.chart for section in sections for one in _all(section)),
+    ]
     scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
     return environment.get_template("report.html.j2").render(
         sections=sections,
         means=tables.geometric_means(table, reference=reference),
         across=[_figure(chart) for chart in over_all],
         charts=[_figure(chart) for chart in single],
+        history=[_figure(chart) for chart in past],
         allocators=list(dict.fromkeys(table["allocator"])),
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
@@ -124,9 +135,11 @@ def write(
     *,
     command: str | None = None,
     reference: str | None = None,
+    history: pd.DataFrame | None = None,
 ) -> None:
     """Write the report of `render` to a file, whole or not at all; "-" is standard output."""
-    write_text(render(results, command=command, reference=reference), path)
+    text = render(results, command=command, reference=reference, history=history)
+    write_text(text, path)
 
 
 def _section(
@@ -215,6 +228,7 @@ def _about(
         "device": case.device,
         "events": int(case.rows["events"].max()),
         "max_load": case.max_load,
+        "reference": case.reference(reference),
         "allocators": [
             {
                 "name": name,

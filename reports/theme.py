@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How figures look: colours, one look per allocator, panels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -57,6 +57,16 @@ def looks(cases: Sequence[Case]) -> dict[str, Look]:
         hatch = "////" if name in floors else ""
         dash = _DASHES[n // len(_COLOURS) % len(_DASHES)]
         found[name] = Look(labels[name], colour, _MARKERS[n % len(_MARKERS)], hatch, dash)
+    return found
+
+
+def looks_too(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
+    """The known looks, and a look for every other name: another shade of grey ink, own marker."""
+    found = dict(known)
+    others = [name for name in dict.fromkeys(names) if name not in found]
+    for n, (name, label) in enumerate(units.short(others, LABEL_LETTERS).items()):
+        dash = _DASHES[n // len(_MARKERS) % len(_DASHES)]
+        found[name] = Look(label, FAINT, _MARKERS[n % len(_MARKERS)], "", dash)
     return found
 
 

@@ -118,6 +118,16 @@ def test_free_blocks_are_those_of_a_snapshot(case: Case) -> None:
     assert {event: classes for event, classes in expected.items() if classes} == seen
 
 
+def test_blocks_are_placed_where_a_program_sees_them(case: Case) -> None:
+    trace = trace_of([(ALLOC, 0, 5000), (ALLOC, 1, 700), (FREE, 0, 0), (ALLOC, 2, 3 << 30)])
+    found = detail(case, trace, 1)[1]["placements"]
+    by_hand = case.make(GIB).allocator
+    addresses = [by_hand.allocate(5000), by_hand.allocate(700), 0]
+    assert found["address"].tolist() == addresses
+    assert found["size"][-1] == 0
+    assert (found["size"][:2] >= [5000, 700]).all()
+
+
 def test_there_is_no_detail_unless_it_is_asked_for() -> None:
     allocator = Case("bfc").make(GIB).allocator
     trace = trace_of([(ALLOC, 0, 5000), (FREE, 0, 0)])

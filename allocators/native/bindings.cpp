@@ -48,6 +48,8 @@ std::optional<std::map<std::string, Columns>> to_tables(std::optional<Detail> co
        columns(detail->envelope, std::pair("event", &Level::event),
                std::pair("requested", &Level::requested), std::pair("allocated", &Level::allocated),
                std::pair("reserved", &Level::reserved))},
+      {"placements", columns(detail->placements, std::pair("address", &Extent::address),
+                             std::pair("size", &Extent::size))},
       {"device_calls",
        columns(detail->device_calls, std::pair("event", &StampedCall::event),
                std::pair("kind", &StampedCall::kind), std::pair("refused", &StampedCall::refused),
@@ -276,8 +278,7 @@ void bind_replay(nb::module_& m) {
             nb::gil_scoped_acquire acquire;
             (*placements)(columns(
                 part, std::pair("block", &Placed::block), std::pair("segment", &Placed::segment),
-                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size),
-                std::pair("address", &Placed::address)));
+                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size)));
           };
         }
         nb::gil_scoped_release release;

@@ -36,7 +36,14 @@ struct FreeClass {
   Size bytes;
 };
 
+// The block of an alloc event; both are 0 when it failed.
+struct Extent {
+  Address address;
+  Size size;
+};
+
 struct Detail {
+  std::vector<Extent> placements;
   std::vector<Level> envelope;
   std::vector<StampedCall> device_calls;
   std::vector<FreeClass> free_blocks;
@@ -53,6 +60,7 @@ class DetailRecorder {
   DetailRecorder(DetailRecorder const&) = delete;
   DetailRecorder& operator=(DetailRecorder const&) = delete;
 
+  void placed(Block const& block) { found_.placements.push_back({block.address, block.size}); }
   void after(std::size_t event);
   void level(std::size_t event, Stats const& stats);
   Detail result();

@@ -149,6 +149,7 @@ class Measuring : public Plain {
     found_.max_load = std::max(found_.max_load, load_);
     requested_[trace_.block[at]] = trace_.size[at];
     if (placements_) place(trace_.block[at], block);
+    if (detail_) detail_->placed(block);
     observe(at);
     return true;
   }
@@ -188,7 +189,7 @@ class Measuring : public Plain {
   }
 
   void place(std::uint32_t block, Block const& granted) {
-    Placed placed{block, -1, -1, granted.size, granted.address};
+    Placed placed{block, -1, -1, granted.size};
     if (granted.size != 0) {
       auto const [segment, offset] = allocator_.device().locate(granted.address);
       placed.segment = segment;

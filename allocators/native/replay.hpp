@@ -35,13 +35,12 @@ struct Moment {
   Size largest_free = 0;
 };
 
-// Where an alloc event was placed; segment and offset are -1 and the address is 0 when it failed.
+// Where an alloc event was placed; segment and offset are -1 when it failed.
 struct Placed {
   std::uint32_t block;
   std::int64_t segment;
   std::int64_t offset;
   Size size;
-  Address address;
 };
 
 // Gets the placements in order, some thousands at a time.

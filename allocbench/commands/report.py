@@ -11,7 +11,7 @@ import typer
 from allocbench.errors import UsageError
 from allocbench.options import REFERENCE, reference_of
 from allocbench.outputs import STDOUT, check_folder, check_outputs
-from reports import bundle, markdown
+from reports import asv, bundle, markdown
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",
@@ -47,6 +47,10 @@ def run(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print verdict and tables as Markdown.")
     ] = False,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Results of asv, to chart benchmarks across commits."),
+    ] = None,
     reference: REFERENCE = None,
 ) -> None:
     """Make a report of results that were measured before.
@@ -65,6 +69,7 @@ def run(
         raise UsageError(f"{', '.join(results)}: no result rows to report")
     names = list(found.rows["allocator"].unique())
     base = reference_of(reference, names)
+    past = asv.history(history) if history else None
     if as_markdown:
         sys.stdout.write(markdown.render(found.rows, base))
     if output is None and figures is None:
@@ -74,6 +79,6 @@ def run(
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     if output:
-        html.write(found, output, command=context.obj, reference=base)
+        html.write(found, output, command=context.obj, reference=base, history=past)
     if figures:
-        export.write(found, figures)
+        export.write(found, figures, past)

@@ -14,7 +14,7 @@ class AddressMap {
     const held = new Set(rowsOf("blocks", { workload: about.workload, device: about.device }).columns.allocator);
     for (const one of about.allocators)
       if (held.has(one.name)) this.allocator.append(make("option", { value: one.name, text: one.name }));
-    this.allocator.value = (about.allocators.find((one) => one.first && held.has(one.name)) || { name: this.allocator.value }).name;
+    if (held.has(about.reference)) this.allocator.value = about.reference;
     this.allocator.addEventListener("change", () => this.load());
     this.colour.addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.show());

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of asv: read as they are written, charted by allocator, and bad ones named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("seaborn")
+
+from reports import asv, charts, describing, html
+from reports.output import ResultError
+from tests.result_rows import GIB, HOSTILE, row
+
+NAME = "memory.Memory.track_peak_reserved"
+LATENCY = "latency.Latency.latency_alloc"
+DAY = 86_400_000
+
+
+def described() -> dict[str, Any]:
+    names = ["allocator", "workload"]
+    return {
+        NAME: {"param_names": names, "unit": "bytes"},
+        LATENCY: {"param_names": [*names, "streams"], "unit": "seconds"},
+        "version": 2,
+    }
+
+
+def commit(n: int, bfc: float | None = 2.0 * GIB) -> dict[str, Any]:
+    allocators, workloads = ["'bfc'", f"{HOSTILE!r}"], ["'train'"]
+    return {
+        "commit_hash": f"{n:040x}",
+        "date": 1_700_000_000_000 + n * DAY,
+        "params": {"machine": "bench"},
+        "result_columns": [
+            *("result", "params", "version", "started_at", "duration"),
+            *("stats_ci_99_a", "stats_ci_99_b"),
+        ],
+        "results": {
+            NAME: [[bfc, float("nan")], [allocators, workloads], "1"],
+            LATENCY: [
+                [1e-8 * n, 2e-8],
+                [["'bfc'"], workloads, ["1", "2"]],
+                "1",
+                0,
+                0,
+                [0.9e-8 * n, None],
+                [1.1e-8 * n, None],
+            ],
+            "import.track_nothing": [None, [], "1"],
+        },
+        "version": 2,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "results"
+    (place / "bench").mkdir(parents=True)
+    (place / "benchmarks.json").write_text(json.dumps(described()))
+    (place / "bench" / "machine.json").write_text("{}")
+    for n in (3, 1, 2):  # files are not in order of their dates
+        text = json.dumps(commit(n, (n + 1) * GIB))
+        (place / "bench" / f"{n:08x}-env.json").write_text(text)
+    return place
+
+
+def test_values_are_read_in_order_of_their_dates(folder: Path) -> None:
+    table = asv.history(folder)
+    assert list(table) == list(asv.COLUMNS)
+    memory = table[table["benchmark"] == NAME]
+    assert memory["value"].tolist() == [2 * GIB, 3 * GIB, 4 * GIB]
+    assert set(memory["allocator"]) == {"bfc"}  # the other has no value
+    assert set(memory["unit"]) == {"bytes"}
+    latency = table[table["benchmark"] == LATENCY]
+    assert latency["parameters"].tolist() == ["streams=1", "streams=2"] * 3
+    assert latency["low"].notna().tolist() == [True, False] * 3
+    assert latency["high"].iloc[0] == 1.1e-8
+    assert "3 commits" in describing.history(memory)
+    assert "bfc 2.00x" in describing.history(memory).replace("train bfc", "bfc")
+
+
+def test_the_history_is_a_line_for_each_allocator(folder: Path) -> None:
+    found = list(charts.of_history(asv.history(folder), {}))
+    assert [chart.title for chart in found] == [NAME, LATENCY]
+    (panel,) = found[0].draw().axes
+    assert np.asarray(panel.lines[0].get_xydata()).tolist() == [
+        [0, 2 * GIB],
+        [1, 3 * GIB],
+        [2, 4 * GIB],
+    ]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["0000000"] * 3
+    page = html.render([row("bfc")], history=asv.history(folder))
+    assert 'id="history"' in page
+    assert NAME in page
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("benchmarks.json", None, "benchmarks.json: cannot read"),
+        ("benchmarks.json", "{", "benchmarks.json: not JSON"),
+        ("bench/a.json", "[]", "a.json: want asv results of schema 2, found None"),
+        ("bench/a.json", '{"version": 1}', "found 1"),
+        ("bench/a.json", '{"version": 2}', "a.json: not asv results: KeyError('params')"),
+    ],
+)
+def test_bad_files_are_named(folder: Path, name: str, text: str | None, message: str) -> None:
+    if text is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(text)
+    with pytest.raises(ResultError) as caught:
+        asv.history(folder)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
