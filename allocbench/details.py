@@ -173,7 +173,8 @@ def _instants(events: int, first: Ints, last: Ints, most: int) -> Ints:
     while True:
         found = np.unique(np.linspace(0, max(0, events - 1), count).astype(np.int64))
         alive = np.searchsorted(found, first) < np.searchsorted(found, last)
-        if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= most:
+        # A tenth is left for the instants that a run adds.
+        if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= most * 9 // 10:
             return found
         count = max(_FEWEST_INSTANTS, count * 3 // 4)
 

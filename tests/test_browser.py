@@ -151,6 +151,7 @@ def test_the_keyboard_moves_the_cursor_and_zooms(open_page: Any) -> None:
     zoomed = open_page.execute_script(ranges)
     assert len({tuple(one) for one in zoomed}) == 1  # every chart shows the same events
     assert zoomed[0][1] < 29_451
+    assert open_page.execute_script("return report.cases[0].explorer.cursor") == at
     plot.send_keys("0")
     assert open_page.execute_script(ranges)[0] == [0, 29_451]
 

@@ -149,7 +149,7 @@ class Explorer {
     const axis = { stroke: () => ink("faint"), grid: { stroke: () => ink("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     const largestShown = top || 1.04 * Math.max(bound ? this.about.max_load || 0 : 0, ...data.slice(1).map(largest)) || 1;
     const chart = new uPlot({
-      width: holder.clientWidth, height, padding: [18, 8, 0, 0], legend: { show: false },
+      width: holder.clientWidth, height, padding: [18, 18, 0, 0], legend: { show: false },
       cursor: { y: false, drag: { x: true, y: false } },
       scales: { x: { time: false, range: (u, low, high) => [low, high] }, y: { range: [0, largestShown] } },
       axes: [
@@ -239,11 +239,13 @@ class Explorer {
     const least = Math.min(8, this.about.events - 1);
     if (high - low < least) high = low + least;
     const end = Math.max(1, this.about.events - 1);
+    const at = this.cursor;
     this.range = [Math.max(0, low), Math.min(end, high)];
     for (const chart of this.charts) {
       chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
       chart.setScale("x", { min: this.range[0], max: this.range[1] });
     }
+    queueMicrotask(() => this.moveTo(at)); // once the charts have their new scale: at the same event
   }
 
   press(event) {
