@@ -2,6 +2,7 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,6 +12,14 @@ from workloads.serving.models import MODELS
 
 DEVICE = "sim:80GiB"
 _COMMON = "caching"  # what most programs run on
+
+
+class Gpu(StrEnum):
+    """GPUs whose kernels' scratch is modelled, by compute capability."""
+
+    SM80 = "sm80"
+    SM90 = "sm90"
+
 
 Workload = Annotated[
     str,
@@ -57,6 +66,15 @@ Pin = Annotated[
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),
+]
+Scratch = Annotated[
+    Gpu | None,
+    typer.Option(
+        help="Add a model of what kernels take for themselves on such a GPU, labelled as such."
+    ),
+]
+ConvolutionScratch = Annotated[
+    int, typer.Option(metavar="BYTES", min=0, help="With --scratch: what each convolution takes.")
 ]
 REFERENCE = Annotated[
     str | None,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import typer
 
@@ -10,6 +12,7 @@ from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from workloads import FREE, Trace, TraceError
 from workloads.files import WRITERS, kind_by_extension
+from workloads.scratch import GPUS, with_scratch
 
 
 def check_trace_output(path: str, kind: str | None = None) -> str:
@@ -25,6 +28,18 @@ def check_trace_output(path: str, kind: str | None = None) -> str:
         raise UsageError(str(error)) from error
     check_outputs(path)
     return found
+
+
+def modelled(trace: Trace, gpu: str | None, convolution: int) -> Trace:
+    """The trace with the scratch of kernels on a GPU, or as it is when none is named.
+
+    Raises UsageError for scratch of convolutions alone, and as `with_scratch` does.
+    """
+    if gpu is None:
+        if convolution:
+            raise UsageError("--convolution-scratch: needs --scratch, which says for which GPU")
+        return trace
+    return with_scratch(trace, replace(GPUS[gpu], convolution=convolution))
 
 
 def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:

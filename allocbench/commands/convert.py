@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from allocbench import inputs, options
-from allocbench.traces import check_trace_output, write_trace
+from allocbench.traces import check_trace_output, modelled, write_trace
 from workloads.files import WRITERS
 
 EXAMPLES = (
     "allocbench convert trace.csv trace.parquet",
     "allocbench convert gpt2-train - | head",
+    "allocbench convert gpt2-train trace.parquet --scratch sm90",
     "allocbench convert gpt2-train blocks.csv --format lifetimes",
     "allocbench convert snapshot.pickle:device=0 trace.parquet",
     "allocbench convert random:allocs=1000,max_size=4KiB random.csv",
@@ -38,6 +39,8 @@ def run(
         ),
     ] = None,
     model: options.Model = None,
+    scratch: options.Scratch = None,
+    convolution_scratch: options.ConvolutionScratch = 0,
 ) -> None:
     """Convert a file of any format to Parquet, which holds everything, or to plain CSV op,id,size.
 
@@ -46,4 +49,5 @@ def run(
     `replay --snapshot` and `replay --perfetto`.
     """
     check_trace_output(target, to)
-    write_trace(inputs.load(source, model), target, to)
+    trace = modelled(inputs.load(source, model), scratch, convolution_scratch)
+    write_trace(trace, target, to)

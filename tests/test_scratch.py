@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modelled scratch of kernels: what is added, where, and that nothing else changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from allocbench.options import Gpu
+from tests.commands import error, folder, output
+from tests.traces import Event, assert_same, make, message_of, valid_traces
+from workloads import ALLOC, FREE, Provenance, Trace, catalog, read
+from workloads.scratch import FLASH, GPUS, Model, with_scratch
+
+__all__ = ["folder"]  # the fixture, by its import
+
+CUBLAS = 2 * 4096 * 1024 + 8 * 16 * 1024
+HEADS, QUERIES, WIDTH = 8, 256, 64
+RESULT = 2 * HEADS * QUERIES * WIDTH
+ROWS = 4 * HEADS * QUERIES
+
+
+def labelled(events: list[tuple[int, int, int, str]]) -> Trace:
+    labels = tuple(dict.fromkeys(("", *(label for *_, label in events))))
+    plain: list[Event] = [(op, block, size) for op, block, size, _ in events]
+    label = np.array([labels.index(label) for *_, label in events], np.uint32)
+    return make(plain, labels=labels, label=label, provenance=Provenance(name="mine"))
+
+
+def added(trace: Trace, model: Model = GPUS["sm80"]) -> list[tuple[int, int, int, str]]:
+    """Op, event of the given trace that it follows, size and label of each event that is new."""
+    modelled = with_scratch(trace, model)
+    modelled.validate()
+    assert modelled.label is not None
+    rows, event = [], -1
+    for op, block, size, label in zip(
+        modelled.op.tolist(),
+        modelled.block.tolist(),
+        modelled.size.tolist(),
+        modelled.label.tolist(),
+        strict=True,
+    ):
+        if block >= trace.allocs and op <= FREE:
+            rows.append((op, event, size, modelled.labels[label]))
+        else:
+            event += 1
+    assert event == len(trace) - 1
+    return rows
+
+
+def attention(key: int = RESULT, result: int = RESULT, rows: int = ROWS) -> Trace:
+    forward = [(ALLOC, n, size, FLASH) for n, size in enumerate((result, rows, 16, 8))]
+    backward = [
+        (ALLOC, 4 + n, size, f"{FLASH}_backward") for n, size in enumerate((result, key, key))
+    ]
+    frees = [(FREE, block, 0, "") for block in range(7)]
+    return labelled([*forward, *backward, *frees])
+
+
+def test_cublas_takes_its_workspace_with_the_first_product_and_keeps_it() -> None:
+    trace = labelled(
+        [
+            (ALLOC, 0, 100, "aten::empty"),
+            (ALLOC, 1, 100, "aten::addmm"),
+            (ALLOC, 2, 100, "aten::mm"),
+            (FREE, 0, 0, ""),
+        ]
+    )
+    assert added(trace) == [(ALLOC, 1, CUBLAS, "scratch::cublas")]
+    assert added(trace, GPUS["sm90"]) == [(ALLOC, 1, 32 << 20, "scratch::cublas")]
+    streams = np.array([0, 0, 1, 0], np.uint16)
+    two = with_scratch(replace(trace, stream=streams), GPUS["sm80"])
+    assert two.stream.tolist() == [0, 0, 0, 1, 1, 0]
+
+
+def test_flash_attention_takes_row_sums_and_an_accumulator() -> None:
+    label = "scratch::flash_attention_backward"
+    sizes = [ROWS, 4 * HEADS * QUERIES * WIDTH]
+    allocs = [(ALLOC, 6, size, label) for size in sizes]
+    assert added(attention()) == [*allocs, (FREE, 6, 0, ""), (FREE, 6, 0, "")]
+
+
+def test_fewer_heads_of_keys_take_gradients_for_every_head() -> None:
+    sizes = [size for op, _, size, _ in added(attention(key=RESULT // 4)) if op == ALLOC]
+    assert sizes == [ROWS, 2 * RESULT, RESULT, RESULT]
+
+
+def test_attention_to_another_length_has_as_many_heads() -> None:
+    for key in (RESULT * 77 // 256, RESULT * 3):
+        sizes = [size for op, _, size, _ in added(attention(key=key)) if op == ALLOC]
+        assert sizes == [ROWS, 2 * RESULT]
+
+
+def test_convolutions_take_what_they_are_told_to() -> None:
+    trace = labelled([(ALLOC, 0, 100, "aten::convolution"), (FREE, 0, 0, "")])
+    assert added(trace) == []
+    model = Model(cublas=1, convolution=7 << 20)
+    label = "scratch::convolution"
+    assert added(trace, model) == [(ALLOC, 0, 7 << 20, label), (FREE, 0, 0, "")]
+
+
+@pytest.mark.parametrize("name", ["gpt2-train", "moe-train", "diffusion-train"])
+def test_every_backward_pass_of_attention_takes_scratch(name: str) -> None:
+    trace = catalog.load(name)
+    before = catalog.load(name)
+    modelled = with_scratch(trace, GPUS["sm90"])
+    modelled.validate()
+    assert_same(trace, before)
+    assert trace.label is not None
+    passes = (trace.label == trace.labels.index(f"{FLASH}_backward")).sum() // 3
+    sums = [size for op, _, size, label in added(trace, GPUS["sm90"]) if "flash" in label]
+    assert len(sums) >= 2 * passes > 0
+    assert modelled.max_load >= trace.max_load + (32 << 20)
+    assert modelled.provenance.name == f"{name}+scratch"
+    assert modelled.provenance.extra["scratch (modelled)"] == {"cublas": 32 << 20, "convolution": 0}
+
+
+@given(valid_traces())
+def test_any_trace_with_labels_stays_valid(trace: Trace) -> None:
+    if trace.label is None:
+        expected = "kernel scratch is modelled by operators, and this trace names none"
+        assert message_of(lambda: with_scratch(trace, GPUS["sm80"])) == expected
+    else:
+        assert_same(with_scratch(trace, GPUS["sm80"]), trace)
+
+
+def test_the_command_line_knows_every_gpu() -> None:
+    assert [gpu.value for gpu in Gpu] == list(GPUS)
+
+
+def test_convert_adds_it_on_demand() -> None:
+    output("convert resnet50-train raw.parquet")
+    output("convert resnet50-train full.parquet --scratch sm90 --convolution-scratch 1048576")
+    raw, full = read("raw.parquet"), read("full.parquet")
+    assert_same(raw, catalog.load("resnet50-train"))
+    assert full.labels[-2:] == ("scratch::convolution", "scratch::cublas")
+    assert "no model" not in output("inspect full.parquet")
+    assert error("convert good.csv new.csv --scratch sm80").startswith("error: kernel scratch is")
+    assert "needs --scratch" in error("convert good.csv new.csv --convolution-scratch 5")
