@@ -18,11 +18,21 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from allocbench import __version__
-from allocbench.commands import capture, compare, convert, inspect, plan, replay, report
+from allocbench.commands import (
+    capture,
+    compare,
+    convert,
+    inspect,
+    match,
+    plan,
+    record,
+    replay,
+    report,
+)
 from allocbench.commands import list as listing
 from allocbench.errors import USER_ERRORS, one_line
 
-COMMANDS = (listing, compare, report, replay, inspect, plan, convert, capture)
+COMMANDS = (listing, compare, report, replay, inspect, plan, convert, capture, record, match)
 
 
 class Group(TyperGroup):

@@ -8,13 +8,14 @@ from allocators import SpecError
 from reports.output import ResultError
 from workloads import TraceError
 from workloads.fake_cuda import CaptureError
+from workloads.recording import RecordError
 
 
 class UsageError(ValueError):
     """Arguments that cannot be served; one line says which, and what would be valid."""
 
 
-USER_ERRORS = (UsageError, SpecError, TraceError, ResultError, CaptureError)
+USER_ERRORS = (UsageError, SpecError, TraceError, ResultError, CaptureError, RecordError)
 
 
 @contextmanager

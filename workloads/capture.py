@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch program -> the trace of its allocations on a GPU, made without a GPU.
 
-The program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
+Where there is a GPU, and a PyTorch built for it, the program runs there instead, and its trace is
+what the real allocator was asked for: `workloads.alignment` says how well the two agree. Without
+one, the program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
 "cuda" device that computes nothing (fake_cuda.cpp). Recorded are the storages that operators
 return, with their exact sizes and lifetimes; what a CUDA kernel would take for itself while
 it runs (workspaces) is not there to be seen.
@@ -18,7 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from workloads import fake_cuda
 from workloads.fake_cuda import CaptureError
 from workloads.files import read, write
 from workloads.program import Program
+from workloads.recording import has_cuda, record
 from workloads.trace import Provenance, Trace, TraceError
 
 __all__ = ["CaptureError", "capture", "capture_here"]
@@ -37,9 +40,12 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
     module: dotted name of a module that holds a `PROGRAM` (see workloads.program).
     name, date: for the provenance; the module's own name and today when empty.
 
-    Raises CaptureError when torch or a compiler is missing, the program fails, or it did not
-    run the operators that it expects to.
+    With a PyTorch built for CUDA, and a GPU, it is a recording of the real allocator. Raises
+    CaptureError when torch or a compiler is missing, the program fails, or, under fake tensors,
+    it did not run the operators that it expects to.
     """
+    if fake_cuda.built_for_cuda() and has_cuda():
+        return _recorded(module, name, date)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
         command = [sys.executable, "-m", "workloads.capture", module, "-o", str(path)]
@@ -52,17 +58,37 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
         return read(path)
 
 
+def _recorded(module: str, name: str, date: str) -> Trace:
+    """The real allocator's events while the program runs, from its own `main`, on the GPU."""
+    command = [sys.executable, "-m", module, "--device", "cuda"]
+    recorded = record(command, labels="operators", path=sys.path, quiet=True)
+    if recorded.code or not recorded.traces:
+        raise CaptureError(f"{module} left no recording; its exit code is {recorded.code}")
+    trace = recorded.traces[""]
+    program, kept = _program(module), trace.provenance
+    provenance = replace(
+        kept,
+        name=name or module.rpartition(".")[2],
+        source=module,
+        model=program.model,
+        date=date or kept.date,
+        seed=program.seed,
+        extra={**kept.extra, "config": asdict(program.full)},
+    )
+    return replace(trace, provenance=provenance)
+
+
 def capture_here(module: str, name: str = "", date: str = "") -> Trace:
     """What `capture` does, in this process, into which torch must not have been imported."""
     fake_cuda.load()
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from workloads.recorder import record
+    from workloads import recorder as hooks
 
     program = _program(module)
     with FakeTensorMode():
-        recorder = record(lambda mark: program.run(program.full, "cuda", mark), "cuda")
+        recorder = hooks.record(lambda mark: program.run(program.full, "cuda", mark), "cuda")
     missing, unwanted = program.expects - recorder.seen, program.forbids & recorder.seen
     if missing or unwanted:
         faults = [f"{operator} did not run" for operator in sorted(missing)]

@@ -28,10 +28,12 @@ def load() -> None:
     """
     if "torch" in sys.modules:
         raise CaptureError("torch is imported already; the fake device must be loaded before it")
+    if built_for_cuda():
+        raise CaptureError(
+            "capture needs a CPU build of torch, or a GPU: this build is for CUDA, without a device"
+        )
     torch_folder = _torch_folder()
     libraries = torch_folder / "lib"
-    if (libraries / "libtorch_cuda.so").exists():
-        raise CaptureError("capture needs a CPU build of torch, and this one is built for CUDA")
     names = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so")
     shim = _compiled(torch_folder)
     try:
@@ -45,6 +47,11 @@ def load() -> None:
     # What a GPU would answer; without it autocast turns itself off with no more than a warning.
     vars(torch.cuda.amp.common)["amp_definitely_not_available"] = lambda: False
     vars(torch.cuda)["is_bf16_supported"] = lambda: True
+
+
+def built_for_cuda() -> bool:
+    """Whether the installed PyTorch is built for CUDA; raises CaptureError when there is none."""
+    return (_torch_folder() / "lib" / "libtorch_cuda.so").exists()
 
 
 def _torch_folder() -> Path:

@@ -35,7 +35,7 @@ class Provenance:
     """
 
     name: str = ""
-    kind: str = ""  # captured, imported, serving or synthetic
+    kind: str = ""  # captured, recorded, imported, serving or synthetic
     source: str = ""
     model: str = ""
     torch: str = ""

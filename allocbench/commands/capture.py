@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from allocbench.traces import check_trace_output, write_trace
+from allocbench import options
+from allocbench.traces import check_trace_output, modelled, write_trace
 from workloads import catalog
 
 EXAMPLES = (
@@ -31,13 +32,17 @@ def run(
             help="A file; .parquet or .csv says the format; - is CSV to stdout.",
         ),
     ],
+    scratch: options.Scratch = None,
+    convolution_scratch: options.ConvolutionScratch = 0,
 ) -> None:
     """Run the PyTorch program of a workload under fake tensors and record its allocations.
 
-    Needs no GPU, but PyTorch and a C++ compiler: pip install 'allocbench\\[torch]'.
+    Needs no GPU, but PyTorch and a C++ compiler: pip install 'allocbench\\[torch]'. With a GPU,
+    and a PyTorch built for CUDA, the program runs there and the real allocator is recorded; see
+    `match` for how well the two agree.
     """
     catalog.bundled(name)
     check_trace_output(output)
     with Console(stderr=True).status(f"capturing {escape(name)}"):
         trace = catalog.capture(name)
-    write_trace(trace, output)
+    write_trace(modelled(trace, scratch, convolution_scratch), output)

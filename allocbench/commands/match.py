@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench match: how far a capture agrees with a recording of the same program."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from allocbench import inputs
+from allocbench.terminal import console, plain_table
+from reports import units
+from workloads.alignment import Agreement, agreement
+
+EXAMPLES = (
+    "allocbench match gpt2-train trace.parquet",
+    "allocbench match trace.parquet trace.csv --rounding 512 --smallest 1048576",
+)
+_MISSED = 10  # sizes shown
+
+
+def run(
+    captured: Annotated[
+        str, typer.Argument(metavar="CAPTURED", help="The trace to judge: a workload or a file.")
+    ],
+    recorded: Annotated[
+        str, typer.Argument(metavar="RECORDED", help="The truth: a workload or a file.")
+    ],
+    rounding: Annotated[
+        int, typer.Option(metavar="BYTES", min=1, help="Round sizes up to multiples of this.")
+    ] = 1,
+    smallest: Annotated[
+        int, typer.Option(metavar="BYTES", min=0, help="Leave out blocks below this size.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Match two traces of one program event by event, and compare their peaks.
+
+    Matched is the longest sequence of allocs and frees, by size, that both traces contain in the
+    same order. Marks, streams and block ids do not count.
+    """
+    found = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
+    if as_json:
+        derived = {name: getattr(found, name) for name in ("precision", "recall", "peak_error")}
+        typer.echo(json.dumps(asdict(found) | derived))
+        return
+    out = console()
+    out.print(_table(found))
+    if found.missed:
+        out.print()
+        out.print(_missed(found))
+
+
+def _table(found: Agreement) -> Table:
+    table = plain_table("", "", "captured", "recorded", right=("captured", "recorded"))
+    events = f"{found.captured_events:,}", f"{found.recorded_events:,}"
+    table.add_row("allocs and frees", *events)
+    table.add_row("matched", f"{found.matched:,}", f"{found.matched:,}")
+    shares = (f"{share:.2%}" for share in (found.precision, found.recall))
+    table.add_row("share matched", *shares)
+    table.add_row("peak", units.size(found.captured_peak), units.size(found.recorded_peak))
+    table.add_row("peak error", f"{found.peak_error:+.2%}", "")
+    return table
+
+
+def _missed(found: Agreement) -> Table:
+    numbers = ("size", "more allocs", "bytes")
+    table = plain_table("recorded more often than captured", *numbers, right=numbers)
+    most = sorted(found.missed.items(), key=lambda item: -item[0] * item[1])
+    for size, count in most[:_MISSED]:
+        table.add_row(units.size(size), f"{count:,}", units.size(size * count))
+    if len(most) > _MISSED:
+        table.add_row(Text(f"{len(most) - _MISSED:,} more sizes"), "", "")
+    return table

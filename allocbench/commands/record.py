@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench record: a trace of what a command's PyTorch programs allocate on GPUs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allocbench.errors import UsageError, one_line
+from allocbench.outputs import STDOUT
+from allocbench.traces import check_trace_output, write_trace
+from workloads import recording
+
+EXAMPLES = (
+    "allocbench record -o trace.parquet -- python train.py --epochs 1",
+    "allocbench record -o trace.parquet --labels lines -- torchrun --nproc-per-node 2 train.py",
+)
+_CODE = 2  # of a command that ran well and left nothing
+
+
+class Labels(StrEnum):
+    """What allocs can be labelled with."""
+
+    NONE = "none"
+    LINES = "lines"
+    OPERATORS = "operators"
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after two dashes.")
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="A file; .parquet or .csv says the format."
+        ),
+    ],
+    labels: Annotated[
+        Labels,
+        typer.Option(
+            help="Label allocs with the program's lines, or with operators; both take time."
+        ),
+    ] = Labels.NONE,
+    last: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Keep only the newest events of each process."),
+    ] = None,
+) -> None:
+    """Run a command and record what its PyTorch programs ask of the GPUs' allocator.
+
+    The programs need no change. There is one trace for each GPU of each process: the file itself
+    when there is one, else FILE-rank0-gpu1 and so on. The exit code is the command's.
+
+    Needs an NVIDIA GPU. Recorded are programs that end by themselves, by an exception or by
+    sys.exit; those that are killed leave nothing.
+    """
+    if output == STDOUT:
+        raise UsageError("--output -: standard output is the command's; name a file")
+    check_trace_output(output)
+    recorded = recording.record(command, labels.value, last)
+    for complaint in recorded.complaints:
+        typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)
+    for name, trace in recorded.traces.items():
+        path = Path(output)
+        path = path.with_stem(f"{path.stem}-{name}") if name else path
+        write_trace(trace, str(path))
+        typer.echo(f"note: {path}: {len(trace):,} events, {trace.provenance.device}", err=True)
+    if not recorded.traces:
+        typer.echo(
+            "error: nothing recorded: no process used a GPU through PyTorch and ended by itself",
+            err=True,
+        )
+    raise typer.Exit(recorded.code or (0 if recorded.traces else _CODE))
