@@ -7,6 +7,7 @@ from allocators._core import (
     BadFree,
     Block,
     Device,
+    DeviceError,
     DeviceStats,
     Graph,
     GraphPlan,
@@ -21,14 +22,16 @@ from allocators._core import (
     Stats,
     StrategyInfo,
     Tensor,
+    Unavailable,
     WrapperInfo,
     human_bytes,
     strategies,
+    unavailable,
     wrappers,
 )
 from allocators._core import planners as planner_infos
 from allocators._core import strategy as info
-from allocators.devices import DEVICE_SPECS, SimulatedDevice, make_device, parse_bytes
+from allocators.devices import DEVICE_SPECS, CudaDevice, SimulatedDevice, make_device, parse_bytes
 from allocators.factory import make, names
 from allocators.observers import Leak, Recording, leaks, recording
 from allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
@@ -41,7 +44,9 @@ __all__ = [
     "ArenaPlanner",
     "BadFree",
     "Block",
+    "CudaDevice",
     "Device",
+    "DeviceError",
     "DeviceStats",
     "Graph",
     "GraphPlan",
@@ -61,6 +66,7 @@ __all__ = [
     "Stats",
     "StrategyInfo",
     "Tensor",
+    "Unavailable",
     "WrapperInfo",
     "completes",
     "human_bytes",
@@ -79,5 +85,6 @@ __all__ = [
     "strategies",
     "time_each",
     "time_pass",
+    "unavailable",
     "wrappers",
 ]

@@ -17,7 +17,13 @@ class BadFree(ValueError):
 class InvariantViolation(AssertionError):
     pass
 
+class DeviceError(RuntimeError):
+    pass
+
 class SpecError(ValueError):
+    pass
+
+class Unavailable(SpecError):
     pass
 
 class Block:
@@ -167,6 +173,14 @@ class StrategyInfo:
     def exemption(self) -> str:
         """why largest_request is below the capacity"""
 
+    @property
+    def by_stream(self) -> bool:
+        """a freed block serves requests of its own stream alone"""
+
+    @property
+    def from_pool(self) -> bool:
+        """needs a device that has pools of its own"""
+
     def largest_request(self, capacity: int) -> int:
         """
         The largest request that an empty device of `capacity` bytes must serve.
@@ -181,7 +195,7 @@ class Device:
 
     @property
     def reserved(self) -> int:
-        """bytes in segments held"""
+        """bytes in segments and pages held"""
 
     @property
     def simulated(self) -> bool: ...
@@ -190,7 +204,36 @@ class Device:
     def cost_source(self) -> str:
         """what stands behind the seconds"""
 
+    @property
+    def has_pools(self) -> bool: ...
+
+    def close(self) -> None:
+        """
+        Takes back everything, and refuses all requests from then on. Raises DeviceError when something cannot be given back.
+        """
+
     def stats(self) -> DeviceStats: ...
+
+class CudaDevice(Device):
+    def __init__(self, ordinal: int = 0, limit: int | None = None) -> None: ...
+
+    @property
+    def ordinal(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """of the GPU"""
+
+    @property
+    def driver_version(self) -> int:
+        """12040 for CUDA 12.4"""
+
+    @property
+    def free_bytes(self) -> int:
+        """of the whole GPU, all processes"""
+
+    def synchronize(self) -> None:
+        """Waits for all work on the GPU."""
 
 class SimulatedDevice(Device):
     def __init__(self, capacity: int, *, alignment: int = 2097152, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
@@ -210,6 +253,9 @@ class Allocator:
 
     def trim(self) -> None:
         """Gives wholly free segments back to the device."""
+
+    def reset_peaks(self) -> None:
+        """Peaks of the statistics begin again from now."""
 
     def step(self) -> None:
         """A training or inference step begins."""
@@ -237,6 +283,9 @@ class Allocator:
 def strategies() -> list[StrategyInfo]: ...
 
 def strategy(name: str) -> StrategyInfo: ...
+
+def unavailable(info: StrategyInfo, device: Device) -> str:
+    """Why a strategy cannot work on a device; empty when it can."""
 
 def make(layers: Sequence[tuple[str, Mapping[str, str]]], device: Device) -> Allocator: ...
 

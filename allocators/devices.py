@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any
+from typing import Any, Self
 
 from allocators import _core, spec
 from allocators._core import Device, SpecError
@@ -13,6 +13,7 @@ from allocators._core import Device, SpecError
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: alignment, "
     "fail_call, fail_above, fail_rate, seed",
+    "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves no more of it",
 }
 
 
@@ -63,6 +64,24 @@ class SimulatedDevice(_core.SimulatedDevice):
         )
 
 
+class CudaDevice(_core.CudaDevice):
+    """The memory of an NVIDIA GPU, through the CUDA driver; no toolkit is needed.
+
+    At most `limit` bytes of it are reserved through this object. The seconds of device calls are
+    measured. A context manager: all is given back at its end, or when the process ends.
+    Raises SpecError when there is no driver or no such GPU, DeviceError when the driver fails.
+    """
+
+    def __init__(self, ordinal: int = 0, *, limit: str | int | None = None) -> None:
+        super().__init__(ordinal, None if limit is None else parse_bytes(limit))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def cost_model() -> dict[str, Any]:
     """The cost of device calls on the simulated device, with its provenance."""
     text = files("allocators").joinpath("device_costs.json").read_text(encoding="utf-8")
@@ -72,27 +91,37 @@ def cost_model() -> dict[str, Any]:
 
 def make_device(text: str) -> Device:
     """The device of a spec. Raises SpecError for one that does not exist or cannot be read."""
-    parsed = spec.parse(text, first="capacity")
-    if parsed.name != "sim":
-        raise SpecError(f"no device is called '{parsed.name}'; valid: {', '.join(DEVICE_SPECS)}")
+    name = text.strip().partition(":")[0]
+    if name not in _KINDS:
+        raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
+    first, numbers, valid = _KINDS[name]
+    parsed = spec.parse(text, first=first)
     if parsed.inner:
         raise SpecError(f"'{text}': a device wraps nothing, of= belongs to an allocator")
-    if "capacity" not in parsed.options:
+    if name == "sim" and "capacity" not in parsed.options:
         raise SpecError(f"'{text}' lacks a capacity: write sim:80GiB")
-    options: dict[str, Any] = dict(parsed.options)
-    for name, kind in {"fail_call": int, "seed": int, "fail_rate": float}.items():
-        if name in options:
-            options[name] = _number(name, options[name], kind)
-    unknown = options.keys() - _OPTIONS
+    unknown = parsed.options.keys() - valid
     if unknown:
         raise SpecError(
             f"the device '{text}' has no option '{min(unknown)}'; valid options: "
-            + ", ".join(sorted(_OPTIONS))
+            + ", ".join(sorted(valid))
         )
-    return SimulatedDevice(**options)
+    options: dict[str, Any] = dict(parsed.options)
+    for option in numbers.keys() & options.keys():
+        options[option] = _number(option, options[option], numbers[option])
+    return SimulatedDevice(**options) if name == "sim" else CudaDevice(**options)
 
 
-_OPTIONS = {"capacity", "alignment", "fail_call", "fail_above", "fail_rate", "seed"}
+_Numbers = dict[str, type[int] | type[float]]
+_KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
+    # the option that needs no name, those that are numbers, and all of them
+    "sim": (
+        "capacity",
+        {"fail_call": int, "seed": int, "fail_rate": float},
+        {"capacity", "alignment", "fail_call", "fail_above", "fail_rate", "seed"},
+    ),
+    "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),
+}
 
 
 def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:

@@ -7,9 +7,17 @@ from allocators import _core, spec
 from allocators._core import Allocator, Device, SpecError
 
 
-def names() -> list[str]:
-    """The names of all strategies, sorted; wrappers are none."""
-    return [info.name for info in _core.strategies()]
+def names(device: Device | None = None) -> list[str]:
+    """The names of the strategies that can work on `device`, sorted; wrappers are none.
+
+    Without a device, of those that can work on any: cuda_async, which needs a device with memory
+    pools of its own, is not among them. `strategies()` has them all.
+    """
+    return [
+        info.name
+        for info in _core.strategies()
+        if not (_core.unavailable(info, device) if device else info.from_pool)
+    ]
 
 
 def make(text: str, device: Device, **options: object) -> Allocator:
@@ -20,7 +28,8 @@ def make(text: str, device: Device, **options: object) -> Allocator:
     the name that it begins with.
 
     Raises SpecError for a name or an option that does not exist, listing the valid ones, and for
-    a value out of its range.
+    a value out of its range; Unavailable, a SpecError, for a strategy that needs what the device
+    does not have.
     """
     parsed = spec.parse(text)
     given = {name: _text(value) for name, value in options.items()}

@@ -45,17 +45,27 @@ def min_capacity(
 
 def with_capacity(device: str, capacity: int) -> str:
     """The spec of the same device with another capacity in bytes; raises SpecError for no spec."""
-    parsed = spec.parse(device, first="capacity")
-    return str(spec.Spec(parsed.name, parsed.options | {"capacity": str(capacity)}))
+    if _is_cuda(device):
+        parsed, option = spec.parse(device, first="ordinal"), "limit"
+    else:
+        parsed, option = spec.parse(device, first="capacity"), "capacity"
+    return str(spec.Spec(parsed.name, parsed.options | {option: str(capacity)}))
 
 
 def roomy(device: str, trace: Trace) -> str:
     """The spec of the same device, with room for twice all that `trace` ever allocates.
 
-    Twice, for what is lost where a block does not fit into the rest of a segment.
+    Twice, for what is lost where a block does not fit into the rest of a segment. A GPU is as large
+    as it is.
     """
+    if _is_cuda(device):
+        return device
     needed = 2 * int(trace.size.sum()) + (1 << 40)
     return with_capacity(device, max(needed, allocators.make_device(device).capacity))
+
+
+def _is_cuda(device: str) -> bool:
+    return device.strip().partition(":")[0] == "cuda"
 
 
 def _completes(trace: Trace, allocator: str, device: str, capacity: int) -> bool:

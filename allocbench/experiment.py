@@ -22,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import allocators
-from allocators import Allocator, ReplayResult, StrategyInfo
+from allocators import Allocator, Device, ReplayResult, StrategyInfo, Unavailable
+from allocators.spec import parse
 from allocbench import __version__
 from allocbench.capacity import min_capacity, roomy
 from allocbench.details import INTERVALS, Prepared, of_latency, of_replay, with_key
@@ -56,9 +57,16 @@ class Effort:
 
 
 def check(specs: Sequence[str], device: str) -> None:
-    """Make every allocator once; raises SpecError for the first spec that is wrong."""
+    """Make every allocator once; raises SpecError for the first spec that is wrong.
+
+    One that cannot work on the device is wrong only when it is the only one.
+    """
     for spec in specs:
-        _fresh(spec, device)
+        try:
+            _fresh(spec, device)
+        except Unavailable:
+            if len(specs) == 1:
+                raise
 
 
 def run(
@@ -88,15 +96,21 @@ def run(
     pass on the same one again, as often as the effort says. Latency: the second pass over an
     allocator, call by call. Host seconds never contain the device's. What is no candidate, the
     floor, has its time taken on a device with room for all it ever asks for: else that would be
-    the time of failing. Raises SpecError.
+    the time of failing. An allocator that cannot work on the device has a row that says why, and
+    no timeline. Raises SpecError.
     """
     stage("replay")
-    measured = _measured(trace, _fresh(allocator, device), placements)
-    found = _details(prepared, _fresh(allocator, device)) if prepared else {}
-    row = measured | _origin() | {"passes": effort.passes}
-    row |= {"workload": workload or trace.name, "allocator": allocator, "device": device}
-    row |= {"events": len(trace), "blocks": trace.allocs}
+    row: Row = {"workload": workload or trace.name, "allocator": allocator, "device": device}
+    row |= {"events": len(trace), "blocks": trace.allocs, "passes": effort.passes} | _origin()
     row |= asdict(described or features(trace))
+    try:
+        made = _fresh(allocator, device)
+    except Unavailable:
+        row |= _unavailable(allocator, device)
+        return {name: row.get(name) for name in SCHEMA}, {}
+    measured = _measured(trace, made, placements)
+    found = _details(prepared, _fresh(allocator, device)) if prepared else {}
+    row |= measured
     if effort.passes:
         timed_on = device if row["candidate"] else roomy(device, trace)
         stage("time")
@@ -170,12 +184,25 @@ def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame
     return of_replay(prepared, result, allocator.device.capacity, keeps)
 
 
+def _unavailable(allocator: str, device: str) -> Row:
+    info, on = allocators.info(parse(allocator).layers[-1].name), allocators.make_device(device)
+    return {
+        "device_kind": _kind(on),
+        "candidate": info.candidate,
+        "unavailable": allocators.unavailable(info, on),
+    }
+
+
+def _kind(device: Device) -> str:
+    return "simulated" if device.simulated else "cuda"
+
+
 def _measured(
     trace: Trace, allocator: Allocator, placements: Callable[[Arrays], None] | None
 ) -> Row:
     result = allocators.replay(trace, allocator, placements=placements or False)
     row = {
-        "device_kind": "simulated" if allocator.device.simulated else "cuda",
+        "device_kind": _kind(allocator.device),
         "candidate": allocator.info.candidate,
         "device_calls": result.device.calls,
         "device_seconds": result.device.seconds,

@@ -89,7 +89,7 @@ def allocator_specs(text: str) -> list[str]:
 
     Whether they can be made is for `check_specs`. Raises UsageError when one is there twice.
     """
-    specs = allocators.names() if text == ALL else spec.split(text)
+    specs = [info.name for info in allocators.strategies()] if text == ALL else spec.split(text)
     for one in specs:
         if specs.count(one) > 1:
             raise UsageError(f"--allocators: '{one}' is given twice")

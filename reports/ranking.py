@@ -46,6 +46,11 @@ class Case:
         return {str(name): int(n) for name, n in failures.items() if n > 0}
 
     @property
+    def unavailable(self) -> dict[str, str]:
+        """The allocators that cannot work on the device, and why."""
+        return {str(name): str(why) for name, why in self.rows["unavailable"].dropna().items()}
+
+    @property
     def max_load(self) -> int | None:
         """The load bound of the workload in bytes, None where no row has it."""
         bound = self.rows["max_load"].max()
@@ -56,12 +61,13 @@ class Case:
         return plain(self.rows.at[allocator, metric])
 
     def reference(self, name: str | None) -> str:
-        """The row that ratios are to: `name`, or else the first candidate, or the first row.
+        """The row that ratios are to: `name`, or else the first candidate that ran, or any row.
 
         Raises ResultError when the case has no row `name`.
         """
         if name is None:
-            return self.allocators[0]
+            first = self.allocators[0]
+            return next((one for one in self.allocators if one not in self.unavailable), first)
         if name not in self.rows.index:
             raise ResultError(
                 f"no row {name!r} to take ratios to on {self.title!r}; the rows are"

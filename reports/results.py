@@ -201,6 +201,13 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("failures", "failures", "count", "failures", "Requests that failed.", True),
     Column("retries", "failures", "count", "retries", "Requests tried again after a trim.", True),
+    Column(
+        "unavailable",
+        "failures",
+        "",
+        "n/a because",
+        "Why the allocator cannot work on the device; nothing was run then.",
+    ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(
         "fallback_requests",

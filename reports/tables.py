@@ -246,7 +246,8 @@ def _label(rows: pd.DataFrame, column: Column) -> str:
 def _case_caption(case: Case, base: str) -> str:
     events = ", ".join(f"{n:,}" for n in case.rows["events"].unique())
     bound = "" if case.max_load is None else f", max load {units.size(case.max_load)}"
-    return f"{events} events{bound}, on {case.device}; ratios are to {base}"
+    reasons = "".join(f"\n{name} is n/a: it {why}" for name, why in case.unavailable.items())
+    return f"{events} events{bound}, on {case.device}; ratios are to {base}{reasons}"
 
 
 def _mean_reference(members: Sequence[Case], reference: str | None) -> str | None:
@@ -260,6 +261,7 @@ def _mean_reference(members: Sequence[Case], reference: str | None) -> str | Non
             name
             for name in members[0].allocators
             if name not in members[0].floors
+            and name not in members[0].unavailable
             and all(name in case.rows.index for case in members[1:])
         ),
         None,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import allocators
 from allocators.spec import parse
+from tests import stand_in as stand_in_module
 from tests.oracle import Watched
 
 KIB = 1 << 10
@@ -123,3 +125,19 @@ def make() -> Iterator[Callable[..., allocators.Allocator]]:
     yield one
     for allocator in made:
         allocator.check()
+
+
+@pytest.fixture(scope="session")
+def stand_in() -> stand_in_module.Driver:
+    return stand_in_module.Driver()
+
+
+@pytest.fixture
+def driver(stand_in: stand_in_module.Driver) -> Iterator[stand_in_module.Driver]:
+    """The stand-in driver, fresh; a test must leave nothing outstanding."""
+    stand_in.fail()
+    stand_in.set_capacity(stand_in_module.CAPACITY)
+    yield stand_in
+    stand_in.fail()
+    gc.collect()
+    assert stand_in.outstanding() == {}

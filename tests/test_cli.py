@@ -98,8 +98,9 @@ def test_list_names_everything_there_is() -> None:
 
 def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = output(f"compare gpt2-train llm-decode {QUICK} --reference bfc")
-    for name in allocators.names():
-        assert shown.count(f"\n{name} ") == 3  # two workloads and their geometric mean
+    for info in allocators.strategies():
+        assert shown.count(f"\n{info.name} ") >= 3  # two workloads and their geometric mean
+    assert shown.count("\ncuda_async is n/a: it needs a device with memory pools of its own") == 2
     assert "bfc (reference)" in shown
     assert "naive 7.05 GiB" in " ".join(shown.split())
     assert "gpt2-train: Smallest peak reserved: naive" in shown
@@ -108,16 +109,25 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
-    line = "compare good.csv good.parquet --allocators naive,bfc,bump --time 1"
+    line = "compare good.csv good.parquet --allocators naive,bfc,cuda_async,bump --time 1"
     output(f"{line} --json rows.json --html report.html --results results.zip")
     rows = json.loads(Path("rows.json").read_text())
-    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * 3
+    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * 4
     assert json.loads(results.to_json(bundle.read("results.zip").rows)) == rows
     assert {row["workload"] for row in rows} == {"good", "made"}
-    assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in rows)
+    ran = [row for row in rows if row["unavailable"] is None]
+    assert [row["allocator"] for row in ran] == ["naive", "bfc", "bump"] * 2
+    assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in ran)
+    assert all(row["peak_reserved"] is None for row in rows if row not in ran)
     page = Path("report.html").read_text()
     assert f"allocbench {line}" in page
     assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
+
+
+def test_an_allocator_that_cannot_run_is_no_reference() -> None:
+    shown = output(f"compare good.csv --allocators cuda_async,bfc,naive {QUICK}")
+    assert "ratios are to bfc" in shown
+    assert "cuda_async is n/a: it needs" in shown
 
 
 def test_standard_output_takes_json_alone() -> None:

@@ -25,6 +25,9 @@ NAMES = ", ".join(catalog.names())
 BUNDLED = ", ".join(catalog.captured())
 
 
+EVERY = [info.name for info in allocators.strategies()]
+
+
 @pytest.mark.parametrize("command", ["compare", "replay --allocator bfc", "inspect"])
 @pytest.mark.parametrize(
     ("argument", "told"),
@@ -74,11 +77,15 @@ def test_a_device_too_small_for_one_request_is_nothing_to_compare_on() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("nope", f"no allocator is called 'nope'; valid names: {', '.join(allocators.names())}"),
+        (
+            "nope",
+            f"no allocator is called 'nope'; valid names: {', '.join(EVERY)}",
+        ),
         ("bfc:nope=1", "bfc has no option 'nope'; valid options: memory_limit"),
         ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
         ("bfc:allow_growth", "'allow_growth' is not option=value"),
         ("''", "'' is no spec"),
+        ("cuda_async", "cuda_async needs a device with memory pools of its own"),
     ],
 )
 def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, told: str) -> None:

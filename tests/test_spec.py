@@ -100,7 +100,11 @@ def test_an_option_given_twice_is_an_error() -> None:
 
 
 def test_names_are_sorted_and_complete() -> None:
-    assert allocators.names() == sorted({info.name for info in allocators.strategies()})
+    everywhere = {info.name for info in allocators.strategies() if not info.from_pool}
+    assert allocators.names() == sorted(everywhere)
+    assert allocators.names(allocators.SimulatedDevice("1GiB")) == allocators.names()
+    every = [info.name for info in allocators.strategies()]
+    assert every == sorted({*every}) == sorted({*allocators.names(), "cuda_async"})
     assert {"arena", "bfc", "buddy", "bump", "free_lists", "naive"} <= set(allocators.names())
     assert {case.info.name for case in CASES} == set(allocators.names())
 

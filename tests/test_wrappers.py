@@ -92,7 +92,7 @@ def test_options_beside_the_text_belong_to_the_outermost() -> None:
     ("spec", "told"),
     [
         ("limit:bytes=1MiB", "'limit' wraps an allocator: write of=NAME"),
-        ("check", f"valid names: {', '.join(allocators.names())}"),
+        ("check", f"valid names: {', '.join(info.name for info in allocators.strategies())}"),
         ("bfc:of=naive", f"'bfc' is no wrapper and takes no of=; .*: {', '.join(WRAPPERS)}"),
         ("nope:of=bfc", f"'nope' is no wrapper .*: {', '.join(WRAPPERS)}"),
         ("nope", f"no allocator is called 'nope'; .*; wrappers: {', '.join(WRAPPERS)}"),

@@ -14,7 +14,6 @@
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "devices/simulated.hpp"
 #include "registry.hpp"
 #include "replay.hpp"
 #include "wrappers/check.hpp"
@@ -86,7 +85,9 @@ void bind_errors(nb::module_& m) {
   nb::exception<OutOfMemory>(m, "OutOfMemory", PyExc_MemoryError);
   nb::exception<BadFree>(m, "BadFree", PyExc_ValueError);
   nb::exception<InvariantViolation>(m, "InvariantViolation", PyExc_AssertionError);
-  nb::exception<SpecError>(m, "SpecError", PyExc_ValueError);
+  nb::exception<DeviceError>(m, "DeviceError", PyExc_RuntimeError);
+  auto const spec_error = nb::exception<SpecError>(m, "SpecError", PyExc_ValueError);
+  nb::exception<Unavailable>(m, "Unavailable", spec_error);
 }
 
 void bind_records(nb::module_& m) {
@@ -138,36 +139,13 @@ void bind_records(nb::module_& m) {
       .def_ro("candidate", &StrategyInfo::candidate, "may be recommended")
       .def_ro("keeps_free_blocks", &StrategyInfo::keeps_free_blocks)
       .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
+      .def_ro("by_stream", &StrategyInfo::by_stream,
+              "a freed block serves requests of its own stream alone")
+      .def_ro("from_pool", &StrategyInfo::from_pool, "needs a device that has pools of its own")
       .def(
           "largest_request",
           [](StrategyInfo const& info, Size capacity) { return info.largest_request(capacity); },
           "capacity"_a, "The largest request that an empty device of `capacity` bytes must serve.");
-}
-
-void bind_devices(nb::module_& m) {
-  nb::class_<Device>(m, "Device", "Where an allocator gets its segments.")
-      .def_prop_ro("capacity", &Device::capacity, "bytes")
-      .def_prop_ro("reserved", &Device::reserved, "bytes in segments held")
-      .def_prop_ro("simulated", &Device::simulated)
-      .def_prop_ro("cost_source", &Device::cost_source, "what stands behind the seconds")
-      .def("stats", &Device::stats);
-  nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
-      .def(
-          "__init__",
-          [](SimulatedDevice* self, Size capacity, Size alignment, std::string source,
-             CostCurve malloc, CostCurve free, CostCurve map, CostCurve unmap,
-             std::uint64_t fail_call, std::optional<Size> fail_above, double fail_rate,
-             std::uint64_t seed) {
-            Faults faults{.fail_call = fail_call, .fail_rate = fail_rate, .seed = seed};
-            if (fail_above) faults.fail_above = *fail_above;
-            CostModel costs{std::move(source), std::move(malloc), std::move(free), std::move(map),
-                            std::move(unmap)};
-            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults);
-          },
-          "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
-          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
-          "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
-          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
 }
 
 void bind_allocators(nb::module_& m) {
@@ -178,6 +156,7 @@ void bind_allocators(nb::module_& m) {
       .def("deallocate", &Allocator::deallocate, "address"_a, "stream"_a = 0,
            "Frees a block. Raises BadFree, and changes nothing, for any other address but 0.")
       .def("trim", &Allocator::trim, "Gives wholly free segments back to the device.")
+      .def("reset_peaks", &Allocator::reset_peaks, "Peaks of the statistics begin again from now.")
       .def("step", &Allocator::step, "A training or inference step begins.")
       .def("snapshot", &Allocator::snapshot, "The segments, in order of address.")
       .def("check", &Allocator::check, "Raises InvariantViolation naming the broken rule.")
@@ -194,6 +173,8 @@ void bind_allocators(nb::module_& m) {
       .def_prop_ro("info", &Allocator::info, nb::rv_policy::reference);
   m.def("strategies", &strategies, nb::rv_policy::reference);
   m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference);
+  m.def("unavailable", &unavailable, "info"_a, "device"_a,
+        "Why a strategy cannot work on a device; empty when it can.");
   using Given = std::pair<std::string, std::map<std::string, std::string>>;
   m.def(
       "make",

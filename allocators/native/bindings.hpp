@@ -33,6 +33,7 @@ NumpyArray<T> to_numpy(std::vector<T> values) {
   return NumpyArray<T>(owned->data(), {owned->size()}, owner);
 }
 
+void bind_devices(nb::module_& m);
 void bind_planners(nb::module_& m);
 
 }  // namespace allocbench

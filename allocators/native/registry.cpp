@@ -13,6 +13,7 @@
 #include "strategies/buddy.hpp"
 #include "strategies/bump.hpp"
 #include "strategies/caching.hpp"
+#include "strategies/cuda_async.hpp"
 #include "strategies/expandable.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
@@ -47,8 +48,8 @@ std::span<Entry const> list() {
 }
 
 std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, Expandable, FreeLists, Naive, Planned, Slab,
-              Tlsf>();
+  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, Expandable, FreeLists, Naive, Planned,
+              Slab, Tlsf>();
 }
 
 template <class W>
@@ -125,13 +126,22 @@ std::vector<WrapperInfo const*> wrappers() {
 
 StrategyInfo const& strategy(std::string_view name) { return *entry(name).info; }
 
+std::string unavailable(StrategyInfo const& info, Device const& device) {
+  if (!info.from_pool || device.has_pools()) return {};
+  return std::string("needs a device with memory pools of its own, which ") +
+         (device.simulated() ? "a simulated device does" : "this one does") + " not have";
+}
+
 std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
   require(!layers.empty(), "an allocator has at least one layer");
   auto [name, options] = std::move(layers.front());
   layers.erase(layers.begin());
   if (layers.empty()) {
     Entry const& found = entry(name);
-    return found.make(device, Options(name, found.info->options, std::move(options)));
+    Options const given(name, found.info->options, std::move(options));
+    if (auto const why = unavailable(*found.info, device); !why.empty())
+      throw Unavailable(name + " " + why);
+    return found.make(device, given);
   }
   WrapperEntry const& found = wrapper_entry(name);
   return found.make(device, Options(name, found.info->options, std::move(options)),

@@ -34,6 +34,7 @@ Allocator::~Allocator() { device_.free_all(this); }
 Address Allocator::allocate(Size requested, Stream stream) {
   Block const block = try_allocate(requested, stream);
   if (block.size == 0 && requested != 0) {
+    throw_failure();
     std::scoped_lock const guard(lock_);
     throw OutOfMemory(describe_failure(requested));
   }
@@ -76,6 +77,7 @@ void Allocator::deallocate(Address address, Stream stream) {
   if (address != 0 && try_deallocate(address, stream).size == 0)
     throw BadFree(std::string(info().name) + ": free of " + hex(address) +
                   ", which is not an allocated block (never handed out, or freed before)");
+  throw_failure();
 }
 
 Block Allocator::try_deallocate(Address address, Stream stream) {
@@ -91,9 +93,23 @@ Block Allocator::try_deallocate(Address address, Stream stream) {
 }
 
 void Allocator::trim() {
+  {
+    std::scoped_lock const guard(lock_);
+    do_trim();
+    memory_returned_.notify_all();
+  }
+  throw_failure();
+}
+
+void Allocator::throw_failure() {
+  if (auto const failure = device_.take_failure()) [[unlikely]]
+    throw DeviceError(*failure);
+}
+
+void Allocator::reset_peaks() {
   std::scoped_lock const guard(lock_);
-  do_trim();
-  memory_returned_.notify_all();
+  for (Gauge* gauge : {&stats_.requested, &stats_.allocated, &stats_.reserved})
+    gauge->peak = gauge->current;
 }
 
 void Allocator::step() {
@@ -132,7 +148,10 @@ void Allocator::check() const {
   }
   require(requested == stats_.requested.current, "requested bytes equal the sum over the blocks");
   require(allocated == stats_.allocated.current, "allocated bytes equal the sum over the blocks");
-  require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
+  if (info().from_pool)
+    require(reserved <= stats_.reserved.current, "a pool holds at least its blocks");
+  else
+    require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
   require(largest == do_largest_free(), "the largest free block is the largest of the snapshot");
   do_check();
 }
@@ -198,6 +217,51 @@ bool Allocator::map(Address first, Size size, Size page) {
 void Allocator::unmap(Address first, Size size, Size page) {
   for (Size done = 0; done < size; done += page) device_.unmap(first + done, page);
   count_unreserved(size);
+}
+
+Device::Pool Allocator::open_pool(Size keep) {
+  Device::Pool const pool = device_.open_pool(keep, this);
+  if (pool == 0) {
+    throw_failure();
+    throw DeviceError("the device does not open a pool");
+  }
+  return pool;
+}
+
+template <class Call>
+auto Allocator::counting(Device::Pool pool, Call call) {
+  Size const before = device_.held_by(pool);
+  auto const result = call();
+  Size const after = device_.held_by(pool);
+  if (after > before) count_reserved(after - before);
+  if (after < before) count_unreserved(before - after);
+  return result;
+}
+
+Address Allocator::acquire_from(Device::Pool pool, Size size, Stream stream) {
+  return counting(pool, [&]() -> Address {
+    Size const before = device_.held_by(pool);
+    Address const block = device_.allocate_from(pool, size, stream);
+    Size const after = device_.held_by(pool);
+    if (block == 0 || after <= before || after - before <= permitted()) return block;
+    device_.free_to(pool, block, stream);
+    device_.trim_pool(pool);
+    return 0;
+  });
+}
+
+void Allocator::release_to(Device::Pool pool, Address block, Stream stream) {
+  counting(pool, [&] {
+    device_.free_to(pool, block, stream);
+    return 0;
+  });
+}
+
+void Allocator::trim_pool(Device::Pool pool) {
+  counting(pool, [&] {
+    device_.trim_pool(pool);
+    return 0;
+  });
 }
 
 void Allocator::count_retry() {

@@ -31,6 +31,10 @@ struct StrategyInfo {
   // The largest request that an empty device of `capacity` bytes must serve.
   Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
   std::string_view exemption = "";  // why that is less than the capacity
+  bool by_stream = false;           // a freed block serves requests of its own stream alone
+  // Blocks come from a pool of the device's own, which does not show its segments: in a snapshot
+  // each is one, and reserved bytes are more than their sum. Not every device has pools.
+  bool from_pool = false;
 };
 
 // Public calls lock, check and count; a strategy writes the `do_` functions, which run under
@@ -46,13 +50,17 @@ class Allocator {
   Allocator& operator=(Allocator const&) = delete;
   virtual ~Allocator();
 
-  Address allocate(Size requested, Stream stream = 0);    // throws OutOfMemory
+  // Throws OutOfMemory, or DeviceError when that is due to another failure of the device.
+  Address allocate(Size requested, Stream stream = 0);
   Block try_allocate(Size requested, Stream stream = 0);  // size 0 when there is no memory
   // Throws BadFree, and changes nothing, unless `address` is an allocated block of this allocator.
+  // Throws DeviceError after the free when the device failed to take memory back.
   void deallocate(Address address, Stream stream = 0);
   Block try_deallocate(Address address, Stream stream = 0);  // size 0 when there is no such block
-  void trim();  // wholly free segments go back to the device
-  void step();  // a training or inference step begins
+  // Wholly free segments go back to the device. Throws DeviceError, as a free does.
+  void trim();
+  void reset_peaks();  // of the statistics, to the bytes now
+  void step();         // a training or inference step begins
 
   std::vector<Segment> snapshot() const;  // in order of address
   void check() const;                     // throws InvariantViolation naming the broken rule
@@ -87,6 +95,11 @@ class Allocator {
   // Both take `size` bytes in pages of `page` bytes each. All are mapped, or none and it is false.
   bool map(Address first, Size size, Size page);
   void unmap(Address first, Size size, Size page);
+  // A pool of the device's own, kept until this allocator goes; throws DeviceError.
+  Device::Pool open_pool(Size keep);
+  Address acquire_from(Device::Pool pool, Size size, Stream stream);  // a block, or 0
+  void release_to(Device::Pool pool, Address block, Stream stream);
+  void trim_pool(Device::Pool pool);
   void count_retry();
   Stats const& counted() const { return stats_; }
   Lock& lock() const { return lock_; }  // what the public calls hold
@@ -109,6 +122,9 @@ class Allocator {
   Size permitted() const;  // by the allocators around this one
   void count_reserved(Size size);
   void count_unreserved(Size size);
+  template <class Call>
+  auto counting(Device::Pool pool, Call call);  // the change of what the pool holds
+  void throw_failure();                         // of the device, if there was one
   std::vector<Segment> sorted_snapshot() const;
   std::string describe_failure(Size requested) const;
 

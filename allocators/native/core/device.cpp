@@ -15,43 +15,51 @@ Address Device::allocate(Size size, void const* owner) {
   std::scoped_lock const guard(mutex_);
   ++stats_.malloc_calls;
   double const before = stats_.seconds;
-  Address const segment = do_allocate(size, reserved_, stats_.seconds);
+  Address const segment = closed_ ? 0 : do_allocate(size, reserved_, stats_.seconds);
   note(CallKind::kMalloc, segment, size, before);
   if (segment == 0) {
     ++stats_.refused_calls;
     return 0;
   }
-  hold(segment, size, owner, false);
+  hold(segment, size, owner, Kind::kSegment);
   reserved_ += size;
   return segment;
 }
 
 void Device::free(Address segment) {
   std::scoped_lock const guard(mutex_);
-  free_held(held(segment, false));
+  if (!closed_) free_held(held(segment, Kind::kSegment));
 }
 
 Address Device::reserve(Size size, void const* owner) {
   require(size > 0 && size % granularity() == 0, "a reservation is a multiple of the granularity");
   std::scoped_lock const guard(mutex_);
-  Address const reservation = do_reserve(size, stats_.seconds);
-  if (reservation != 0) hold(reservation, size, owner, true);
+  Address const reservation = closed_ ? 0 : do_reserve(size, stats_.seconds);
+  if (reservation != 0) hold(reservation, size, owner, Kind::kReservation);
   return reservation;
 }
 
 bool Device::map(Address page, Size size) {
   std::scoped_lock const guard(mutex_);
+  if (closed_) return false;
   auto const above = held_.upper_bound(page);
   require(above != held_.begin(), "a page lies in a reservation");
   auto const& [start, segment] = *std::prev(above);
-  require(segment.reservation && page + size <= start + segment.size,
+  require(segment.kind == Kind::kReservation && page + size <= start + segment.size,
           "a page lies in a reservation");
   require(size > 0 && size % granularity() == 0 && (page - start) % granularity() == 0,
           "a page begins and ends at multiples of the granularity");
   auto const next = pages_.lower_bound(page);
-  require((next == pages_.end() || page + size <= next->first) &&
-              (next == pages_.begin() || std::prev(next)->first + std::prev(next)->second <= page),
-          "a page is mapped once");
+  if (next != pages_.end() && next->first == page && next->second.size == size &&
+      std::exchange(next->second.unreturned, false))
+    return true;  // the memory never went
+  auto const previous = next == pages_.begin() ? pages_.end() : std::prev(next);
+  for (auto const beside : {previous, next})
+    if (beside != pages_.end() && beside->first < page + size &&
+        page < beside->first + beside->second.size) {
+      require(beside->second.unreturned, "a page is mapped once");
+      return false;
+    }
   ++stats_.map_calls;
   double const before = stats_.seconds;
   bool const mapped = do_map(page, size, reserved_, stats_.seconds);
@@ -60,31 +68,100 @@ bool Device::map(Address page, Size size) {
     ++stats_.refused_calls;
     return false;
   }
-  pages_.emplace_hint(next, page, size);
+  pages_.emplace_hint(next, page, Page{size});
   reserved_ += size;
   return true;
 }
 
 void Device::unmap(Address page, Size size) {
   std::scoped_lock const guard(mutex_);
+  if (closed_) return;
   auto const found = pages_.find(page);
-  if (found == pages_.end() || found->second != size)
+  if (found == pages_.end() || found->second.size != size || found->second.unreturned)
     throw BadFree("the device has mapped no page of " + human_bytes(size) + " at " + hex(page));
   unmap(found);
 }
 
 void Device::unreserve(Address reservation) {
   std::scoped_lock const guard(mutex_);
-  free_held(held(reservation, true));
+  if (!closed_) free_held(held(reservation, Kind::kReservation));
+}
+
+Device::Pool Device::open_pool(Size keep, void const* owner) {
+  std::scoped_lock const guard(mutex_);
+  Pool const pool = closed_ ? 0 : do_open_pool(keep, stats_.seconds);
+  if (pool != 0) pools_.emplace(pool, Holding{owner});
+  return pool;
+}
+
+Address Device::allocate_from(Pool pool, Size size, Stream stream) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return 0;
+  auto& [owner, held] = pools_.at(pool);
+  ++stats_.malloc_calls;
+  double const before = stats_.seconds;
+  Address const block = do_allocate_from(pool, size, stream, reserved_ - held, stats_.seconds);
+  note(CallKind::kMalloc, block, size, before);
+  if (block == 0)
+    ++stats_.refused_calls;
+  else
+    hold(block, size, owner, Kind::kPooled, pool);
+  recount(pool);
+  return block;
+}
+
+void Device::free_to(Pool pool, Address block, Stream stream) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return;
+  free_held(held(block, Kind::kPooled), stream);
+  recount(pool);
+}
+
+void Device::trim_pool(Pool pool) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return;
+  do_trim_pool(pool, stats_.seconds);
+  recount(pool);
+}
+
+Size Device::held_by(Pool pool) const {
+  std::scoped_lock const guard(mutex_);
+  auto const found = pools_.find(pool);
+  return found == pools_.end() ? 0 : found->second.reserved;
 }
 
 void Device::free_all(void const* owner) {
   std::scoped_lock const guard(mutex_);
-  for (auto segment = held_.begin(); segment != held_.end();) {
-    auto const next = std::next(segment);
-    if (segment->second.owner == owner) free_held(segment);
-    segment = next;
+  for (auto segment = held_.begin(); segment != held_.end();)
+    segment = segment->second.owner == owner ? free_held(segment) : std::next(segment);
+  for (auto pool = pools_.begin(); pool != pools_.end();) {
+    auto const next = std::next(pool);
+    if (pool->second.owner == owner) close_pool(pool->first);
+    pool = next;
   }
+}
+
+std::size_t Device::close() {
+  std::scoped_lock const guard(mutex_);
+  for (auto segment = held_.begin(); segment != held_.end();) segment = free_held(segment);
+  for (auto pool = pools_.begin(); pool != pools_.end();) close_pool((pool++)->first);
+  closed_ = true;
+  std::size_t const left = held_.size() + pages_.size() + pools_.size();
+  if (left == 0 && !std::exchange(gone_, true)) do_close();
+  return left;
+}
+
+std::optional<std::string> Device::take_failure() {
+  if (!failed_.load(std::memory_order_relaxed)) [[likely]]
+    return std::nullopt;
+  std::scoped_lock const guard(failure_mutex_);
+  if (!failed_.exchange(false)) return std::nullopt;
+  return std::move(failure_);
+}
+
+void Device::fail(std::string what) {
+  std::scoped_lock const guard(failure_mutex_);
+  if (!failed_.exchange(true)) failure_ = std::move(what);
 }
 
 Device::Place Device::locate(Address address) const {
@@ -123,45 +200,86 @@ Size Device::room() const {
   return capacity() - std::min(capacity(), held);
 }
 
-Device::Segments::iterator Device::held(Address segment, bool reservation) {
+Device::Segments::iterator Device::held(Address segment, Kind kind) {
   auto const found = held_.find(segment);
-  if (found == held_.end() || found->second.reservation != reservation)
-    throw BadFree("the device holds no " + std::string(reservation ? "reservation" : "segment") +
-                  " at " + hex(segment));
+  if (found == held_.end() || found->second.kind != kind || found->second.owner == nullptr) {
+    constexpr char const* kNames[] = {"segment", "reservation", "block of a pool"};
+    throw BadFree(std::string("the device holds no ") + kNames[static_cast<int>(kind)] + " at " +
+                  hex(segment));
+  }
   return found;
 }
 
-void Device::hold(Address segment, Size size, void const* owner, bool reservation) {
-  held_.emplace(segment, Held{size, obtained_++, owner, reservation});
+void Device::hold(Address segment, Size size, void const* owner, Kind kind, Pool pool) {
+  held_.emplace(segment, Held{size, obtained_++, owner, kind, pool});
 }
 
 void Device::note(CallKind kind, Address address, Size size, double before) {
   if (keeps_calls_) calls_.push_back({kind, address == 0, address, size, stats_.seconds - before});
 }
 
-void Device::free_held(Segments::iterator segment) {
-  auto const& [start, held] = *segment;
-  if (held.reservation) {
-    auto page = pages_.lower_bound(start);
-    while (page != pages_.end() && page->first < start + held.size) page = unmap(page);
-    do_unreserve(start, held.size, stats_.seconds);
-  } else {
-    ++stats_.free_calls;
-    double const before = stats_.seconds;
-    do_free(start, held.size, stats_.seconds);
-    note(CallKind::kFree, start, held.size, before);
-    reserved_ -= held.size;
+// The next one. What the device does not take back stays, without an owner.
+Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream stream) {
+  auto& [start, held] = *segment;
+  double const before = stats_.seconds;
+  bool taken = false;
+  switch (held.kind) {
+    case Kind::kSegment:
+      ++stats_.free_calls;
+      taken = do_free(start, held.size, stats_.seconds);
+      note(CallKind::kFree, start, held.size, before);
+      if (taken) reserved_ -= held.size;
+      break;
+    case Kind::kReservation:
+      taken =
+          free_pages(start, start + held.size) && do_unreserve(start, held.size, stats_.seconds);
+      break;
+    case Kind::kPooled:
+      ++stats_.free_calls;
+      taken = do_free_to(held.pool, start, stream, stats_.seconds);
+      note(CallKind::kFree, start, held.size, before);
+      break;
   }
-  held_.erase(segment);
+  if (taken) return held_.erase(segment);
+  held.owner = nullptr;
+  return std::next(segment);
+}
+
+// Is no page left?
+bool Device::free_pages(Address begin, Address end) {
+  for (auto page = pages_.lower_bound(begin); page != pages_.end() && page->first < end;)
+    page = unmap(page);
+  auto const left = pages_.lower_bound(begin);
+  return left == pages_.end() || left->first >= end;
 }
 
 Device::Pages::iterator Device::unmap(Pages::iterator page) {
   ++stats_.unmap_calls;
   double const before = stats_.seconds;
-  do_unmap(page->first, page->second, stats_.seconds);
-  note(CallKind::kUnmap, page->first, page->second, before);
-  reserved_ -= page->second;
+  bool const taken = do_unmap(page->first, page->second.size, stats_.seconds);
+  note(CallKind::kUnmap, page->first, page->second.size, before);
+  if (!taken) {
+    page->second.unreturned = true;
+    return std::next(page);
+  }
+  reserved_ -= page->second.size;
   return pages_.erase(page);
+}
+
+void Device::recount(Pool pool) {
+  Size& reserved = pools_.at(pool).reserved;
+  reserved_ -= reserved;
+  reserved = do_held_by(pool, reserved);
+  reserved_ += reserved;
+}
+
+void Device::close_pool(Pool pool) {
+  if (!do_close_pool(pool, stats_.seconds)) {
+    pools_.at(pool).owner = nullptr;
+    return;
+  }
+  reserved_ -= pools_.at(pool).reserved;
+  pools_.erase(pool);
 }
 
 }  // namespace allocbench

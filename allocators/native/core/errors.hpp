@@ -26,6 +26,16 @@ struct SpecError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+// The device fails otherwise than for lack of memory; the message says which call, and its error.
+struct DeviceError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A strategy that needs what the device does not have; the message says what.
+struct Unavailable : SpecError {
+  using SpecError::SpecError;
+};
+
 inline void require(bool holds, char const* rule) {
   if (!holds) throw InvariantViolation(rule);
 }

@@ -66,23 +66,25 @@ Address SimulatedDevice::do_allocate(Size size, Size reserved, double& seconds) 
   return place(size, alignment_);
 }
 
-void SimulatedDevice::do_free(Address, Size size, double& seconds) {
+bool SimulatedDevice::do_free(Address, Size size, double& seconds) {
   seconds += cost(costs_.free, size);
+  return true;
 }
 
 Address SimulatedDevice::do_reserve(Size size, double&) {
   return place(size, std::max(alignment_, kGranularity));
 }
 
-void SimulatedDevice::do_unreserve(Address, Size, double&) {}
+bool SimulatedDevice::do_unreserve(Address, Size, double&) { return true; }
 
 bool SimulatedDevice::do_map(Address, Size size, Size reserved, double& seconds) {
   seconds += cost(costs_.map, size);
   return !fault(size) && size <= capacity_ - reserved;
 }
 
-void SimulatedDevice::do_unmap(Address, Size size, double& seconds) {
+bool SimulatedDevice::do_unmap(Address, Size size, double& seconds) {
   seconds += cost(costs_.unmap, size);
+  return true;
 }
 
 // The next addresses, or 0 when there are none left.

@@ -53,11 +53,11 @@ class SimulatedDevice final : public Device {
 
  private:
   Address do_allocate(Size size, Size reserved, double& seconds) override;
-  void do_free(Address segment, Size size, double& seconds) override;
+  bool do_free(Address segment, Size size, double& seconds) override;
   Address do_reserve(Size size, double& seconds) override;
-  void do_unreserve(Address reservation, Size size, double& seconds) override;
+  bool do_unreserve(Address reservation, Size size, double& seconds) override;
   bool do_map(Address page, Size size, Size reserved, double& seconds) override;
-  void do_unmap(Address page, Size size, double& seconds) override;
+  bool do_unmap(Address page, Size size, double& seconds) override;
   Address place(Size size, Size alignment);
   bool fault(Size size);
 

@@ -44,6 +44,7 @@ class Caching final : public Allocator {
       .exemption =
           "a segment has 2 MiB for requests up to 1 MiB, 20 MiB for those below 10 MiB, "
           "else a multiple of 2 MiB",
+      .by_stream = true,
   };
 
   // Throws SpecError for a setting that cannot be read or is out of range.

@@ -7,8 +7,7 @@
 #pragma once
 
 #include "core/allocator.hpp"
-#include "parts/address_map.hpp"
-#include "parts/node.hpp"
+#include "parts/lone_blocks.hpp"
 
 namespace allocbench {
 
@@ -28,36 +27,20 @@ class Naive final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override {
     Address const address = acquire(requested);
-    if (address == 0) return {};
-    Index const node = nodes_.create(address, requested);
-    nodes_[node].block.requested = requested;
-    held_.insert(address, node);
-    return nodes_[node].block;
+    return address == 0 ? Block{} : blocks_.insert(address, requested);
   }
 
   Block do_deallocate(Address address, Stream) override {
-    Index const node = held_.erase(address);
-    if (node == kNone) return {};
-    Block const block = nodes_[node].block;
-    nodes_.drop(node);
-    release(address, block.size);
+    Block const block = blocks_.erase(address);
+    if (block.size != 0) release(address, block.size);
     return block;
   }
 
   void do_trim() override {}
   Size do_largest_free() const override { return 0; }
+  std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
-  std::vector<Segment> do_snapshot() const override {
-    std::vector<Segment> all;
-    held_.for_each([&](Address address, Index node) {
-      Block const& block = nodes_[node].block;
-      all.push_back({address, block.size, {block}});
-    });
-    return all;
-  }
-
-  Nodes nodes_;
-  AddressMap held_;
+  LoneBlocks blocks_;
 };
 
 }  // namespace allocbench

@@ -1,0 +1,61 @@
+// device_bindings.cpp: the devices, for Python.
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "devices/cuda.hpp"
+#include "devices/simulated.hpp"
+
+namespace allocbench {
+
+void bind_devices(nb::module_& m) {
+  nb::class_<Device>(m, "Device", "Where an allocator gets its segments.")
+      .def_prop_ro("capacity", &Device::capacity, "bytes")
+      .def_prop_ro("reserved", &Device::reserved, "bytes in segments and pages held")
+      .def_prop_ro("simulated", &Device::simulated)
+      .def_prop_ro("cost_source", &Device::cost_source, "what stands behind the seconds")
+      .def_prop_ro("has_pools", &Device::has_pools)
+      .def(
+          "close",
+          [](Device& device) {
+            std::size_t const left = device.close();
+            if (left == 0) return;
+            throw DeviceError(std::to_string(left) + " segments, pages or pools of " +
+                              human_bytes(device.reserved()) + " could not be given back: " +
+                              device.take_failure().value_or("no reason is known"));
+          },
+          "Takes back everything, and refuses all requests from then on. Raises DeviceError when "
+          "something cannot be given back.")
+      .def("stats", &Device::stats);
+  nb::class_<CudaDevice, Device>(m, "CudaDevice")
+      .def(nb::init<int, std::optional<Size>>(), "ordinal"_a = 0, "limit"_a = nb::none())
+      .def_prop_ro("ordinal", &CudaDevice::ordinal)
+      .def_prop_ro("name", &CudaDevice::name, "of the GPU")
+      .def_prop_ro("driver_version", &CudaDevice::driver_version, "12040 for CUDA 12.4")
+      .def_prop_ro("free_bytes", &CudaDevice::free_bytes, "of the whole GPU, all processes")
+      .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU.");
+  nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
+      .def(
+          "__init__",
+          [](SimulatedDevice* self, Size capacity, Size alignment, std::string source,
+             CostCurve malloc, CostCurve free, CostCurve map, CostCurve unmap,
+             std::uint64_t fail_call, std::optional<Size> fail_above, double fail_rate,
+             std::uint64_t seed) {
+            Faults faults{.fail_call = fail_call, .fail_rate = fail_rate, .seed = seed};
+            if (fail_above) faults.fail_above = *fail_above;
+            CostModel costs{std::move(source), std::move(malloc), std::move(free), std::move(map),
+                            std::move(unmap)};
+            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults);
+          },
+          "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
+          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
+          "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
+          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
+}
+
+}  // namespace allocbench

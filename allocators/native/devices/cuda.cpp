@@ -1,0 +1,283 @@
+// devices/cuda.cpp: the memory of an NVIDIA GPU, through the CUDA driver.
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/cuda.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/text.hpp"
+#include "devices/cuda_current.hpp"
+
+namespace allocbench {
+namespace {
+
+using cuda::kDeinitialized;
+using cuda::kOutOfMemory;
+using cuda::kSuccess;
+
+// The devices of this process. At exit, after Python has let go of what it can and before the
+// driver goes, each gives back what is left.
+class Open {
+ public:
+  static Open& all() {
+    static Open* const open = new Open;
+    return *open;
+  }
+  void add(CudaDevice* device) {
+    std::scoped_lock const guard(mutex_);
+    devices_.insert(device);
+  }
+  void remove(CudaDevice* device) {
+    std::scoped_lock const guard(mutex_);
+    devices_.erase(device);
+  }
+
+ private:
+  Open() {
+    std::atexit([] {
+      std::scoped_lock const guard(all().mutex_);
+      for (CudaDevice* device : all().devices_) device->close();
+    });
+  }
+
+  std::mutex mutex_;
+  std::set<CudaDevice*> devices_;
+};
+
+cuda::Driver const& driver_with(int ordinal) {
+  cuda::Driver const& driver = cuda::Driver::get();
+  if (ordinal < 0 || ordinal >= driver.devices)
+    throw SpecError("there is no CUDA device " + std::to_string(ordinal) + ": the driver has " +
+                    std::to_string(driver.devices));
+  return driver;
+}
+
+}  // namespace
+
+// The result of a call in the context, and its seconds.
+template <class Function, class... Arguments>
+cuda::Result CudaDevice::run(double& seconds, Function const& call, Arguments... arguments) {
+  using Clock = std::chrono::steady_clock;
+  auto const begin = Clock::now();
+  cuda::Result const result = call(arguments...);
+  seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  return result;
+}
+
+// Did a call about `size` bytes succeed? A lack of memory is a refusal, all else a failure.
+template <class Function, class... Arguments>
+bool CudaDevice::run_on(Size size, double& seconds, Function const& call, Arguments... arguments) {
+  cuda::Result const result = run(seconds, call, arguments...);
+  return result != kOutOfMemory && noted(call.name, result, size);
+}
+
+bool CudaDevice::noted(char const* call, cuda::Result result, Size size) {
+  if (result == kSuccess) return true;
+  std::string text = "cuda:" + std::to_string(ordinal_) + ": " + driver_.describe(call, result);
+  if (size != 0) text += " for " + human_bytes(size);
+  fail(std::move(text));
+  return false;
+}
+
+CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
+    : driver_(driver_with(ordinal)), ordinal_(ordinal), process_(getpid()), streams_{nullptr} {
+  auto const demand = [&](auto const& call, auto... arguments) {
+    if (noted(call.name, call(arguments...))) return;
+    if (context_ != nullptr) driver_.context_release(id_);
+    throw DeviceError(take_failure().value_or(call.name));
+  };
+  std::array<char, 256> name{};
+  std::size_t bytes = 0;
+  int has_pages = 0, has_pools = 0;
+  demand(driver_.device_get, &id_, ordinal);
+  demand(driver_.device_name, name.data(), static_cast<int>(name.size() - 1), id_);
+  demand(driver_.device_bytes, &bytes, id_);
+  demand(driver_.device_attribute, &has_pages, static_cast<int>(cuda::kVirtualMemory), id_);
+  demand(driver_.device_attribute, &has_pools, static_cast<int>(cuda::kMemoryPools), id_);
+  demand(driver_.context_retain, &context_, id_);
+  name_ = name.data();
+  has_pools_ = has_pools != 0;
+  capacity_ = std::min<Size>(bytes, limit.value_or(bytes));
+  granularity_ = 2 * kMiB;
+  if (has_pages != 0) {
+    cuda::AllocationProperties const properties{.location = {.id = id_}};
+    std::size_t granularity = 0;
+    demand(driver_.granularity, &granularity, &properties, 0);
+    granularity_ = granularity;
+  }
+  numbers_.emplace(nullptr, 0);
+  Open::all().add(this);
+}
+
+CudaDevice::~CudaDevice() {
+  close();
+  Open::all().remove(this);
+}
+
+bool CudaDevice::inherited() const { return getpid() != process_; }
+
+bool CudaDevice::usable() {
+  if (!inherited()) return true;
+  fail("cuda:" + std::to_string(ordinal_) + " was opened by process " + std::to_string(process_) +
+       " and cannot be used by its child " + std::to_string(getpid()) +
+       " after a fork: start it with spawn");
+  return false;
+}
+
+Size CudaDevice::free_bytes() const {
+  auto& self = const_cast<CudaDevice&>(*this);
+  std::size_t free = 0, total = 0;
+  if (!self.run_aside(driver_.memory_info, &free, &total))
+    throw DeviceError(self.take_failure().value_or("the CUDA device is another process's"));
+  return free;
+}
+
+Address CudaDevice::do_allocate(Size size, Size reserved, double& seconds) {
+  if (!usable() || size == 0 || size > capacity_ - std::min(capacity_, reserved)) return 0;
+  Current const current(*this);
+  cuda::Pointer address = 0;
+  return current && run_on(size, seconds, driver_.allocate, &address, size) ? address : 0;
+}
+
+bool CudaDevice::do_free(Address segment, Size size, double& seconds) {
+  if (inherited()) return true;
+  Current const current(*this);
+  if (!current) return false;
+  cuda::Result const result = run(seconds, driver_.free, cuda::Pointer{segment});
+  return result == kDeinitialized || noted(driver_.free.name, result, size);
+}
+
+Address CudaDevice::do_reserve(Size size, double& seconds) {
+  if (!usable()) return 0;
+  Current const current(*this);
+  cuda::Pointer address = 0;
+  bool const got = current && run_on(size, seconds, driver_.reserve, &address, std::size_t{size},
+                                     std::size_t{0}, cuda::Pointer{0}, 0ull);
+  return got ? address : 0;
+}
+
+bool CudaDevice::do_unreserve(Address reservation, Size size, double& seconds) {
+  if (inherited()) return true;
+  Current const current(*this);
+  if (!current) return false;
+  cuda::Result const result =
+      run(seconds, driver_.unreserve, cuda::Pointer{reservation}, std::size_t{size});
+  return result == kDeinitialized || noted(driver_.unreserve.name, result, size);
+}
+
+bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds) {
+  if (!usable() || size > capacity_ - std::min(capacity_, reserved)) return false;
+  Current const current(*this);
+  if (!current) return false;
+  cuda::AllocationProperties const properties{.location = {.id = id_}};
+  cuda::Access const access{.location = {.id = id_}};
+  cuda::Allocation memory = 0;
+  if (!run_on(size, seconds, driver_.create, &memory, std::size_t{size}, &properties, 0ull))
+    return false;
+  bool const mapped = run_on(size, seconds, driver_.map, cuda::Pointer{page}, std::size_t{size},
+                             std::size_t{0}, memory, 0ull);
+  bool const open = mapped && run_on(size, seconds, driver_.set_access, cuda::Pointer{page},
+                                     std::size_t{size}, &access, std::size_t{1});
+  if (mapped && !open) run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+  // Mapped memory stays until it is unmapped.
+  if (!run_on(size, seconds, driver_.release, memory)) unreleased_.push_back(memory);
+  return open;
+}
+
+bool CudaDevice::do_unmap(Address page, Size size, double& seconds) {
+  if (inherited()) return true;
+  Current const current(*this);
+  if (!current) return false;
+  cuda::Result const waited = driver_.synchronize();
+  if (waited == kDeinitialized) return true;
+  return noted(driver_.synchronize.name, waited) &&
+         run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+}
+
+Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
+  if (!usable()) return 0;
+  Current const current(*this);
+  cuda::PoolProperties const properties{.location = {.id = id_}};
+  cuda::MemoryPool pool = nullptr;
+  std::uint64_t threshold = keep;
+  if (!current ||
+      !noted(driver_.pool_create.name, run(seconds, driver_.pool_create, &pool, &properties)))
+    return 0;
+  cuda::Result const set =
+      run(seconds, driver_.pool_set, pool, static_cast<int>(cuda::kReleaseThreshold),
+          static_cast<void*>(&threshold));
+  if (!noted(driver_.pool_set.name, set)) {
+    driver_.pool_destroy(pool);
+    return 0;
+  }
+  return reinterpret_cast<Pool>(pool);
+}
+
+Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size others,
+                                     double& seconds) {
+  if (!usable() || size > capacity_ - std::min(capacity_, others)) return 0;
+  cuda::Stream const on = this->stream(stream);
+  Current const current(*this);
+  cuda::Pointer address = 0;
+  bool const got =
+      current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
+                        reinterpret_cast<cuda::MemoryPool>(pool), on);
+  if (!got || others + do_held_by(pool, 0) <= capacity_) return got ? address : 0;
+  do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
+  do_trim_pool(pool, seconds);
+  return 0;
+}
+
+bool CudaDevice::do_free_to(Pool, Address block, Stream stream, double& seconds) {
+  if (inherited()) return true;
+  cuda::Stream const on = this->stream(stream);
+  Current const current(*this);
+  if (!current) return false;
+  cuda::Result const result = run(seconds, driver_.pool_free, cuda::Pointer{block}, on);
+  return result == kDeinitialized || noted(driver_.pool_free.name, result);
+}
+
+void CudaDevice::do_trim_pool(Pool pool, double& seconds) {
+  if (inherited()) return;
+  Current const current(*this);
+  if (!current) return;
+  // What was freed but not yet reached by its stream cannot go.
+  if (noted(driver_.synchronize.name, driver_.synchronize()))
+    run_on(0, seconds, driver_.pool_trim, reinterpret_cast<cuda::MemoryPool>(pool), std::size_t{0});
+}
+
+Size CudaDevice::do_held_by(Pool pool, Size before) {
+  if (inherited()) return before;
+  std::uint64_t bytes = before;
+  Current const current(*this);
+  if (current)
+    noted(driver_.pool_get.name,
+          driver_.pool_get(reinterpret_cast<cuda::MemoryPool>(pool),
+                           static_cast<int>(cuda::kReserved), static_cast<void*>(&bytes)));
+  return bytes;
+}
+
+bool CudaDevice::do_close_pool(Pool pool, double& seconds) {
+  if (inherited()) return true;
+  Current const current(*this);
+  if (!current) return false;
+  cuda::Result const result =
+      run(seconds, driver_.pool_destroy, reinterpret_cast<cuda::MemoryPool>(pool));
+  return result == kDeinitialized || noted(driver_.pool_destroy.name, result);
+}
+
+void CudaDevice::do_close() {
+  if (inherited()) return;
+  for (cuda::Allocation const memory : unreleased_) run_aside(driver_.release, memory);
+  for (cuda::Stream const stream : made_here_) run_aside(driver_.stream_destroy, stream);
+  cuda::Result const result = driver_.context_release(id_);
+  if (result != kDeinitialized) noted(driver_.context_release.name, result);
+}
+
+}  // namespace allocbench

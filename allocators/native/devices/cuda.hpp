@@ -1,0 +1,104 @@
+// devices/cuda.hpp: the memory of an NVIDIA GPU, through the CUDA driver.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/device.hpp"
+#include "devices/cuda_driver.hpp"
+
+namespace allocbench {
+
+// Segments come from cuMemAlloc, pages from cuMemCreate and cuMemMap, pools from cuMemPoolCreate.
+// All calls run in the GPU's primary context, that of PyTorch and CuPy, from any thread; what they
+// cost is measured around the call to the driver.
+//
+// A page is taken back, and a device closed, only after all work on the GPU is done, as a program
+// may still use them; waiting for that is not counted as the cost of a call. cuMemFree waits by
+// itself.
+//
+// A context does not survive a fork: in the child every call fails, and nothing is given back, for
+// the memory is still the parent's.
+class CudaDevice final : public Device {
+ public:
+  // GPU number `ordinal`, of which at most `limit` bytes are reserved through this object. Throws
+  // SpecError when there is no such GPU, and DeviceError when its context cannot be had.
+  CudaDevice(int ordinal, std::optional<Size> limit);
+  ~CudaDevice() override;
+
+  Size capacity() const override { return capacity_; }
+  Size granularity() const override { return granularity_; }
+  bool simulated() const override { return false; }
+  std::string cost_source() const override { return "measured"; }
+  bool has_pools() const override { return has_pools_; }
+
+  int ordinal() const { return ordinal_; }
+  std::string const& name() const { return name_; }
+  int driver_version() const { return driver_.version; }
+  Size free_bytes() const;  // of the whole GPU, all processes; throws DeviceError
+
+  // Streams of a program by small numbers, the default stream being 0. A number that no stream of
+  // the program has is that of a stream made here.
+  Stream number(cuda::Stream stream);
+  cuda::Stream stream(Stream number);
+
+  // What a program has queued on a stream up to now; null, and a failure, when that cannot be had.
+  cuda::Event record(cuda::Stream stream);
+  bool done(cuda::Event event);  // a failure counts as done
+  void wait(cuda::Event event);
+  void destroy(cuda::Event event);
+  void fill(Address address, Size size, unsigned char value, cuda::Stream stream);
+  void synchronize();
+
+ private:
+  class Current;
+
+  Address do_allocate(Size size, Size reserved, double& seconds) override;
+  bool do_free(Address segment, Size size, double& seconds) override;
+  Address do_reserve(Size size, double& seconds) override;
+  bool do_unreserve(Address reservation, Size size, double& seconds) override;
+  bool do_map(Address page, Size size, Size reserved, double& seconds) override;
+  bool do_unmap(Address page, Size size, double& seconds) override;
+  Pool do_open_pool(Size keep, double& seconds) override;
+  Address do_allocate_from(Pool pool, Size size, Stream stream, Size others,
+                           double& seconds) override;
+  bool do_free_to(Pool pool, Address block, Stream stream, double& seconds) override;
+  void do_trim_pool(Pool pool, double& seconds) override;
+  Size do_held_by(Pool pool, Size before) override;
+  bool do_close_pool(Pool pool, double& seconds) override;
+  void do_close() override;
+
+  bool inherited() const;  // by a child process, through a fork
+  bool usable();           // else a failure, as this is the child
+  template <class Function, class... Arguments>
+  cuda::Result run(double& seconds, Function const& call, Arguments... arguments);
+  template <class Function, class... Arguments>
+  bool run_on(Size size, double& seconds, Function const& call, Arguments... arguments);
+  template <class Function, class... Arguments>
+  bool run_aside(Function const& call, Arguments... arguments);
+  bool noted(char const* call, cuda::Result result, Size size = 0);
+
+  cuda::Driver const& driver_;
+  int ordinal_;
+  cuda::DeviceId id_ = 0;
+  cuda::Context context_ = nullptr;
+  pid_t process_;
+  std::string name_;
+  Size capacity_ = 0;
+  Size granularity_ = 0;
+  bool has_pools_ = false;
+
+  std::vector<cuda::Allocation> unreleased_;  // whose release failed
+
+  std::mutex streams_mutex_;
+  std::unordered_map<cuda::Stream, Stream> numbers_;
+  std::vector<cuda::Stream> streams_;
+  std::vector<cuda::Stream> made_here_;
+};
+
+}  // namespace allocbench

@@ -1,0 +1,58 @@
+// devices/cuda_driver.cpp: the CUDA driver API, loaded at run time.
+// SPDX-License-Identifier: Apache-2.0
+#include "devices/cuda_driver.hpp"
+
+#include <dlfcn.h>
+
+#include "core/errors.hpp"
+
+namespace allocbench::cuda {
+namespace {
+
+constexpr char const* kLibrary = "libcuda.so.1";
+
+void* open_library() {
+  if (void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) return library;
+  char const* const why = dlerror();
+  throw SpecError(std::string("no CUDA driver here: ") + (why == nullptr ? kLibrary : why));
+}
+
+template <class Function>
+void find(void* library, char const* symbol, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, symbol));
+  if (function == nullptr)
+    throw SpecError(std::string("the CUDA driver here is too old: ") + kLibrary + " has no " +
+                    symbol + " (CUDA 11.3 and later have)");
+}
+
+}  // namespace
+
+Driver const& Driver::get() {
+  static Driver const* const driver = new Driver;  // never deleted: calls come until the very end
+  return *driver;
+}
+
+Driver::Driver() {
+  void* const library = open_library();
+#define ALLOCBENCH_FIND(member, symbol, ...) find(library, #symbol, member.function);
+  ALLOCBENCH_CUDA_CALLS(ALLOCBENCH_FIND)
+#undef ALLOCBENCH_FIND
+  auto const demand = [&](char const* name, Result result) {
+    if (result != kSuccess) throw SpecError("no CUDA device here: " + describe(name, result));
+  };
+  demand(init.name, init(0u));
+  demand(driver_version.name, driver_version(&version));
+  demand(device_count.name, device_count(&devices));
+}
+
+std::string Driver::describe(char const* call, Result result) const {
+  char const* name = nullptr;
+  char const* text = nullptr;
+  std::string shown = std::string(call).substr(0, std::string(call).find("_v2")) + ": ";
+  shown += error_name(result, &name) == kSuccess ? name : "unknown error";
+  shown += " (" + std::to_string(result);
+  if (error_text(result, &text) == kSuccess) shown += std::string(": ") + text;
+  return shown + ")";
+}
+
+}  // namespace allocbench::cuda

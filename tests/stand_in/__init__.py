@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stand-in for the CUDA driver, compiled when a test first asks for it: see state.hpp.
+
+It lives in a folder of its own for as long as the tests run; nothing installed can reach it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+KINDS = (
+    "segments",
+    "reservations",
+    "memory",
+    "mappings",
+    "pools",
+    "pooled",
+    "events",
+    "streams",
+    "contexts",
+    "bytes",
+)
+CAPACITY = 1 << 30
+OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
+
+
+@functools.cache
+def folder() -> Path:
+    """The folder that holds libcuda.so.1."""
+    made = Path(tempfile.mkdtemp(prefix="stand_in_"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror"]
+    command += ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1"]
+    command += ["-o", str(made / "libcuda.so.1"), *map(str, sorted(SOURCES.glob("*.cpp")))]
+    subprocess.run(command, check=True)
+    return made
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of a process that finds the stand-in where it looks for the driver."""
+    root = str(SOURCES.parents[1])
+    return os.environ | {"LD_LIBRARY_PATH": str(folder()), "PYTHONPATH": root} | variables
+
+
+def python(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own, on the stand-in."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, env=environment(**variables), capture_output=True, text=True, timeout=120
+    )
+
+
+class Driver:
+    """The stand-in in this process. It stays: a library that was loaded by name is found again."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(folder() / "libcuda.so.1"))
+        self._library.stand_in_outstanding.restype = ctypes.c_size_t
+        self._library.stand_in_calls.restype = ctypes.c_uint64
+        self._library.stand_in_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
+        self._library.stand_in_set_capacity.argtypes = [ctypes.c_size_t]
+        self._library.stand_in_hold.argtypes = [ctypes.c_void_p, ctypes.c_int]
+
+    def outstanding(self) -> dict[str, int]:
+        """What is held from the driver, without what is not."""
+        found = {kind: self._library.stand_in_outstanding(kind.encode()) for kind in KINDS}
+        return {kind: count for kind, count in found.items() if count}
+
+    def calls(self, name: str) -> int:
+        """How often a call was made, in this process."""
+        return int(self._library.stand_in_calls(name.encode()))
+
+    def fail(self, name: str = "", at: int = 0, error: int = ILLEGAL_ADDRESS) -> None:
+        """Let the `at`-th call from now on fail, each when 0; no call without a name."""
+        self._library.stand_in_fail(name.encode(), at, error)
+
+    def hold(self, stream: int, hold: bool = True) -> None:
+        """Keep the work on a stream from finishing, or let it finish."""
+        self._library.stand_in_hold(stream, int(hold))
+
+    def set_capacity(self, size: int) -> None:
+        """Bytes of each GPU, for devices opened from now on."""
+        self._library.stand_in_set_capacity(size)

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA device on a stand-in for the driver: memory comes, goes, and is never lost."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import random
+from pathlib import Path
+
+import pytest
+
+import allocators
+from tests.conftest import GIB, MIB
+from tests.oracle import Watched
+from tests.stand_in import CAPACITY, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Driver, python
+
+STRATEGIES = [info.name for info in allocators.strategies()]
+SPECS = [*STRATEGIES, "caching:expandable_segments=true", "per_stream:of=caching"]
+SIZES = (100, 5000, 3 * MIB, 700, 9 * MIB, MIB + 1, 256, 25 * MIB)
+
+
+def drift(allocator: allocators.Allocator, seed: int = 0, calls: int = 120) -> list[int]:
+    """Random requests and frees on two streams, some trims; the addresses that live."""
+    rng = random.Random(seed)
+    live: list[tuple[int, int]] = []
+    for _ in range(calls):
+        draw = rng.random()
+        try:
+            if draw < 0.55:
+                stream = rng.randrange(2)
+                live.append((allocator.allocate(rng.choice(SIZES), stream), stream))
+            elif draw < 0.94 and live:
+                address, stream = live.pop(rng.randrange(len(live)))
+                allocator.deallocate(address, stream)
+            elif draw > 0.97:
+                allocator.trim()
+        except (allocators.OutOfMemory, allocators.DeviceError):
+            pass
+    return [address for address, _ in live]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_strategy_works_on_it_and_gives_all_back(driver: Driver, spec: str) -> None:
+    with allocators.CudaDevice() as device:
+        allocator = allocators.make(spec, device)
+        watched = Watched(allocator)
+        rng = random.Random(1)
+        for _ in range(60):
+            if rng.random() < 0.6 or not watched.live:
+                watched.allocate(rng.choice(SIZES))
+            else:
+                watched.free(rng.choice(watched.live))
+        stats = allocator.stats()
+        assert stats.failures == 0
+        assert stats.reserved == device.reserved == driver.outstanding()["bytes"]
+        assert device.free_bytes == CAPACITY - device.reserved
+        watched.free_all()
+        allocator.step()
+        watched.trim()
+        assert device.reserved == 0
+        counted = device.stats()
+        assert counted.calls > 0
+        assert counted.seconds > 0
+        del allocator, watched
+
+
+def test_it_says_what_it_is(driver: Driver) -> None:
+    with allocators.CudaDevice(1) as device:
+        assert (device.name, device.ordinal) == ("Stand-in GPU 1", 1)
+        assert device.capacity == CAPACITY
+        assert device.driver_version == 12040
+        assert not device.simulated
+        assert device.has_pools
+        assert device.cost_source == "measured"
+        assert allocators.names(device) == STRATEGIES
+    assert set(STRATEGIES) - set(allocators.names()) == {"cuda_async"}
+
+
+def test_a_device_that_is_dropped_gives_back_what_its_allocators_held(driver: Driver) -> None:
+    allocator = allocators.make("caching", allocators.CudaDevice())
+    allocator.allocate(5 * MIB)
+    assert driver.outstanding()["segments"] == 1
+    del allocator
+    gc.collect()
+    assert driver.outstanding() == {}
+
+
+def test_two_devices_keep_their_memory_apart(driver: Driver) -> None:
+    with allocators.CudaDevice(0) as one, allocators.CudaDevice(1) as other:
+        assert driver.outstanding() == {"contexts": 2}
+        allocators.make("naive", one).allocate(900 * MIB)
+        allocators.make("naive", other).allocate(900 * MIB)
+        gc.collect()
+    assert driver.outstanding() == {}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_closed_device_refuses_and_takes_frees_in_silence(driver: Driver, spec: str) -> None:
+    device = allocators.CudaDevice()
+    allocator = allocators.make(spec, device)
+    kept = allocator.allocate(5 * MIB)
+    device.close()
+    assert driver.outstanding() == {}
+    allocator.deallocate(kept)
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(2 * GIB)
+    device.close()
+
+
+def test_a_limit_is_the_capacity(driver: Driver) -> None:
+    with allocators.make_device("cuda:0,limit=64MiB") as device:  # type: ignore[attr-defined]
+        assert device.capacity == 64 * MIB
+        for spec in ("naive", "cuda_async", "caching:expandable_segments=true"):
+            allocator = allocators.make(spec, device)
+            allocator.allocate(20 * MIB)
+            with pytest.raises(allocators.OutOfMemory, match=r"of a device of 64\.00 MiB"):
+                allocator.allocate(50 * MIB)
+            assert device.reserved <= 64 * MIB
+            del allocator
+    with allocators.CudaDevice(limit="8GiB") as device:
+        assert device.capacity == CAPACITY
+
+
+def test_a_full_gpu_is_out_of_memory_whoever_filled_it(driver: Driver) -> None:
+    with allocators.CudaDevice() as device, allocators.CudaDevice() as another:
+        filler = allocators.make("naive", another)
+        filler.allocate(1000 * MIB)
+        for spec in SPECS:
+            with pytest.raises(allocators.OutOfMemory, match="asked for 100"):
+                allocators.make(spec, device).allocate(100 * MIB)
+            gc.collect()
+        del filler
+
+
+def test_memory_is_real_and_the_pattern_is_written(driver: Driver) -> None:
+    with allocators.CudaDevice() as device:
+        for spec in ("naive", "caching:expandable_segments=true", "cuda_async"):
+            allocator = allocators.make(spec, device)
+            address = allocator.allocate(4096)
+            ctypes.memset(address, 7, 4096)
+            assert ctypes.string_at(address, 4096) == b"\7" * 4096
+            del allocator
+
+
+# -- the driver's pool
+
+
+def test_the_pool_keeps_free_memory_up_to_its_threshold(driver: Driver) -> None:
+    with allocators.CudaDevice() as device:
+        for threshold, kept in (("", 128 * MIB), (":release_threshold=0", 0)):
+            allocator = allocators.make("cuda_async" + threshold, device)
+            allocator.deallocate(allocator.allocate(100 * MIB))
+            assert allocator.stats().reserved == 128 * MIB
+            device.synchronize()
+            allocator.deallocate(allocator.allocate(1))
+            assert allocator.stats().reserved == max(kept, 32 * MIB)
+            allocator.trim()
+            assert allocator.stats().reserved == device.reserved == 0
+            assert allocator.stats().peak_reserved == 128 * MIB
+            del allocator
+
+
+def test_a_limit_around_the_pool_holds(driver: Driver) -> None:
+    with allocators.CudaDevice() as device:
+        allocator = allocators.make("limit:bytes=100MiB,of=cuda_async", device)
+        kept = allocator.allocate(60 * MIB)
+        with pytest.raises(allocators.OutOfMemory):
+            allocator.allocate(60 * MIB)
+        allocator.check()
+        assert allocator.stats().peak_reserved == 64 * MIB
+        allocator.deallocate(kept)
+        del allocator
+
+
+def test_a_device_without_pools_says_so() -> None:
+    device = allocators.SimulatedDevice("1GiB")
+    assert not device.has_pools
+    with pytest.raises(allocators.Unavailable, match=r"cuda_async needs .* simulated device"):
+        allocators.make("check:of=cuda_async", device)
+    with pytest.raises(allocators.SpecError, match="no option 'nope'"):
+        allocators.make("cuda_async:nope=1", device)
+
+
+# -- injected failures: each call of the driver in turn
+
+CALLS = [
+    *("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuMemAlloc_v2"),
+    *("cuMemFree_v2", "cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease"),
+    *("cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemPoolCreate", "cuMemPoolSetAttribute"),
+    *("cuMemPoolGetAttribute", "cuMemPoolTrimTo", "cuMemAllocFromPoolAsync", "cuMemFreeAsync"),
+    *("cuMemPoolDestroy", "cuStreamCreate", "cuStreamDestroy_v2"),
+]
+
+
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, ILLEGAL_ADDRESS])
+@pytest.mark.parametrize("call", CALLS)
+def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) -> None:
+    reached = 0
+    for spec in SPECS:
+        for at in (1, 2, 5):
+            device = allocators.CudaDevice()
+            before = driver.calls(call)
+            driver.fail(call, at, error)
+            try:
+                allocator = allocators.make(spec, device)
+            except allocators.DeviceError:
+                reached += 1
+                device.close()
+                continue
+            drift(allocator, seed=at)
+            allocator.check()
+            assert allocator.stats().reserved <= device.reserved
+            del allocator
+            try:
+                device.close()
+            except allocators.DeviceError:  # the failure came at the close itself
+                device.close()
+            reached += driver.calls(call) - before >= at
+            driver.fail()
+            left = driver.outstanding()
+            left.pop("contexts", None)
+            assert left == {}, (spec, at)
+    assert reached
+
+
+def message(call: str, action: str) -> str:
+    """What the first failure of a call says when an allocator works on the device."""
+    device = allocators.CudaDevice()
+    specs = {"map": "caching:expandable_segments=true", "pool": "cuda_async", "": "naive"}
+    allocator = allocators.make(specs[action], device)
+    with pytest.raises(allocators.DeviceError) as caught:  # noqa: PT012
+        kept = allocator.allocate(5 * MIB)
+        allocator.deallocate(kept)
+        allocator.trim()
+    del allocator
+    gc.collect()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "size"),
+    [
+        ("cuMemAlloc_v2", "", "5.00 MiB (5242880 bytes)"),
+        ("cuMemFree_v2", "", "5.00 MiB (5242880 bytes)"),
+        ("cuMemCreate", "map", "20.00 MiB"),
+        ("cuMemSetAccess", "map", "20.00 MiB"),
+        ("cuMemUnmap", "map", "20.00 MiB"),
+        ("cuCtxSynchronize", "map", ""),
+        ("cuMemAllocFromPoolAsync", "pool", "5.00 MiB"),
+        ("cuMemFreeAsync", "pool", ""),
+    ],
+)
+def test_a_failure_names_the_call_the_error_and_the_size(
+    driver: Driver, call: str, action: str, size: str
+) -> None:
+    driver.fail(call, 1)
+    said = message(call, action)
+    name = call.removesuffix("_v2")
+    assert f"cuda:0: {name}: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal memory access)" in said
+    assert size in said
+
+
+def test_what_the_driver_keeps_is_told_at_the_close(driver: Driver) -> None:
+    device = allocators.CudaDevice()
+    allocator = allocators.make("naive", device)
+    address = allocator.allocate(3 * MIB)
+    driver.fail("cuMemFree_v2", 0)
+    with pytest.raises(allocators.DeviceError, match="cuMemFree"):
+        allocator.deallocate(address)
+    allocator.check()
+    assert (allocator.stats().reserved, device.reserved) == (0, 3 * MIB)
+    with pytest.raises(allocators.DeviceError, match=r"1 segments.*3\.00 MiB.*cuMemFree"):
+        device.close()
+    driver.fail()
+    assert driver.outstanding()["segments"] == 1
+    device.close()
+    assert driver.outstanding() == {}
+    del allocator
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute"),
+        *("cuDevicePrimaryCtxRetain", "cuMemGetAllocationGranularity"),
+    ],
+)
+def test_a_device_that_does_not_open_leaves_nothing(driver: Driver, call: str) -> None:
+    driver.fail(call, 1)
+    with pytest.raises(allocators.DeviceError, match=call.removesuffix("_v2")):
+        allocators.CudaDevice()
+
+
+OPENS = """
+import allocators
+try:
+    allocators.make_device("cuda")
+except allocators.SpecError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("call", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
+def test_a_driver_that_does_not_start_is_no_device(call: str) -> None:
+    done = python(OPENS, STAND_IN_FAIL=f"{call}:1:100")
+    assert done.stdout == f"no CUDA device here: {call}: CUDA_ERROR_NO_DEVICE (100)\n", done.stderr
+
+
+def test_without_a_driver_there_is_no_device() -> None:
+    done = python(OPENS, LD_LIBRARY_PATH="/nowhere")
+    assert "no CUDA driver here: libcuda.so.1" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("cuda:7", "no CUDA device 7: the driver has 2"),
+        ("cuda:-1", "ordinal=-1"),
+        ("cuda:x", "ordinal=x"),
+        ("cuda:0,limit=much", "much"),
+        ("cuda:0,capacity=1GiB", "no option 'capacity'; valid options: limit, ordinal"),
+        ("cuda:0,of=bfc", "wraps nothing"),
+    ],
+)
+def test_a_wrong_spec_is_an_error_in_one_line(driver: Driver, text: str, word: str) -> None:
+    with pytest.raises(allocators.SpecError, match=word) as caught:
+        allocators.make_device(text)
+    assert "\n" not in str(caught.value)
+
+
+# -- the end of a process, and of its child
+
+LEAVES = """
+import allocators, sys
+device = allocators.CudaDevice()
+kept = [allocators.make(spec, device) for spec in sys.argv[1:]]
+for allocator in kept:
+    allocator.allocate(5 << 20)
+"""
+
+
+def report(path: Path) -> dict[str, int]:
+    text = path.read_text()
+    return {kind: int(n) for kind, n in (line.split() for line in text.splitlines())}
+
+
+def test_a_process_that_ends_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    done = python(LEAVES, *SPECS, STAND_IN_REPORT=str(path), STAND_IN_CAPACITY=str(16 * GIB))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(report(path).values()) == {0}
+
+
+FORKS = """
+import allocators, os, sys
+device = allocators.CudaDevice()
+allocator = allocators.make(sys.argv[1], device)
+address = allocator.allocate(5 << 20)
+child = os.fork()
+if child == 0:
+    try:
+        allocator.allocate(500 << 20)
+    except allocators.DeviceError as error:
+        print(error, flush=True)
+    except allocators.OutOfMemory as error:
+        print("out of memory", flush=True)
+    allocator.deallocate(address)
+    sys.exit(0)
+status = os.waitpid(child, 0)[1]
+allocator.deallocate(address)
+allocator.trim()
+print(status, device.reserved, allocator.stats().failures)
+"""
+
+
+@pytest.mark.parametrize("spec", ["naive", "caching:expandable_segments=true", "cuda_async"])
+def test_a_child_of_a_fork_is_refused_and_gives_nothing_back(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / "report"
+    done = python(FORKS, spec, STAND_IN_REPORT=str(path))
+    assert done.stderr == ""
+    said, parent = done.stdout.splitlines()
+    assert "cannot be used by its child" in said
+    assert "start it with spawn" in said
+    assert parent == "0 0 0"
+    assert set(report(path).values()) == {0}
