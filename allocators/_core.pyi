@@ -230,10 +230,15 @@ class CudaDevice(Device):
 
     @property
     def free_bytes(self) -> int:
-        """of the whole GPU, all processes"""
+        """Of the whole GPU, all processes counted. Raises DeviceError."""
 
     def synchronize(self) -> None:
         """Waits for all work on the GPU."""
+
+def cuda_devices() -> int:
+    """
+    How many GPUs the driver has. Raises SpecError when there is no driver.
+    """
 
 class SimulatedDevice(Device):
     def __init__(self, capacity: int, *, alignment: int = 2097152, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
@@ -372,6 +377,120 @@ def time_pass(trace: TraceArrays, allocator: Allocator) -> float: ...
 def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))], float]: ...
 
 def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
+
+class Latency:
+    """Seconds of many calls; a percentile is at most 1/32 too high."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, ticks: int) -> None:
+        """One call of so many ticks of the processor's clock."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def max(self) -> float: ...
+
+    def percentile(self, share: float) -> float:
+        """Seconds; the share is from 0 to 1."""
+
+class Seen:
+    """What a program saw of its memory on a GPU."""
+
+    @property
+    def alloc(self) -> Latency: ...
+
+    @property
+    def free(self) -> Latency: ...
+
+    @property
+    def failures(self) -> int:
+        """requests that failed for good"""
+
+    @property
+    def retries(self) -> int: ...
+
+    @property
+    def waiting(self) -> int:
+        """blocks freed, but used on a stream"""
+
+    @property
+    def deferred(self) -> int:
+        """frees that had to wait for a stream"""
+
+    @property
+    def gpu_free_at_start(self) -> int: ...
+
+    @property
+    def gpu_free_least(self) -> int: ...
+
+class ProgramMemory:
+    """The memory of a running program on one GPU."""
+
+    def allocate(self, size: int, stream: int = 0) -> int:
+        """
+        The address of a block for a CUDA stream, by its handle. Raises OutOfMemory.
+        """
+
+    def deallocate(self, address: int) -> None: ...
+
+    def use_on(self, address: int, stream: int) -> None:
+        """The block is used on another stream than its own."""
+
+    def begin_capture(self, pool: tuple[int, int], streams: Sequence[int]) -> None:
+        """
+        Requests of these streams are served apart, for a graph that is captured.
+        """
+
+    def end_capture(self, pool: tuple[int, int]) -> None: ...
+
+    def release(self, pool: tuple[int, int]) -> None:
+        """The graph is gone."""
+
+    def trim(self) -> None: ...
+
+    def step(self) -> None: ...
+
+    def reset_peaks(self) -> None: ...
+
+    def close(self) -> None:
+        """All goes back; later requests fail."""
+
+    def seen(self) -> Seen: ...
+
+    @property
+    def device(self) -> CudaDevice: ...
+
+    @property
+    def allocator(self) -> Allocator: ...
+
+class Program:
+    """A running program whose memory comes from an allocator."""
+
+    @staticmethod
+    def start(layers: Sequence[tuple[str, Mapping[str, str]]], limit: int | None = None, poison: bool = False) -> Program: ...
+
+    def on(self, ordinal: int) -> ProgramMemory:
+        """The memory on a GPU, made when it is first asked for."""
+
+    def memories(self) -> list[ProgramMemory]:
+        """The memory on each GPU that was used."""
+
+    @property
+    def address(self) -> int: ...
+
+def serve_torch(program: Program | None) -> None:
+    """PyTorch's entry points are this program's from now on."""
+
+def last_failure() -> str:
+    """Why the last request of this thread through CuPy's entry point failed."""
+
+def entry_point(name: str) -> int:
+    """The address of a C function for PyTorch or CuPy."""
 
 class ArenaAlloc:
     """A block placed in an arena."""

@@ -41,5 +41,13 @@ def make(text: str, device: Device, **options: object) -> Allocator:
     return _core.make([(layer.name, layer.options) for layer in layers], device)
 
 
+def layers(text: str) -> list[tuple[str, dict[str, str]]]:
+    """The wrappers, if any, and the strategy of a spec, each with its options, as the core wants.
+
+    Raises SpecError when the text is no spec.
+    """
+    return [(layer.name, layer.options) for layer in spec.parse(text).layers]
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -30,9 +30,22 @@ from allocbench.commands import (
     report,
 )
 from allocbench.commands import list as listing
+from allocbench.commands import run as running
 from allocbench.errors import USER_ERRORS, one_line
 
-COMMANDS = (listing, compare, report, replay, inspect, plan, convert, capture, record, match)
+COMMANDS = (
+    listing,
+    compare,
+    report,
+    replay,
+    inspect,
+    plan,
+    convert,
+    capture,
+    record,
+    match,
+    running,
+)
 
 
 class Group(TyperGroup):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import allocators
+from allocators.programs import Program
 from allocators.spec import parse
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
@@ -80,6 +81,7 @@ VARIANTS = {
     "tlsf": [Case("tlsf:segment=1MiB")],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
 }
+START = Callable[..., Program]
 WRAPPED = [
     Case("check:of=bfc"),
     Case("check:of=caching:expandable_segments=true", most=60 * MIB),
@@ -141,3 +143,20 @@ def driver(stand_in: stand_in_module.Driver) -> Iterator[stand_in_module.Driver]
     stand_in.fail()
     gc.collect()
     assert stand_in.outstanding() == {}
+
+
+@pytest.fixture
+def start(driver: stand_in_module.Driver) -> Iterator[START]:
+    """Start programs, which are checked and closed when the test ends."""
+    started: list[Program] = []
+
+    def one(spec: str, **options: object) -> Program:
+        started.append(Program(spec, **options))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield one
+    driver.fail()
+    for program in started:
+        for memory in program._core.memories():
+            memory.allocator.check()
+        program.close()

@@ -36,6 +36,9 @@ def placements(line: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in rows]
 
 
+NEED_MORE = tuple(f"allocbench {name}" for name in ("capture", "record", "run"))  # tested elsewhere
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_its_examples(command: ModuleType) -> None:
     name = command.__name__.rpartition(".")[2]
@@ -47,8 +50,7 @@ def test_every_help_has_its_examples(command: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "example",
-    [e for command in COMMANDS if command not in (capture, record) for e in command.EXAMPLES],
+    "example", [e for command in COMMANDS for e in command.EXAMPLES if not e.startswith(NEED_MORE)]
 )
 def test_every_example_works(example: str) -> None:
     write(make(EVENTS), "trace.csv")

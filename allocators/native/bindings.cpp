@@ -299,11 +299,13 @@ void bind_replay(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core of allocbench.";
+  nb::set_leak_warnings(false);  // a program's allocator outlives the interpreter on purpose
   allocbench::bind_errors(m);
   allocbench::bind_records(m);
   allocbench::bind_devices(m);
   allocbench::bind_allocators(m);
   allocbench::bind_wrappers(m);
   allocbench::bind_replay(m);
+  allocbench::bind_programs(m);
   allocbench::bind_planners(m);
 }

@@ -37,8 +37,17 @@ void bind_devices(nb::module_& m) {
       .def_prop_ro("ordinal", &CudaDevice::ordinal)
       .def_prop_ro("name", &CudaDevice::name, "of the GPU")
       .def_prop_ro("driver_version", &CudaDevice::driver_version, "12040 for CUDA 12.4")
-      .def_prop_ro("free_bytes", &CudaDevice::free_bytes, "of the whole GPU, all processes")
+      .def_prop_ro(
+          "free_bytes",
+          [](CudaDevice& device) {
+            if (auto const free = device.free_bytes()) return *free;
+            throw DeviceError(device.take_failure().value_or("this is another process's device"));
+          },
+          "Of the whole GPU, all processes counted. Raises DeviceError.")
       .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU.");
+  m.def(
+      "cuda_devices", [] { return cuda::Driver::get().devices; },
+      "How many GPUs the driver has. Raises SpecError when there is no driver.");
   nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
       .def(
           "__init__",

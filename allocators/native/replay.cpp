@@ -191,9 +191,9 @@ class Measuring : public Plain {
   void place(std::uint32_t block, Block const& granted) {
     Placed placed{block, -1, -1, granted.size};
     if (granted.size != 0) {
-      auto const [segment, offset] = allocator_.device().locate(granted.address);
-      placed.segment = segment;
-      placed.offset = static_cast<std::int64_t>(offset);
+      auto const place = allocator_.device().locate(granted.address);
+      placed.segment = place.segment;
+      placed.offset = static_cast<std::int64_t>(place.offset);
     }
     placed_.push_back(placed);
     if (placed_.size() < kPlacementsAtOnce) return;

@@ -37,6 +37,9 @@ class Timer {
                               seconds_per_tick_);
   }
 
+  double seconds_of(std::uint64_t ticks) const {  // nothing subtracted
+    return static_cast<double>(ticks) * seconds_per_tick_;
+  }
   double cost_seconds() const { return static_cast<double>(cost_) * seconds_per_tick_; }
 
  private:

@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
+MODULES = str(SOURCES / "modules")
+"""The folder of stand-ins for Python packages, for a process that shall not have the real ones."""
 KINDS = (
     "segments",
     "reservations",
@@ -47,8 +49,9 @@ def folder() -> Path:
 
 def environment(**variables: str) -> dict[str, str]:
     """The environment of a process that finds the stand-in where it looks for the driver."""
-    root = str(SOURCES.parents[1])
-    return os.environ | {"LD_LIBRARY_PATH": str(folder()), "PYTHONPATH": root} | variables
+    path = [variables.pop("PYTHONPATH", ""), str(SOURCES.parents[1])]
+    own = {"LD_LIBRARY_PATH": str(folder()), "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    return os.environ | own | variables
 
 
 def python(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -86,6 +89,10 @@ class Driver:
     def hold(self, stream: int, hold: bool = True) -> None:
         """Keep the work on a stream from finishing, or let it finish."""
         self._library.stand_in_hold(stream, int(hold))
+
+    def forget(self) -> None:
+        """Forget the events that are still there, as the driver does when their context goes."""
+        self._library.stand_in_forget()
 
     def set_capacity(self, size: int) -> None:
         """Bytes of each GPU, for devices opened from now on."""

@@ -41,6 +41,11 @@ EXPORT void stand_in_fail(char const* name, std::uint64_t at, int error) {
   d.fail_with = error;
 }
 EXPORT void stand_in_set_capacity(std::size_t bytes) { driver().capacity = bytes; }
+// Events that are still there, as when their context goes.
+EXPORT void stand_in_forget() {
+  std::scoped_lock const guard(driver().mutex);
+  driver().events.clear();
+}
 // Whether the work on a stream stays unfinished.
 EXPORT void stand_in_hold(void* stream, int hold) {
   std::scoped_lock const guard(driver().mutex);

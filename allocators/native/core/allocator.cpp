@@ -35,7 +35,6 @@ Address Allocator::allocate(Size requested, Stream stream) {
   Block const block = try_allocate(requested, stream);
   if (block.size == 0 && requested != 0) {
     throw_failure();
-    std::scoped_lock const guard(lock_);
     throw OutOfMemory(describe_failure(requested));
   }
   return block.address;
@@ -284,6 +283,7 @@ Size Allocator::permitted() const {
 }
 
 std::string Allocator::describe_failure(Size requested) const {
+  std::scoped_lock const guard(lock_);
   Size const reserved = stats_.reserved.current;
   Size const allocated = stats_.allocated.current;
   std::string text(info().name);

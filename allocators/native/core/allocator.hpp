@@ -68,6 +68,7 @@ class Allocator {
   Stats stats() const;
   Counters counters() const;
   std::string summary() const;  // what this strategy adds to an out-of-memory message
+  std::string describe_failure(Size requested) const;  // the out-of-memory message
   Device& device() const { return device_; }
   virtual StrategyInfo const& info() const = 0;
 
@@ -126,7 +127,6 @@ class Allocator {
   auto counting(Device::Pool pool, Call call);  // the change of what the pool holds
   void throw_failure();                         // of the device, if there was one
   std::vector<Segment> sorted_snapshot() const;
-  std::string describe_failure(Size requested) const;
 
   Device& device_;
   Seconds patience_;

@@ -151,6 +151,11 @@ std::size_t Device::close() {
   return left;
 }
 
+bool Device::closed() const {
+  std::scoped_lock const guard(mutex_);
+  return closed_;
+}
+
 std::optional<std::string> Device::take_failure() {
   if (!failed_.load(std::memory_order_relaxed)) [[likely]]
     return std::nullopt;
@@ -169,7 +174,7 @@ Device::Place Device::locate(Address address) const {
   auto after = held_.upper_bound(address);
   if (after != held_.begin()) {
     auto const& [start, segment] = *std::prev(after);
-    if (address - start < segment.size) return {segment.ordinal, address - start};
+    if (address - start < segment.size) return {segment.ordinal, address - start, segment.size};
   }
   throw BadFree(hex(address) + " lies in no segment of the device");
 }

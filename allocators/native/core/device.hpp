@@ -25,10 +25,12 @@ namespace allocbench {
 // `take_failure`.
 class Device {
  public:
-  // Where an address lies: the how-manieth segment obtained (from 0), and the byte within it.
+  // Where an address lies: the how-manieth segment obtained (from 0), the byte within it, and its
+  // size.
   struct Place {
     std::uint32_t segment;
     Size offset;
+    Size size;
   };
 
   enum class CallKind : std::uint8_t { kMalloc, kFree, kMap, kUnmap };
@@ -80,6 +82,7 @@ class Device {
   // Takes back everything, and refuses all requests from then on. Returns how many segments, pages
   // and pools it could not take back; another call tries again.
   std::size_t close();
+  bool closed() const;
 
   // What failed first since the last time of asking, other than for lack of memory.
   std::optional<std::string> take_failure();

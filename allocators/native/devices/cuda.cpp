@@ -21,8 +21,7 @@ using cuda::kDeinitialized;
 using cuda::kOutOfMemory;
 using cuda::kSuccess;
 
-// The devices of this process. At exit, after Python has let go of what it can and before the
-// driver goes, each gives back what is left.
+// The devices of this process, which give back what is left when it ends.
 class Open {
  public:
   static Open& all() {
@@ -103,7 +102,8 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   demand(driver_.context_retain, &context_, id_);
   name_ = name.data();
   has_pools_ = has_pools != 0;
-  capacity_ = std::min<Size>(bytes, limit.value_or(bytes));
+  total_ = bytes;
+  this->limit(limit.value_or(bytes));
   granularity_ = 2 * kMiB;
   if (has_pages != 0) {
     cuda::AllocationProperties const properties{.location = {.id = id_}};
@@ -113,6 +113,11 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   }
   numbers_.emplace(nullptr, 0);
   Open::all().add(this);
+}
+
+void CudaDevice::prepare() {
+  cuda::Driver::get();
+  Open::all();
 }
 
 CudaDevice::~CudaDevice() {
@@ -130,16 +135,14 @@ bool CudaDevice::usable() {
   return false;
 }
 
-Size CudaDevice::free_bytes() const {
-  auto& self = const_cast<CudaDevice&>(*this);
+std::optional<Size> CudaDevice::free_bytes() {
   std::size_t free = 0, total = 0;
-  if (!self.run_aside(driver_.memory_info, &free, &total))
-    throw DeviceError(self.take_failure().value_or("the CUDA device is another process's"));
+  if (!run_aside(driver_.memory_info, &free, &total)) return std::nullopt;
   return free;
 }
 
 Address CudaDevice::do_allocate(Size size, Size reserved, double& seconds) {
-  if (!usable() || size == 0 || size > capacity_ - std::min(capacity_, reserved)) return 0;
+  if (!usable() || size == 0 || size > capacity() - std::min(capacity(), reserved)) return 0;
   Current const current(*this);
   cuda::Pointer address = 0;
   return current && run_on(size, seconds, driver_.allocate, &address, size) ? address : 0;
@@ -172,7 +175,7 @@ bool CudaDevice::do_unreserve(Address reservation, Size size, double& seconds) {
 }
 
 bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds) {
-  if (!usable() || size > capacity_ - std::min(capacity_, reserved)) return false;
+  if (!usable() || size > capacity() - std::min(capacity(), reserved)) return false;
   Current const current(*this);
   if (!current) return false;
   cuda::AllocationProperties const properties{.location = {.id = id_}};
@@ -221,14 +224,14 @@ Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
 
 Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size others,
                                      double& seconds) {
-  if (!usable() || size > capacity_ - std::min(capacity_, others)) return 0;
+  if (!usable() || size > capacity() - std::min(capacity(), others)) return 0;
   cuda::Stream const on = this->stream(stream);
   Current const current(*this);
   cuda::Pointer address = 0;
   bool const got =
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
                         reinterpret_cast<cuda::MemoryPool>(pool), on);
-  if (!got || others + do_held_by(pool, 0) <= capacity_) return got ? address : 0;
+  if (!got || others + do_held_by(pool, 0) <= capacity()) return got ? address : 0;
   do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
   do_trim_pool(pool, seconds);
   return 0;

@@ -4,6 +4,8 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -30,8 +32,13 @@ class CudaDevice final : public Device {
   // SpecError when there is no such GPU, and DeviceError when its context cannot be had.
   CudaDevice(int ordinal, std::optional<Size> limit);
   ~CudaDevice() override;
+  // Loads the driver, and has all devices closed at exit: after Python has let go of what it can,
+  // before the driver goes. The first device does so too.
+  static void prepare();
 
-  Size capacity() const override { return capacity_; }
+  Size capacity() const override { return capacity_.load(std::memory_order_relaxed); }
+  void limit(Size bytes) { capacity_ = std::min(total_, bytes); }  // from now on
+  Size total() const { return total_; }
   Size granularity() const override { return granularity_; }
   bool simulated() const override { return false; }
   std::string cost_source() const override { return "measured"; }
@@ -40,7 +47,7 @@ class CudaDevice final : public Device {
   int ordinal() const { return ordinal_; }
   std::string const& name() const { return name_; }
   int driver_version() const { return driver_.version; }
-  Size free_bytes() const;  // of the whole GPU, all processes; throws DeviceError
+  std::optional<Size> free_bytes();  // of the whole GPU, all processes; nothing on a failure
 
   // Streams of a program by small numbers, the default stream being 0. A number that no stream of
   // the program has is that of a stream made here.
@@ -89,7 +96,8 @@ class CudaDevice final : public Device {
   cuda::Context context_ = nullptr;
   pid_t process_;
   std::string name_;
-  Size capacity_ = 0;
+  Size total_ = 0;
+  std::atomic<Size> capacity_ = 0;
   Size granularity_ = 0;
   bool has_pools_ = false;
 

@@ -1,0 +1,132 @@
+// entry_points.cpp: what PyTorch and CuPy call for memory.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plain C functions, for those libraries take addresses of functions. A request that fails throws
+// into PyTorch, which hands exceptions on to the program; CuPy gets a null address, as its code is
+// not made for exceptions, and asks `last_failure` what happened.
+#include "entry_points.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <exception>
+
+#include "core/text.hpp"
+#include "torch_errors.hpp"
+
+namespace allocbench {
+namespace {
+
+std::atomic<Program*> torch_program = nullptr;
+thread_local std::string failure_of_this_thread;
+
+Address request(Program* program, Size size, int device, void* stream, std::string& failure) {
+  if (program == nullptr) {
+    failure = "no allocator was chosen";
+    return 0;
+  }
+  try {
+    return program->on(device).allocate(size, stream, failure);
+  } catch (std::exception const& error) {
+    failure = error.what();
+    return 0;
+  }
+}
+
+// A free cannot fail: it may come from a destructor.
+void give_back(Program* program, void* block, int device) noexcept {
+  ProgramMemory* const memory = program == nullptr ? nullptr : program->made_on(device);
+  auto const address = reinterpret_cast<Address>(block);
+  if (memory == nullptr || !memory->deallocate(address))
+    std::fprintf(stderr, "allocbench: free of %s on cuda:%d, which is not an allocated block\n",
+                 hex(address).c_str(), device);
+}
+
+template <class Call>
+void each(Call call) noexcept {
+  if (Program* const program = torch_program) program->for_each(call);
+}
+
+ProgramMemory* torch_memory(int device) {
+  Program* const program = torch_program;
+  return program == nullptr ? nullptr : program->made_on(device);
+}
+
+}  // namespace
+
+void serve_torch(Program* program) { torch_program = program; }
+
+std::string last_failure() { return failure_of_this_thread; }
+
+}  // namespace allocbench
+
+#define ENTRY extern "C" __attribute__((visibility("default")))
+
+using namespace allocbench;
+
+// -- PyTorch
+
+ENTRY void* allocbench_torch_alloc(std::ptrdiff_t size, int device, void* stream) {
+  if (size <= 0) return nullptr;
+  std::string failure;
+  Address const address = request(torch_program, static_cast<Size>(size), device, stream, failure);
+  if (address == 0) throw_to_torch(failure);
+  return reinterpret_cast<void*>(address);
+}
+
+ENTRY void allocbench_torch_free(void* block, std::ptrdiff_t, int device, void*) {
+  if (block != nullptr) give_back(torch_program, block, device);
+}
+
+ENTRY void allocbench_torch_reset() {
+  each([](ProgramMemory& memory) { memory.trim(); });
+}
+
+ENTRY void allocbench_torch_memory_fraction(double fraction, int device) {
+  if (torch_program == nullptr) return;
+  ProgramMemory& memory = torch_program.load()->on(device);
+  memory.limit(static_cast<Size>(fraction * static_cast<double>(memory.device().total())));
+}
+
+ENTRY void allocbench_torch_record_stream(void* block, void* stream) {
+  each([&](ProgramMemory& memory) { memory.use_on(reinterpret_cast<Address>(block), stream); });
+}
+
+ENTRY void* allocbench_torch_base(void* block, std::size_t* size) {
+  std::pair<Address, Size> segment;
+  each([&](ProgramMemory& memory) {
+    if (segment.first == 0) segment = memory.segment_of(reinterpret_cast<Address>(block));
+  });
+  if (size != nullptr) *size = segment.second;
+  return reinterpret_cast<void*>(segment.first);
+}
+
+ENTRY void allocbench_torch_begin_pool(int device, ProgramMemory::GraphPool pool,
+                                       ProgramMemory::Captured captured) {
+  if (torch_program != nullptr)
+    torch_program.load()->on(device).begin_capture(pool, std::move(captured));
+}
+
+ENTRY void allocbench_torch_end_pool(int device, ProgramMemory::GraphPool pool) {
+  if (ProgramMemory* const memory = torch_memory(device)) memory->end_capture(pool);
+}
+
+ENTRY void allocbench_torch_release_pool(int device, ProgramMemory::GraphPool pool) {
+  if (ProgramMemory* const memory = torch_memory(device)) memory->release(pool);
+}
+
+// -- CuPy: `program` is the parameter of its CFunctionAllocator
+
+namespace {
+thread_local void* cupy_stream = nullptr;
+}
+
+ENTRY void allocbench_cupy_use_stream(void* stream) { cupy_stream = stream; }
+
+ENTRY void* allocbench_cupy_malloc(void* program, std::size_t size, int device) {
+  return reinterpret_cast<void*>(
+      request(static_cast<Program*>(program), size, device, cupy_stream, failure_of_this_thread));
+}
+
+ENTRY void allocbench_cupy_free(void* program, void* block, int device) {
+  if (block != nullptr) give_back(static_cast<Program*>(program), block, device);
+}

@@ -1,0 +1,124 @@
+// program_bindings.cpp: running programs, for Python.
+// SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bindings.hpp"
+#include "core/errors.hpp"
+#include "entry_points.hpp"
+
+namespace allocbench {
+namespace {
+
+cuda::Stream stream_of(std::uintptr_t number) { return reinterpret_cast<cuda::Stream>(number); }
+
+}  // namespace
+
+void bind_programs(nb::module_& m) {
+  nb::class_<Latency>(m, "Latency", "Seconds of many calls; a percentile is at most 1/32 too high.")
+      .def(nb::init<>())
+      .def("add", &Latency::add, "ticks"_a, "One call of so many ticks of the processor's clock.")
+      .def_prop_ro("count", &Latency::count)
+      .def_prop_ro("mean", &Latency::mean)
+      .def_prop_ro("max", &Latency::most)
+      .def("percentile", &Latency::percentile, "share"_a, "Seconds; the share is from 0 to 1.");
+  nb::class_<ProgramMemory::Seen>(m, "Seen", "What a program saw of its memory on a GPU.")
+      .def_ro("alloc", &ProgramMemory::Seen::alloc)
+      .def_ro("free", &ProgramMemory::Seen::free)
+      .def_ro("failures", &ProgramMemory::Seen::failures, "requests that failed for good")
+      .def_ro("retries", &ProgramMemory::Seen::retries)
+      .def_ro("waiting", &ProgramMemory::Seen::waiting, "blocks freed, but used on a stream")
+      .def_ro("deferred", &ProgramMemory::Seen::deferred, "frees that had to wait for a stream")
+      .def_ro("gpu_free_at_start", &ProgramMemory::Seen::gpu_free_at_start)
+      .def_ro("gpu_free_least", &ProgramMemory::Seen::gpu_free_least);
+  nb::class_<ProgramMemory>(m, "ProgramMemory", "The memory of a running program on one GPU.")
+      .def(
+          "allocate",
+          [](ProgramMemory& memory, Size size, std::uintptr_t stream) {
+            std::string failure;
+            Address const address = memory.allocate(size, stream_of(stream), failure);
+            if (address == 0 && size != 0) throw OutOfMemory(failure);
+            return address;
+          },
+          "size"_a, "stream"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
+          "The address of a block for a CUDA stream, by its handle. Raises OutOfMemory.")
+      .def(
+          "deallocate",
+          [](ProgramMemory& memory, Address address) {
+            if (!memory.deallocate(address))
+              throw BadFree("free of an address that is not an allocated block");
+          },
+          "address"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "use_on",
+          [](ProgramMemory& memory, Address address, std::uintptr_t stream) {
+            memory.use_on(address, stream_of(stream));
+          },
+          "address"_a, "stream"_a, "The block is used on another stream than its own.")
+      .def(
+          "begin_capture",
+          [](ProgramMemory& memory, ProgramMemory::GraphPool pool,
+             std::vector<std::uintptr_t> const& streams) {
+            memory.begin_capture(pool, [streams](cuda::Stream stream) {
+              auto const handle = reinterpret_cast<std::uintptr_t>(stream);
+              return std::ranges::find(streams, handle) != streams.end();
+            });
+          },
+          "pool"_a, "streams"_a,
+          "Requests of these streams are served apart, for a graph that is captured.")
+      .def("end_capture", &ProgramMemory::end_capture, "pool"_a)
+      .def("release", &ProgramMemory::release, "pool"_a, "The graph is gone.")
+      .def("trim", &ProgramMemory::trim)
+      .def("step", &ProgramMemory::step)
+      .def("reset_peaks", &ProgramMemory::reset_peaks)
+      .def("close", &ProgramMemory::close, "All goes back; later requests fail.")
+      .def("seen", &ProgramMemory::seen)
+      .def_prop_ro("device", &ProgramMemory::device, nb::rv_policy::reference)
+      .def_prop_ro("allocator", &ProgramMemory::allocator, nb::rv_policy::reference);
+  nb::class_<Program>(m, "Program", "A running program whose memory comes from an allocator.")
+      .def_static(
+          "start",
+          [](std::vector<std::pair<std::string, std::map<std::string, std::string>>> const& given,
+             std::optional<Size> limit, bool poison) {
+            std::vector<Layer> layers;
+            for (auto const& [name, options] : given) layers.push_back({name, options});
+            return &Program::start(std::move(layers), limit, poison);
+          },
+          "layers"_a, "limit"_a = nb::none(), "poison"_a = false, nb::rv_policy::reference)
+      .def("on", &Program::on, "ordinal"_a, nb::rv_policy::reference,
+           "The memory on a GPU, made when it is first asked for.")
+      .def(
+          "memories",
+          [](Program& program) {
+            std::vector<ProgramMemory*> all;
+            program.for_each([&](ProgramMemory& memory) { all.push_back(&memory); });
+            return all;
+          },
+          nb::rv_policy::reference, "The memory on each GPU that was used.")
+      .def_prop_ro("address",
+                   [](Program& program) { return reinterpret_cast<std::uintptr_t>(&program); });
+  m.def("serve_torch", &serve_torch, "program"_a.none(),
+        "PyTorch's entry points are this program's from now on.");
+  m.def("last_failure", &last_failure,
+        "Why the last request of this thread through CuPy's entry point failed.");
+  m.def(
+      "entry_point",
+      [](std::string const& name) {
+        Dl_info library;
+        if (dladdr(reinterpret_cast<void*>(&serve_torch), &library) == 0)
+          throw std::runtime_error("the native core is in no library");
+        void* const handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        void* const found = handle == nullptr ? nullptr : dlsym(handle, name.c_str());
+        if (found == nullptr) throw SpecError("no entry point is called '" + name + "'");
+        return reinterpret_cast<std::uintptr_t>(found);
+      },
+      "name"_a, "The address of a C function for PyTorch or CuPy.");
+}
+
+}  // namespace allocbench

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any allocator under PyTorch: `allocators.torch.use("bfc")` before the program touches CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from allocators import _core
+from allocators._core import SpecError
+from allocators.programs import GpuUse, Program
+
+HOOKS = {
+    "set_reset_fn": "allocbench_torch_reset",
+    "set_memory_fraction_fn": "allocbench_torch_memory_fraction",
+    "set_base_alloc_fn": "allocbench_torch_base",
+    "set_record_stream_fn": "allocbench_torch_record_stream",
+    "set_begin_allocate_to_pool": "allocbench_torch_begin_pool",
+    "set_end_allocate_to_pool_fn": "allocbench_torch_end_pool",
+    "set_release_pool": "allocbench_torch_release_pool",
+}
+"""What a pluggable allocator has to be told apart from alloc and free, and our C functions.
+
+Unset ones do nothing, without a word. `set_record_stream_fn` is the one that memory is unsafe
+without: blocks used on a second stream would be handed out while they are still read there.
+"""
+_NEEDED = "set_record_stream_fn"
+
+_used: Program | None = None
+
+
+def use(
+    spec: str, *, limit: str | int | None = None, poison: bool = False, steps: bool = True
+) -> Program:
+    """Let PyTorch get all its GPU memory from an allocator, until this process ends.
+
+    To be called once, before anything is on a GPU: PyTorch cannot change its allocator later.
+    A request that fails raises torch.OutOfMemoryError with the numbers of the allocator.
+    PyTorch's own statistics (`torch.cuda.max_memory_allocated` and others) tell this allocator's
+    numbers; its snapshots and the memory history do not exist then.
+
+    spec, limit, poison: see `allocators.programs.Program`.
+    steps: a step begins after each call of an optimizer's `step`.
+
+    Raises SpecError when the spec is wrong, when this is the second call, when CUDA has started
+    already, and when PyTorch, the driver or a GPU is missing.
+    """
+    global _used
+    if _used is not None:
+        raise SpecError(f"PyTorch gets its memory from {_used.spec} already")
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise SpecError(f"PyTorch {torch.__version__} is built without CUDA")
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise SpecError("CUDA has started: choose the allocator before anything is on a GPU")
+    address = _core.entry_point
+    alloc, free = address("allocbench_torch_alloc"), address("allocbench_torch_free")
+    plugged = torch._C._cuda_customAllocator(alloc, free)
+    if not hasattr(plugged, _NEEDED):
+        raise SpecError(f"PyTorch {torch.__version__} is too old: it has no {_NEEDED}")
+    program = Program(spec, limit=limit, poison=poison)
+    for setter, function in HOOKS.items():
+        if hasattr(plugged, setter):
+            getattr(plugged, setter)(address(function))
+    _core.serve_torch(program._core)
+    torch._C._cuda_changeCurrentAllocator(plugged)
+    _used = program
+    _answer_for(program)
+    if steps:
+        register_optimizer_step_post_hook(lambda *_: program.step())
+    return program
+
+
+def statistics(use: GpuUse | None) -> dict[str, Any]:
+    """A GPU's numbers as PyTorch nests its own, as far as they exist here; all 0 without a use."""
+    stats = use.stats if use else None
+    nested: dict[str, Any] = {}
+    for theirs, ours in {
+        "requested_bytes": "requested",
+        "allocated_bytes": "allocated",
+        "active_bytes": "allocated",
+        "reserved_bytes": "reserved",
+    }.items():
+        now, peak = (getattr(stats, name, 0) for name in (ours, f"peak_{ours}"))
+        nested[theirs] = {"all": {"current": now, "peak": peak}}
+    allocations, frees = (getattr(stats, name, 0) for name in ("allocations", "frees"))
+    nested["allocation"] = {
+        "all": {"current": allocations - frees, "allocated": allocations, "freed": frees}
+    }
+    nested["num_ooms"] = use.seen.failures if use else 0
+    nested["num_alloc_retries"] = stats.retries if stats else 0
+    return nested
+
+
+def _answer_for(program: Program) -> None:
+    """Let PyTorch's functions, which raise under a pluggable allocator, tell its numbers."""
+
+    def nested(device: Any = None) -> dict[str, Any]:
+        wanted = torch.cuda._utils._get_device_index(device, optional=True)
+        found = [use for use in program.uses() if use.ordinal == wanted]
+        return statistics(found[0] if found else None)
+
+    def reset(device: Any = None) -> None:
+        program.reset_peaks()
+
+    for name, function in {
+        "memory_stats_as_nested_dict": nested,
+        "reset_peak_memory_stats": reset,
+        "reset_accumulated_memory_stats": reset,
+        "reset_max_memory_allocated": reset,
+        "reset_max_memory_cached": reset,
+    }.items():
+        for module in (torch.cuda, torch.cuda.memory):
+            if hasattr(module, name):
+                setattr(module, name, function)

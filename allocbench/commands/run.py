@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench run: any PyTorch program on a chosen allocator, on a real GPU."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import allocators
+from allocators.spec import parse
+from allocbench import options, running
+from allocbench.errors import UsageError, errors_naming
+from allocbench.outputs import STDOUT, check_outputs
+from allocbench.running import Report, Settings
+from allocbench.terminal import plain_table
+from allocbench.traces import check_trace_output, write_trace
+from reports import results, units
+from workloads import Provenance, Trace
+
+EXAMPLES = (
+    "allocbench run --allocator bfc -- python train.py --epochs 1",
+    "allocbench run --allocator caching:expandable_segments=true --record trace.parquet -- ./serve",
+    "allocbench run --allocator tlsf --poison -- torchrun --nproc-per-node 2 train.py",
+)
+_ALL_THERE_IS = "1024TiB"  # for a look at the spec
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program.")],
+    allocator: Annotated[
+        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
+    ],
+    record: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what the program asked for as a trace; .parquet or .csv. Where several "
+            "processes or GPUs have one, their numbers are put before the extension.",
+        ),
+    ] = None,
+    poison: Annotated[
+        bool,
+        typer.Option(
+            "--poison", help="Fill freed memory with NaNs, to find who reads it afterwards."
+        ),
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Run an unmodified PyTorch program on an allocator, and show what it did to a real GPU.
+
+    The program's own output is left alone: the table goes to standard error when it has ended, and
+    the exit code is the program's.
+    """
+    _check_allocator(allocator)
+    if record is not None:
+        if record == STDOUT:
+            raise UsageError("--record -: standard output is the program's")
+        check_trace_output(record)
+    if json == STDOUT:
+        raise UsageError("--json -: standard output is the program's")
+    check_outputs(json, record)
+    if shutil.which(command[0]) is None:
+        raise UsageError(f"{command[0]}: no such program")
+
+    names = [layer.name for layer in parse(allocator).layers]
+    spec = f"record:of={allocator}" if record and "record" not in names else allocator
+    with tempfile.TemporaryDirectory(prefix="allocbench-") as folder:
+        settings = Settings(spec, folder, record=record is not None, poison=poison)
+        done = subprocess.run(command, env=running.environment(settings))
+        found = list(running.reports(folder))
+    if record:
+        for path, report in zip(_paths(record, found), found, strict=True):
+            write_trace(_trace(report, command), path)
+    if json:
+        results.write([_row(report, command, allocator) for report in found], json)
+    out = Console(stderr=True, highlight=False)
+    for report in found:
+        out.print(_table(report, allocator))
+    if not found:
+        ended = f"ended with exit code {done.returncode}"
+        print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
+    raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
+
+
+def _check_allocator(allocator: str) -> None:
+    """Raise UsageError for a wrong spec, and where there is no GPU to run on."""
+    with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU will tell
+        allocators.make(allocator, allocators.SimulatedDevice(_ALL_THERE_IS))
+    with errors_naming("run"):
+        allocators.cuda_devices()
+
+
+def _paths(record: str, found: Sequence[Report]) -> list[str]:
+    """A path for each report: the one given, or with process and GPU where there are several."""
+    path = Path(record)
+    if len(found) <= 1:
+        return [record] * len(found)
+    return [
+        str(path.with_name(f"{path.stem}-{report.pid}-cuda{report.ordinal}{path.suffix}"))
+        for report in found
+    ]
+
+
+def _trace(report: Report, command: Sequence[str]) -> Trace:
+    assert report.trace is not None
+    return Trace(
+        **report.trace,
+        labels=("step",),
+        provenance=Provenance(
+            name=Path(command[-1] if len(command) == 1 else _script(command)).stem,
+            kind="recorded",
+            source=shlex.join(command),
+            torch=report.torch.partition("+")[0],
+            device=report.gpu,
+            date=datetime.date.today().isoformat(),
+        ),
+    )
+
+
+def _script(command: Sequence[str]) -> str:
+    """The word of a command that names the program best."""
+    return next((word for word in command if word.endswith(".py")), command[0])
+
+
+def _row(report: Report, command: Sequence[str], allocator: str) -> dict[str, object]:
+    return {
+        "workload": f"{Path(_script(command)).stem} (process {report.pid})",
+        "allocator": allocator,
+        "device": f"cuda:{report.ordinal}",
+        "events": report.extra["requests"] + report.extra["frees"],
+        "blocks": report.extra["requests"],
+        "candidate": True,
+        **report.row,
+    }
+
+
+def _table(report: Report, allocator: str) -> Table:
+    title = f"{allocator} on cuda:{report.ordinal}, {report.gpu} (process {report.pid})"
+    table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
+    extra = report.extra
+    for name in ("requests", "frees", "deferred_frees"):
+        table.add_row(name.replace("_", " "), f"{extra[name]:,}", str(extra[name]))
+    used = extra["gpu_peak_used"]
+    table.add_row("GPU memory used at peak", units.size(used), f"{used:,}")
+    for column in results.COLUMNS:
+        value = report.row.get(column.name)
+        if column.unit and value is not None:
+            source = " (measured)" if column.name == "device_seconds" else ""
+            table.add_row(
+                column.heading + source, units.value(column, value), units.exact(column, value)
+            )
+    return table

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C functions that PyTorch calls, through their addresses, on the stand-in driver."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import pytest
+
+import allocators
+from allocators import _core
+from allocators.programs import Program
+from tests.conftest import MIB, START
+from tests.stand_in import CAPACITY, Driver
+
+SIDE, OTHER = 0x1000, 0x2000
+
+TORCH_ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+TORCH_FREE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p
+)
+
+
+@pytest.fixture
+def torch_calls(start: START) -> Iterator[Callable[[str], tuple[Program, object, object]]]:
+    def serve(spec: str) -> tuple[Program, object, object]:
+        program = start(spec)
+        _core.serve_torch(program._core)
+        alloc = TORCH_ALLOC(_core.entry_point("allocbench_torch_alloc"))
+        return program, alloc, TORCH_FREE(_core.entry_point("allocbench_torch_free"))
+
+    yield serve
+    _core.serve_torch(None)
+
+
+@pytest.mark.parametrize("spec", ["bfc", "caching", "check:of=per_stream:of=tlsf", "cuda_async"])
+def test_threads_share_the_entry_points(
+    torch_calls: Callable[[str], tuple[Program, Callable[..., int], Callable[..., None]]],
+    driver: Driver,
+    spec: str,
+) -> None:
+    program, alloc, free = torch_calls(spec)
+
+    def work(seed: int) -> list[tuple[int, int]]:
+        rng = random.Random(seed)
+        mine: list[tuple[int, int]] = []
+        for _ in range(200):
+            size, stream = rng.choice([1, 300, 5000, 100_000]), rng.choice([0, SIDE, OTHER])
+            mine.append((alloc(size, 0, stream), size))
+            if rng.random() < 0.3:
+                program.on().use_on(mine[-1][0], rng.choice([SIDE, OTHER]))
+            if rng.random() < 0.5:
+                address, size = mine.pop(rng.randrange(len(mine)))
+                free(address, size, 0, stream)
+        return mine
+
+    with ThreadPoolExecutor(4) as pool:
+        live = sorted(block for mine in pool.map(work, range(4)) for block in mine)
+    for (address, size), (following, _) in pairwise(live):
+        assert address + size <= following
+    program.on().allocator.check()
+    for address, size in live:
+        free(address, size, 0, 0)
+    program.trim()
+    assert program.on().allocator.stats().requested == 0
+
+
+def test_each_gpu_has_memory_of_its_own(
+    torch_calls: Callable[[str], tuple[Program, Callable[..., int], Callable[..., None]]],
+    driver: Driver,
+) -> None:
+    program, alloc, free = torch_calls("naive")
+    assert alloc(0, 0, 0) is None
+    one, other = alloc(600 * MIB, 0, 0), alloc(600 * MIB, 1, 0)
+    assert one != other
+    assert [use.ordinal for use in program.uses()] == [0, 1]
+    free(other, 600 * MIB, 1, 0)
+    assert [use.reserved for use in program.uses()] == [600 * MIB, 0]
+
+
+def test_a_wrong_free_is_a_line_on_standard_error(
+    torch_calls: Callable[[str], tuple[Program, Callable[..., int], Callable[..., None]]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    _, _, free = torch_calls("naive")
+    free(0x1234, 1, 0, 0)
+    assert capfd.readouterr().err == (
+        "allocbench: free of 0x1234 on cuda:0, which is not an allocated block\n"
+    )
+
+
+def test_a_fraction_of_the_gpu_is_a_limit(start: START) -> None:
+    program = start("naive")
+    _core.serve_torch(program._core)
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)
+    signature(_core.entry_point("allocbench_torch_memory_fraction"))(0.25, 0)
+    _core.serve_torch(None)
+    assert program.on().device.capacity == CAPACITY // 4
+    with pytest.raises(allocators.OutOfMemory):
+        program.on().allocate(300 * MIB)
+
+
+def test_the_segment_of_an_address_is_found(start: START) -> None:
+    program = start("caching")
+    _core.serve_torch(program._core)
+    signature = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
+    base = signature(_core.entry_point("allocbench_torch_base"))
+    first, second = program.on().allocate(1000), program.on().allocate(1000)
+    size = ctypes.c_size_t()
+    assert base(second, ctypes.byref(size)) == first
+    assert size.value == 2 * MIB
+    _core.serve_torch(None)

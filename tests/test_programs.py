@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running programs on an allocator: streams, events, graphs, threads; on the stand-in driver."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import allocators
+from allocators import _core
+from allocators.programs import Program
+from tests.conftest import GIB, MIB, START
+from tests.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Driver, python
+
+SIDE, OTHER = 0x1000, 0x2000
+SPECS = [*(info.name for info in allocators.strategies()), "caching:expandable_segments=true"]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str) -> None:
+    driver.set_capacity(16 * GIB)
+    program = start(spec)
+    memory = program.on()
+    kept = [memory.allocate(size, stream) for size in (100, 5 * MIB) for stream in (0, SIDE)]
+    assert len(set(kept)) == 4
+    for address in kept[:3]:
+        memory.deallocate(address)
+    (use,) = program.uses()
+    assert (use.stats.allocations, use.stats.frees) == (4, 3)
+    assert use.seen.alloc.count == 4
+    assert use.seen.free.count == 3
+    assert 0 < use.seen.alloc.percentile(0.5) <= use.seen.alloc.max
+    assert use.reserved == driver.outstanding()["bytes"] == 16 * GIB - memory.device.free_bytes
+    assert use.gpu_peak_used >= use.stats.peak_requested
+    row = use.row()
+    assert row["peak_reserved"] == use.stats.peak_reserved
+    assert row["device_seconds_source"] == "measured"
+    program.close()
+    assert driver.outstanding() == {}
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_block_never_moves_to_another_stream_in_silence(
+    start: START, driver: Driver, spec: str
+) -> None:
+    driver.set_capacity(16 * GIB)
+    memory = start(spec).on()
+    freed = memory.allocate(5 * MIB, 0)
+    keeps = memory.allocate(5 * MIB, 0)  # so that nothing goes back to the device
+    memory.deallocate(freed)
+    elsewhere = memory.allocate(5 * MIB, SIDE)
+    if spec not in ("naive", "cuda_async"):  # theirs comes from the driver, which knows the streams
+        assert elsewhere != freed
+    assert keeps != elsewhere
+
+
+def test_a_strategy_that_minds_no_streams_has_one_instance_for_each(start: START) -> None:
+    program = start("record:of=limit:bytes=512MiB,of=bfc")
+    memory = program.on()
+    for stream in (0, SIDE, OTHER, SIDE):
+        memory.deallocate(memory.allocate(1000, stream))
+    assert len(memory.allocator.snapshot()) == 3
+    assert program.recording().stream.tolist() == [0, 0, 1, 1, 2, 2, 1, 1]
+
+
+def test_a_block_used_on_another_stream_waits_for_it(start: START, driver: Driver) -> None:
+    memory = start("caching").on()
+    address = memory.allocate(5 * MIB)
+    memory.use_on(address, SIDE)
+    memory.use_on(address, SIDE)
+    driver.hold(SIDE)
+    memory.deallocate(address)
+    assert driver.outstanding()["events"] == 1
+    assert (memory.seen().waiting, memory.seen().deferred) == (1, 1)
+    assert memory.allocator.stats().frees == 0
+    other = memory.allocate(5 * MIB)
+    assert other != address
+    driver.hold(SIDE, False)
+    assert memory.allocate(5 * MIB) == address
+    assert memory.seen().waiting == 0
+    assert "events" not in driver.outstanding()
+
+
+def test_it_waits_for_all_streams_and_one_slow_one_holds_up_no_other(
+    start: START, driver: Driver
+) -> None:
+    memory = start("caching").on()
+    both, one = memory.allocate(30 * MIB), memory.allocate(40 * MIB)
+    for address, stream in ((both, SIDE), (both, OTHER), (one, OTHER)):
+        memory.use_on(address, stream)
+    driver.hold(SIDE)
+    memory.deallocate(both)
+    memory.deallocate(one)
+    assert memory.allocate(40 * MIB) == one
+    assert memory.allocate(30 * MIB) != both
+    driver.hold(SIDE, False)
+    assert memory.allocate(30 * MIB) == both
+
+
+def test_its_own_stream_needs_no_event(start: START, driver: Driver) -> None:
+    memory = start("caching").on()
+    address = memory.allocate(5 * MIB, SIDE)
+    memory.use_on(address, SIDE)
+    memory.deallocate(address)
+    assert memory.allocate(5 * MIB, SIDE) == address
+    assert memory.seen().deferred == 0
+
+
+def test_before_a_request_fails_the_program_waits(start: START, driver: Driver) -> None:
+    memory = start("caching").on()
+    address = memory.allocate(800 * MIB)
+    memory.use_on(address, SIDE)
+    driver.hold(SIDE)
+    memory.deallocate(address)
+    assert memory.allocate(900 * MIB)
+    seen = memory.seen()
+    assert (seen.retries, seen.failures) == (1, 0)
+    driver.hold(SIDE, False)
+
+
+def test_a_trim_waits_too(start: START, driver: Driver) -> None:
+    program = start("caching")
+    memory = program.on()
+    address = memory.allocate(800 * MIB)
+    memory.use_on(address, SIDE)
+    driver.hold(SIDE)
+    memory.deallocate(address)
+    program.trim()
+    assert memory.device.reserved == 0
+    driver.hold(SIDE, False)
+
+
+def test_out_of_memory_has_all_the_numbers(start: START) -> None:
+    memory = start("bfc", limit="512MiB").on()
+    memory.allocate(100 * MIB)
+    with pytest.raises(allocators.OutOfMemory) as caught:
+        memory.allocate(600 * MIB)
+    said = str(caught.value)
+    assert "bfc: out of memory: asked for 600.00 MiB (629145600 bytes)" in said
+    assert "of a device of 512.00 MiB" in said
+    assert "Stand-in GPU 0: free" in said
+    assert memory.seen().failures == 1
+
+
+def test_a_double_free_is_told_and_changes_nothing(start: START, driver: Driver) -> None:
+    memory = start("caching").on()
+    address = memory.allocate(1000)
+    memory.use_on(address, SIDE)
+    driver.hold(SIDE)
+    memory.deallocate(address)
+    for wrong in (address, address + 512, 1):
+        with pytest.raises(allocators.BadFree):
+            memory.deallocate(wrong)
+    driver.hold(SIDE, False)
+
+
+def test_freed_memory_is_poisoned(start: START) -> None:
+    memory = start("bfc", poison=True).on()
+    address = memory.allocate(4096)
+    ctypes.memset(address, 7, 4096)
+    memory.deallocate(address)
+    assert ctypes.string_at(address, 4096) == b"\xff" * 4096
+
+
+# -- graphs
+
+
+def test_a_graph_keeps_its_memory_until_it_is_released(start: START) -> None:
+    memory = start("caching").on()
+    outside = memory.allocate(5 * MIB, SIDE)
+    memory.deallocate(outside)
+    memory.begin_capture((0, 1), [SIDE])
+    inside = memory.allocate(5 * MIB, SIDE)
+    assert inside != outside
+    memory.deallocate(inside)
+    assert memory.allocate(5 * MIB, SIDE) == inside  # within the graph it may be used again
+    assert memory.allocate(5 * MIB, OTHER) not in (inside, outside)
+    memory.deallocate(inside)
+    memory.end_capture((0, 1))
+    assert memory.allocate(5 * MIB, SIDE) == outside
+    reserved = memory.device.reserved
+    memory.trim()
+    memory.release((0, 1))
+    assert memory.device.reserved == reserved - 20 * MIB
+
+
+def test_a_block_that_outlives_its_graph_keeps_the_memory(start: START) -> None:
+    memory = start("naive").on()
+    memory.begin_capture((0, 1), [SIDE])
+    output = memory.allocate(5 * MIB, SIDE)
+    memory.end_capture((0, 1))
+    memory.release((0, 1))
+    assert memory.device.reserved == 5 * MIB
+    memory.deallocate(output)
+    assert memory.device.reserved == 0
+
+
+def test_no_event_is_recorded_while_a_graph_is_captured(start: START, driver: Driver) -> None:
+    memory = start("caching").on()
+    address = memory.allocate(5 * MIB)
+    memory.use_on(address, SIDE)
+    memory.begin_capture((0, 1), [SIDE])
+    before = driver.calls("cuEventRecord")
+    memory.deallocate(address)
+    memory.allocate(100, SIDE)
+    assert driver.calls("cuEventRecord") == before
+    assert memory.seen().waiting == 1
+    memory.end_capture((0, 1))
+    assert memory.allocate(5 * MIB) == address
+
+
+def test_a_graph_short_of_memory_gets_what_the_program_has_free(start: START) -> None:
+    memory = start("caching").on()
+    memory.deallocate(memory.allocate(900 * MIB))
+    memory.begin_capture((0, 1), [SIDE])
+    assert memory.allocate(800 * MIB, SIDE)
+    memory.end_capture((0, 1))
+
+
+# -- injected failures
+
+CALLS = [
+    *("cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize"),
+    *("cuEventDestroy_v2", "cuMemGetInfo_v2", "cuMemsetD8Async", "cuMemAlloc_v2"),
+    *("cuMemFree_v2", "cuCtxSynchronize", "cuCtxPushCurrent_v2"),
+]
+
+
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, ILLEGAL_ADDRESS])
+@pytest.mark.parametrize("call", CALLS)
+def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) -> None:
+    for at in (1, 2, 4):
+        program = Program("caching", poison=True)
+        memory = program.on()
+        driver.fail(call, at, error)
+        live = []
+        for n in range(12):
+            try:
+                live.append(memory.allocate((n + 1) * MIB, n % 2))
+                memory.use_on(live[-1], SIDE)
+            except allocators.OutOfMemory:
+                pass
+            if n % 3 == 2 and live:
+                memory.deallocate(live.pop(0))
+        for address in live:
+            memory.deallocate(address)
+        memory.trim()
+        assert memory.allocator.stats().allocated == 0
+        memory.allocator.check()
+        program.close()
+        driver.fail()
+        program.close()
+        left = driver.outstanding()
+        if call == "cuEventDestroy_v2":  # one event, which goes with the context
+            left.pop("events", None)
+        assert left == {}, at
+        driver.forget()
+
+
+def test_a_request_that_fails_for_another_reason_says_so(start: START, driver: Driver) -> None:
+    memory = start("naive").on()
+    driver.fail("cuMemAlloc_v2", 1)
+    with pytest.raises(allocators.OutOfMemory, match="cuMemAlloc: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        memory.allocate(1000)
+
+
+# -- the end
+
+
+LIVES_ON = """
+import sys
+from allocators.programs import Program
+program = Program(sys.argv[1])
+memory = program.on()
+kept = [memory.allocate(5 << 20, stream) for stream in (0, 7, 0, 7)]
+memory.use_on(kept[0], 7)
+memory.deallocate(kept[0])
+memory.deallocate(kept[1])
+"""
+
+
+@pytest.mark.parametrize("spec", ["bfc", "caching:expandable_segments=true", "cuda_async"])
+def test_a_process_that_ends_leaves_nothing(tmp_path: Path, spec: str) -> None:
+    path = tmp_path / "report"
+    done = python(LIVES_ON, spec, STAND_IN_REPORT=str(path), STAND_IN_CAPACITY=str(8 * GIB))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {line.split()[1] for line in path.read_text().splitlines()} == {"0"}
+
+
+def test_frees_after_the_close_mean_nothing_and_requests_fail(start: START) -> None:
+    program = start("bfc")
+    memory = program.on()
+    address = memory.allocate(1000)
+    program.close()
+    memory.deallocate(address)
+    memory.deallocate(address)
+    with pytest.raises(allocators.OutOfMemory, match="is closed: the process is ending"):
+        memory.allocate(1000)
+
+
+def test_a_program_without_a_driver_does_not_start() -> None:
+    code = "from allocators.programs import Program\nProgram('bfc')"
+    done = python(code, LD_LIBRARY_PATH="/nowhere")
+    assert "SpecError: no CUDA driver here: libcuda.so.1" in done.stderr
+
+
+def test_a_wrong_spec_does_not_start(driver: Driver) -> None:
+    for spec in ("nope", "bfc:nope=1", "cuda_async:release_threshold=x", "limit:of=bfc"):
+        with pytest.raises(allocators.SpecError):
+            Program(spec)
+
+
+def test_latencies_are_kept_to_a_thirty_second() -> None:
+    rng = np.random.default_rng(0)
+    ticks = np.exp(rng.uniform(0, 30, 5000)).astype(np.uint64)
+    latency, one = _core.Latency(), _core.Latency()
+    one.add(1)
+    for value in ticks.tolist():
+        latency.add(value)
+    second = one.max
+    assert latency.count == 5000
+    assert latency.mean == pytest.approx(ticks.mean() * second)
+    assert latency.max == pytest.approx(int(ticks.max()) * second)
+    for share in (0.01, 0.5, 0.9, 0.99, 0.999):
+        exact = np.sort(ticks)[max(0, int(np.ceil(share * 5000)) - 1)] * second
+        assert exact * 0.999 <= latency.percentile(share) <= exact * (1 + 1 / 32) + second
+    assert latency.percentile(1.0) == pytest.approx(latency.max)
+
+
+def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom allocators.programs import Program\n"
+        "memory = Program('naive').on()\nkept = memory.allocate(1000)\n"
+        "if os.fork() == 0:\n"
+        "    try: memory.allocate(1000)\n"
+        "    except MemoryError as error: print(error, flush=True)\n"
+        "    memory.deallocate(kept)\n"
+        "else:\n    os.wait()\n    memory.deallocate(kept)\n"
+    )
+    done = python(code, STAND_IN_REPORT=str(tmp_path / "report"))
+    assert done.stderr == ""
+    assert "cannot be used by its child" in done.stdout
+    assert {line.split()[1] for line in (tmp_path / "report").read_text().splitlines()} == {"0"}

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch on an allocator: the real one as far as a CPU build goes, a stand-in for the rest."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import stand_in
+from tests.stand_in import MODULES, python
+from workloads import ALLOC, MARK, read
+
+TORCH = Path(str(importlib.util.find_spec("torch").origin)).parent  # type: ignore[union-attr]
+
+
+# -- the real torch
+
+REAL = """
+import sys
+import torch
+from tests.stand_in.modules.torch import Pluggable
+
+import allocators.torch
+try:
+    allocators.torch.use("bfc")
+except allocators.SpecError as error:
+    print(error)
+
+changed = []
+torch._C._cuda_customAllocator = Pluggable
+torch._C._cuda_changeCurrentAllocator = changed.append
+program = allocators.torch.use("naive")
+(plugged,) = changed
+assert set(plugged.hooks) == set(allocators.torch.HOOKS), plugged.hooks
+
+address = plugged.alloc(5 << 20, 0, 0)
+assert torch.cuda.memory_allocated(0) == 5 << 20
+assert torch.cuda.memory_reserved(0) == torch.cuda.memory_stats(0)["reserved_bytes.all.current"]
+plugged.free(address, 5 << 20, 0, 0)
+assert torch.cuda.memory_allocated(0) == 0
+assert torch.cuda.max_memory_allocated(0) == 5 << 20
+torch.cuda.reset_peak_memory_stats(0)
+assert torch.cuda.max_memory_allocated(0) == 0
+assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == 1
+assert torch.cuda.memory_allocated(1) == 0
+
+before = program.uses()[0].counters
+weight = torch.zeros(3, requires_grad=True)
+optimizer = torch.optim.SGD([weight])
+stepped = []
+program.step = lambda: stepped.append(1)
+weight.sum().backward()
+optimizer.step()
+assert stepped == [1]
+
+for _ in range(2):
+    try:
+        allocators.torch.use("bfc")
+    except allocators.SpecError as error:
+        print(error)
+"""
+
+
+def test_the_installed_torch_has_what_it_takes() -> None:
+    done = python(REAL)
+    assert done.stderr == ""
+    without_cuda, *twice = done.stdout.splitlines()
+    assert "is built without CUDA" in without_cuda
+    assert twice == ["PyTorch gets its memory from naive already"] * 2
+
+
+CATCHES = """
+import ctypes, sys
+import torch
+from allocators import _core
+from allocators.programs import Program
+calls = ctypes.CDLL(sys.argv[1])
+program = Program("bfc")
+_core.serve_torch(program._core)
+said = ctypes.create_string_buffer(4000)
+alloc = ctypes.c_void_p(_core.entry_point("allocbench_torch_alloc"))
+for size in (1000, 1 << 40):
+    kind = calls.what_is_thrown(alloc, ctypes.c_ssize_t(size), said, ctypes.c_size_t(4000))
+    print(kind, said.value.decode())
+
+memory = program.on()
+captured = 0x77
+begin, end = (
+    ctypes.c_void_p(_core.entry_point(f"allocbench_torch_{name}_pool")) for name in ("begin", "end")
+)
+calls.begin(begin, ctypes.c_void_p(captured))
+inside, outside = memory.allocate(1000, captured), memory.allocate(1000, 0x78)
+assert memory.allocator.stats().allocations == 2  # the first, and the one outside
+calls.end(end)
+memory.release((3, 4))
+memory.deallocate(inside)
+memory.deallocate(outside)
+"""
+
+
+@pytest.fixture(scope="module")
+def torch_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls compiled with the headers of the installed torch."""
+    made = tmp_path_factory.mktemp("torch_calls") / "calls.so"
+    source = stand_in.SOURCES / "torch_calls" / "calls.cpp"
+    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-shared", "-fPIC", str(source)]
+    command += ["-isystem", str(TORCH / "include"), "-L", str(TORCH / "lib"), "-lc10"]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    return made
+
+
+def test_torch_catches_its_own_out_of_memory_error(torch_calls: Path) -> None:
+    done = python(CATCHES, str(torch_calls))
+    assert done.stderr == ""
+    served, refused, *rest = done.stdout.splitlines()
+    assert served == "0 "
+    assert refused.startswith("1 CUDA out of memory. bfc: out of memory: asked for 1.00 TiB")
+    assert any("Stand-in GPU 0: free" in line for line in rest)
+
+
+# -- a stand-in for torch: programs
+
+USES = """
+import torch
+import allocators.torch
+program = allocators.torch.use("caching")
+one = torch.Storage(5 << 20)
+address = one.address
+one.record_stream(7)
+del one
+memory = program.on()
+assert memory.seen().deferred == 1
+assert torch.Storage(5 << 20).address == address
+torch.cuda.empty_cache()
+assert memory.device.reserved == 0
+kept = torch.Storage(1 << 20)
+"""
+
+
+def test_a_program_that_ends_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    done = python(USES, STAND_IN_REPORT=str(path), PYTHONPATH=MODULES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {line.split()[1] for line in path.read_text().splitlines()} == {"0"}
+
+
+def test_an_old_torch_or_a_late_call_is_an_error() -> None:
+    code = """
+import torch, allocators.torch
+for name, value in (("is_initialized", lambda: True), ("is_initialized", lambda: False)):
+    setattr(torch.cuda, name, value)
+    torch._C._cuda_customAllocator = lambda alloc, free: object()
+    try:
+        allocators.torch.use("bfc")
+    except allocators.SpecError as error:
+        print(error)
+"""
+    done = python(code, PYTHONPATH=MODULES)
+    late, old = done.stdout.splitlines()
+    assert late == "CUDA has started: choose the allocator before anything is on a GPU"
+    assert old == "PyTorch 2.99.0 is too old: it has no set_record_stream_fn"
+
+
+# -- allocbench run
+
+TRAIN = """
+import sys
+import torch
+print("args", sys.argv[1:])
+for n in range(3):
+    activations = [torch.Storage(size << 10, 0) for size in (100, 2000 + n, 5000)]
+    del activations
+    torch.step()
+kept = torch.Storage(1 << 20)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def allocbench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "allocbench", "run", *arguments]
+    environment = stand_in.environment(**{"PYTHONPATH": MODULES} | variables)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN)
+    return path
+
+
+def test_an_unmodified_program_runs_on_any_allocator(script: Path) -> None:
+    report = script.with_name("report")
+    options = ("--allocator", "tlsf", "--record", "trace.parquet", "--json", "rows.json", "--")
+    done = allocbench(
+        *options, sys.executable, str(script), "3", "--lr=1", STAND_IN_REPORT=str(report)
+    )
+    assert done.returncode == 3
+    assert done.stdout == "args ['3', '--lr=1']\n"
+    assert "tlsf on cuda:0, Stand-in GPU 0 (process" in done.stderr
+    assert "peak reserved" in done.stderr
+    assert "device time (measured)" in done.stderr
+    trace = read("trace.parquet")
+    assert trace.allocs == 10
+    assert int((trace.op == MARK).sum()) == 3
+    assert trace.size[trace.op == ALLOC].tolist()[:3] == [100 << 10, 2000 << 10, 5000 << 10]
+    assert trace.provenance.kind == "recorded"
+    assert trace.provenance.device == "Stand-in GPU 0"
+    (row,) = json.loads(Path("rows.json").read_text())
+    assert row["blocks"] == 10
+    assert row["peak_requested"] == trace.max_load
+    assert {line.split()[1] for line in report.read_text().splitlines()} == {"0"}
+
+
+def test_the_programs_own_sitecustomize_still_runs(script: Path) -> None:
+    script.with_name("sitecustomize.py").write_text("print('mine')")
+    path = os.pathsep.join([MODULES, str(script.parent)])
+    done = allocbench("--allocator", "bfc", "--", sys.executable, str(script), "0", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("mine") == 2  # allocbench itself, and the program
+    assert "bfc on cuda:0" in done.stderr
+
+
+def test_each_process_of_a_program_has_its_table_and_trace(script: Path) -> None:
+    twice = f"{sys.executable} {script} 0 & {sys.executable} {script} 0; wait"
+    done = allocbench("--allocator", "bfc", "--record", "t.csv", "--", "sh", "-c", twice)
+    assert done.returncode == 0
+    assert done.stderr.count("bfc on cuda:0") == 2
+    traces = sorted(script.parent.glob("t-*-cuda0.csv"))
+    assert len(traces) == 2
+    assert read(traces[0]).allocs == 10
+
+
+def test_a_program_that_uses_no_gpu_is_told_apart(script: Path) -> None:
+    done = allocbench("--allocator", "bfc", "--", sys.executable, "-c", "print(1)")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+    assert done.stderr == (
+        "allocbench: no process of the program used the GPU; it ended with exit code 0\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--allocator", "nope", "--", "true"], "--allocator: no allocator is called 'nope'"),
+        (["--allocator", "bfc", "--", "no-such"], "no-such: no such program"),
+        (["--allocator", "bfc", "--record", "x.txt", "--", "true"], "x.txt: the extension must"),
+        (["--allocator", "bfc", "--record", "-", "--", "true"], "standard output is the program's"),
+        (["--allocator", "bfc"], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(script: Path, arguments: list[str], told: str) -> None:
+    done = allocbench(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_without_a_gpu_nothing_is_run(script: Path) -> None:
+    done = allocbench("--allocator", "bfc", "--", "touch", "ran", LD_LIBRARY_PATH="/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: run: no CUDA driver here: libcuda.so.1")
+    assert done.stderr.count("\n") == 1
+    assert not Path("ran").exists()
+
+
+def test_a_program_whose_torch_has_no_cuda_ends_with_2() -> None:
+    code = "import torch; print('after')"
+    command = [sys.executable, "-m", "allocbench", "run", "--allocator", "bfc", "--"]
+    done = subprocess.run(
+        [*command, sys.executable, "-c", code],
+        env=stand_in.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is built without CUDA" in done.stderr.splitlines()[0]
