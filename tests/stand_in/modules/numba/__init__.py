@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of Numba through which it gets memory."""
+
+from __future__ import annotations
+
+import ctypes
+import types
+import weakref
+from abc import ABC, abstractmethod
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+
+class HostOnlyCUDAMemoryManager(ABC):
+    """What a plugin derives from: the same methods are abstract."""
+
+    def __init__(self, *, context: Any) -> None:
+        self.context = context
+
+    @property
+    @abstractmethod
+    def interface_version(self) -> int: ...
+    @abstractmethod
+    def initialize(self) -> None: ...
+    @abstractmethod
+    def memalloc(self, size: int) -> Any: ...
+    @abstractmethod
+    def get_ipc_handle(self, memory: Any) -> Any: ...
+    @abstractmethod
+    def get_memory_info(self) -> Any: ...
+
+
+class MemoryPointer:
+    """Calls the finalizer when it goes."""
+
+    def __init__(
+        self, context: Any, pointer: ctypes.c_void_p, size: int, finalizer: Callable[[], None]
+    ) -> None:
+        self.device_pointer, self.size = pointer, size
+        weakref.finalize(self, finalizer)
+
+
+manager: Any = None
+"""The manager at work."""
+
+
+def _set(plugin: Callable[..., HostOnlyCUDAMemoryManager]) -> None:
+    global manager
+    assert plugin(context=None).interface_version == 1
+    manager = plugin(context=types.SimpleNamespace(device=types.SimpleNamespace(id=0)))
+    manager.initialize()
+
+
+cuda: Any = types.SimpleNamespace(
+    HostOnlyCUDAMemoryManager=HostOnlyCUDAMemoryManager,
+    MemoryInfo=namedtuple("MemoryInfo", "free total"),
+    MemoryPointer=MemoryPointer,
+    set_memory_manager=_set,
+)

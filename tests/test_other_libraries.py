@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy, RMM and Numba on an allocator: stand-ins that call as they do, on the stand-in driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.stand_in import CAPACITY, MODULES, python
+
+
+def run(tmp_path: Path, code: str) -> str:
+    """What a program prints, which must leave nothing behind."""
+    report = tmp_path / "report"
+    done = python(code, PYTHONPATH=MODULES, STAND_IN_REPORT=str(report))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {line.split()[1] for line in report.read_text().splitlines()} == {"0"}
+    return done.stdout
+
+
+def test_cupy_uses_an_allocator(tmp_path: Path) -> None:
+    said = run(
+        tmp_path,
+        """
+import cupy
+import allocators, allocators.cupy
+program = allocators.cupy.use("record:of=caching")
+memory = program.on()
+first = cupy.cuda.alloc(5 << 20)
+address = first.ptr
+cupy.stream.ptr = 0x77
+del first  # freed while another stream is current, but a block of the first
+assert cupy.cuda.alloc(5 << 20).ptr != address
+cupy.stream.ptr = 0
+assert cupy.cuda.alloc(5 << 20).ptr == address
+assert cupy.cuda.alloc(0).ptr == 0
+try:
+    cupy.cuda.alloc(1 << 40)
+except allocators.OutOfMemory as error:
+    print(error)
+print(program.recording().stream.tolist())
+cupy.current = 1
+elsewhere = cupy.cuda.alloc(100)
+assert [use.ordinal for use in program.uses()] == [0, 1]
+""",
+    )
+    *failure, streams = said.splitlines()
+    assert failure[0].startswith("caching: out of memory: asked for 1.00 TiB")
+    assert streams == "[0, 0, 1, 1, 0, 0]"
+
+
+def test_cupy_uses_allocators_for_a_while(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import cupy
+import allocators.cupy
+outer = allocators.cupy.use("naive")
+with allocators.cupy.using("bfc", poison=True) as inner:
+    lives_on = cupy.cuda.alloc(1000)
+    goes = cupy.cuda.alloc(1 << 20)
+    del goes
+    assert inner.uses()[0].stats.allocations == 2
+after = cupy.cuda.alloc(1000)
+assert outer.uses()[0].stats.allocations == 1
+assert inner.uses()[0].stats.requested == 1000
+address = inner.address
+del inner
+import gc; gc.collect()
+del lives_on  # the program is still there for it
+with allocators.cupy.using("buddy", limit="64MiB") as third:
+    cupy.cuda.alloc(1000)
+assert third.on().device.reserved == 0
+""",
+    )
+
+
+def test_rmm_uses_an_allocator(tmp_path: Path) -> None:
+    said = run(
+        tmp_path,
+        """
+import rmm
+import allocators, allocators.rmm
+program = allocators.rmm.use("caching")
+one, other = rmm.Stream(0), rmm.Stream(0x77)
+address = rmm.current.allocate(5 << 20, one)
+rmm.current.deallocate(address, 5 << 20, other)
+assert program.on().seen().deferred == 1
+assert rmm.current.allocate(5 << 20, one) == address
+try:
+    rmm.current.allocate(1 << 40, one)
+except MemoryError as error:
+    print(error)
+del rmm.Stream.__cuda_stream__
+try:
+    allocators.rmm.use("caching")
+except allocators.SpecError as error:
+    print(error)
+""",
+    )
+    first, *_, last = said.splitlines()
+    assert first.startswith("caching: out of memory: asked for 1.00 TiB")
+    assert last == "RMM is too old: its streams do not tell their handle"
+
+
+def test_numba_uses_an_allocator(tmp_path: Path) -> None:
+    said = run(
+        tmp_path,
+        """
+import numba
+import allocators.numba
+program = allocators.numba.use("tlsf")
+pointer = numba.manager.memalloc(5 << 20)
+assert program.uses()[0].stats.requested == 5 << 20
+print(*numba.manager.get_memory_info())
+del pointer
+assert program.uses()[0].stats.requested == 0
+try:
+    numba.manager.get_ipc_handle(None)
+except NotImplementedError as error:
+    print(error)
+""",
+    )
+    info, refusal = said.splitlines()
+    free, total = (int(word) for word in info.split())
+    assert 0 < free < total == CAPACITY
+    assert "cannot be shared" in refusal
