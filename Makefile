@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint traces check-traces stub wheel clean
+.PHONY: demo test lint traces check-traces stub wheel clean gpu in-place
 
 demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -23,6 +23,25 @@ check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and comp
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocators._core -o allocators/_core.pyi
+
+# The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
+# (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
+# DRY=1 goes through all of it in small, on the processor and a stand-in for the driver.
+gpu: in-place  ## every measurement on a real GPU
+ifdef DRY
+	LD_LIBRARY_PATH=$$($(PYTHON) -m tests.stand_in) PYTHONPATH=. $(PYTHON) -m allocbench.gpu \
+	  --dry --into build/gpu-dry $(if $(ONLY),--only $(ONLY))
+else
+	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY))
+endif
+
+in-place:  ## build the native core into this folder, with PYTHON as it is
+	cmake -S . -B build/in-place -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE=$$(command -v $(PYTHON)) \
+	  -Dnanobind_DIR=$$($(PYTHON) -m nanobind --cmake_dir)
+	cmake --build build/in-place --parallel
+	for file in build/in-place/_core*.so; do \
+	  cp $$file allocators/.core.so && mv allocators/.core.so allocators/$${file##*/}; done
 
 wheel:  ## build a wheel into dist/
 	$(PYTHON) -m pip wheel --no-deps -w dist .

@@ -36,6 +36,7 @@ from allocators.devices import DEVICE_SPECS, CudaDevice, SimulatedDevice, make_d
 from allocators.factory import make, names
 from allocators.observers import Leak, Recording, leaks, recording
 from allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
+from allocators.programs import GpuUse, Program
 from allocators.replays import ReplayResult, completes, replay, time_each, time_pass
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "DeviceStats",
+    "GpuUse",
     "Graph",
     "GraphPlan",
     "InvariantViolation",
@@ -58,6 +60,7 @@ __all__ = [
     "OutOfMemory",
     "Placement",
     "PlanResult",
+    "Program",
     "Recording",
     "ReplayResult",
     "Segment",

@@ -235,6 +235,11 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         """Waits for all work on the GPU."""
 
+def measure_calls(device: Device, size: int, repeats: int) -> dict[str, list[float]]:
+    """
+    Seconds of each call to a device, made `repeats` times with one size in bytes.
+    """
+
 def cuda_devices() -> int:
     """
     How many GPUs the driver has. Raises SpecError when there is no driver.

@@ -1,11 +1,13 @@
 // device_bindings.cpp: the devices, for Python.
 // SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
+#include "calibration.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "devices/cuda.hpp"
@@ -45,6 +47,21 @@ void bind_devices(nb::module_& m) {
           },
           "Of the whole GPU, all processes counted. Raises DeviceError.")
       .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU.");
+  m.def(
+      "measure_calls",
+      [](Device& device, Size size, std::size_t repeats) {
+        CallCosts costs;
+        {
+          nb::gil_scoped_release release;
+          costs = measure_calls(device, size, repeats);
+        }
+        return std::map<std::string, std::vector<double>>{{"malloc", std::move(costs.malloc)},
+                                                          {"free", std::move(costs.free)},
+                                                          {"map", std::move(costs.map)},
+                                                          {"unmap", std::move(costs.unmap)}};
+      },
+      "device"_a, "size"_a, "repeats"_a,
+      "Seconds of each call to a device, made `repeats` times with one size in bytes.");
   m.def(
       "cuda_devices", [] { return cuda::Driver::get().devices; },
       "How many GPUs the driver has. Raises SpecError when there is no driver.");

@@ -40,6 +40,11 @@ def folder() -> Path:
     """The folder that holds libcuda.so.1."""
     made = Path(tempfile.mkdtemp(prefix="stand_in_"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return compile_into(made)
+
+
+def compile_into(made: Path) -> Path:
+    """Compile libcuda.so.1 into a folder; returns the folder."""
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror"]
     command += ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1"]
     command += ["-o", str(made / "libcuda.so.1"), *map(str, sorted(SOURCES.glob("*.cpp")))]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a number comes from: the GPU, the driver, the versions, the commit, the day."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import allocators
+from allocbench import __version__
+
+ROOT = Path(__file__).parents[2]
+
+
+def provenance(*, dry: bool) -> dict[str, Any]:
+    """What identifies a measurement; `dry` is kept with it, for such a run measures nothing."""
+    gpu = allocators.CudaDevice()
+    found = {
+        "gpu": gpu.name,
+        "gpu_bytes": gpu.capacity,
+        "driver_cuda": f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}",
+        "driver": _driver(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "allocbench": __version__,
+        "commit": _commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "dry": dry,
+    }
+    gpu.close()
+    return found | _torch()
+
+
+def _torch() -> dict[str, Any]:
+    try:
+        import torch
+    except ImportError:
+        return {"torch": None, "cuda": None}
+    return {"torch": str(torch.__version__), "cuda": torch.version.cuda}
+
+
+def _driver() -> str | None:
+    """The version of the kernel module, as Linux tells it."""
+    path = Path("/proc/driver/nvidia/version")
+    return path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else None
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results of `make gpu` as Markdown tables: what a reader needs, with its provenance."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports import units
+
+NATIVE = "torch"
+TOLERANCE = 0.01
+"""Relative: kernels of PyTorch that add in any order make a loss differ by less from run to run."""
+
+_PROVENANCE = ("gpu", "driver_cuda", "torch", "cuda", "commit")
+
+
+def markdown(folder: Path) -> str:
+    """All the results of a folder; empty when there are none."""
+    parts = [
+        *_provenance(folder),
+        *_programs(folder, "programs", "Programs of the catalogue"),
+        *_programs(folder, "drift", "200 steps of varying lengths"),
+        *_hunt(folder),
+        *_cupy(folder),
+        *_calibration(folder),
+        *_simulation(folder),
+    ]
+    return "\n\n".join(["# Measured on a GPU", *parts]) + "\n" if parts else ""
+
+
+def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
+    """The results of a stage by name; a task that failed has only its `failure`."""
+    found = {}
+    for path in sorted((folder / stage).glob("*.*")):
+        if path.suffix in (".json", ".failed"):
+            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def difference(outcomes: Sequence[float | None], native: Sequence[float | None]) -> float | None:
+    """The largest relative difference of what two runs computed.
+
+    NaN when one of them computed what is no finite number, which is None here; None where there
+    is nothing to compare with.
+    """
+    if not native:
+        return None
+    if len(outcomes) != len(native):
+        return math.nan
+    apart = 0.0
+    for one, other in zip(outcomes, native, strict=True):
+        if one is None or other is None:
+            return math.nan
+        apart = max(apart, abs(one - other) / max(abs(other), 1e-12))
+    return apart
+
+
+def _provenance(folder: Path) -> Iterator[str]:
+    origins = [
+        result["provenance"]
+        for stage in sorted(path.name for path in folder.glob("*") if path.is_dir())
+        for result in results(folder, stage).values()
+        if "provenance" in result
+    ]
+    if not origins:
+        return
+    if any(origin["dry"] for origin in origins):
+        yield "**Dry runs: tiny, on the processor. No number here was measured on a GPU.**"
+    lines = []
+    for key in _PROVENANCE:
+        values = sorted({str(origin[key]) for origin in origins})
+        lines.append(f"- {key.replace('_', ' ')}: {', '.join(values)}")
+    days = sorted(origin["date"][:10] for origin in origins)
+    yield "\n".join([*lines, f"- measured: {days[0]} to {days[-1]}"])
+
+
+def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
+    by_workload: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, result in results(folder, stage).items():
+        workload, _, who = name.partition("--")
+        by_workload.setdefault(workload, {})[who] = result
+    for workload, found in sorted(by_workload.items()):
+        native = found.get(NATIVE, {}).get("measured", {}).get("outcomes", [])
+        rows = []
+        for who, result in found.items():
+            if "measured" not in result:
+                rows.append([who, result["failure"]])
+                continue
+            measured, row = result["measured"], result["measured"]["row"]
+            apart = difference(measured["outcomes"], native)
+            rows.append(
+                [
+                    who,
+                    _size(row.get("peak_reserved")),
+                    _size(row.get("peak_allocated")),
+                    _seconds(measured["step_seconds_median"]),
+                    _plain(measured["tokens_per_second"]),
+                    _plain(row.get("device_calls")),
+                    _seconds(row.get("device_seconds")),
+                    _seconds(row.get("alloc_p99_seconds")),
+                    "" if apart is None else f"{apart:.1e}{'' if apart <= TOLERANCE else ' !'}",
+                ]
+            )
+        headings = ["allocator", "peak reserved", "peak allocated", "median step", "tokens/s"]
+        headings += ["device calls", "device time", "alloc p99", "outcome off torch's"]
+        yield f"## {title}: {workload}\n\n" + _table(headings, rows)
+
+
+def _hunt(folder: Path) -> Iterator[str]:
+    rows = [
+        [who, str(result["measured"]["largest_batch"] if "measured" in result else "failed")]
+        for who, result in results(folder, "hunt").items()
+    ]
+    if rows:
+        yield "## The largest batch that trains within a limit\n\n" + _table(
+            ["allocator", "batch"], rows
+        )
+
+
+def _cupy(folder: Path) -> Iterator[str]:
+    rows = []
+    for who, result in results(folder, "cupy").items():
+        measured = result.get("measured")
+        if measured:
+            steps = sorted(measured["step_seconds"])
+            used = _size(measured["gpu_used_at_end"])
+            rows.append([who, _seconds(steps[len(steps) // 2]), used])
+        else:
+            rows.append([who, result["failure"]])
+    if rows:
+        yield "## CuPy\n\n" + _table(["pool", "median step", "GPU memory held"], rows)
+
+
+def _calibration(folder: Path) -> Iterator[str]:
+    for result in results(folder, "calibration").values():
+        if "measured" not in result:
+            continue
+        rows = [
+            [
+                one["workload"],
+                one["allocator"],
+                _seconds(one["seconds_measured"]),
+                _seconds(one["seconds_predicted"]),
+            ]
+            for one in result["measured"]["predictions"]
+        ]
+        yield "## Device time, measured and predicted from the cost of single calls\n\n" + _table(
+            ["workload", "allocator", "measured", "predicted"], rows
+        )
+
+
+def _simulation(folder: Path) -> Iterator[str]:
+    rows = []
+    for workload, result in results(folder, "simulation").items():
+        if "measured" not in result:
+            rows.append([workload, result["failure"]])
+            continue
+        capture, replica = result["measured"]["capture"], result["measured"]["replica"] or {}
+        rows.append(
+            [
+                workload,
+                _percent(capture["max_load_error"]),
+                _percent(capture["share_of_live_allocs"]),
+                _percent(capture["share_of_live_bytes"]),
+                _percent(replica.get("peak_reserved_error")),
+            ]
+        )
+    if rows:
+        headings = ["workload", "max load, error", "allocs matched", "bytes matched"]
+        yield "## The simulation against the GPU\n\n" + _table(
+            [*headings, "`caching`, peak reserved, error"], rows
+        )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    filled = [[*row, *[""] * (len(headings) - len(row))] for row in rows]
+    lines = [headings, ["---"] + ["--:"] * (len(headings) - 1), *filled]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _size(value: float | None) -> str:
+    return "" if value is None else units.size(value)
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else units.seconds(value)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f} %"
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"

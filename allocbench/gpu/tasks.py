@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of each stage, in the order in which they are worth having."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from allocbench.gpu import contestants
+from workloads import catalog
+from workloads.catalog import Workload
+
+HUNT_LIMIT = "24GiB"
+MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")
+"""The workloads that every question is asked of: training and inference of varying lengths."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process: the module that is run, its arguments, and the seconds that it may take."""
+
+    stage: str
+    name: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    seconds: int = 120
+    variables: tuple[tuple[str, str], ...] = field(default=())
+
+    def command(self, output: str, *, dry: bool) -> list[str]:
+        """The command line that writes its result to `output`."""
+        module = f"allocbench.gpu.{self.module}"
+        more = ["--dry"] if dry else []
+        return [sys.executable, "-m", module, *self.arguments, "--output", output, *more]
+
+
+def workloads(*, main: bool = True) -> list[str]:
+    """The workloads of the catalogue that are programs: the main ones, or the others."""
+    captured = [name for name in catalog.names() if isinstance(catalog.info(name), Workload)]
+    return [name for name in captured if (name in MAIN) == main]
+
+
+def calibration() -> Iterator[Task]:
+    """What each call to the GPU's driver costs, and how well that predicts two workloads."""
+    yield Task("calibration", "device_costs", "calibration", seconds=180)
+
+
+def programs() -> Iterator[Task]:
+    """The main workloads on every contestant, and once with poisoned frees."""
+    for workload in workloads():
+        yield from _on_all(workload)
+
+
+def others() -> Iterator[Task]:
+    """The other programs of the catalogue, as far as the time goes."""
+    for workload in workloads(main=False):
+        yield from _on_all(workload)
+
+
+def drift() -> Iterator[Task]:
+    """200 steps of training with varying lengths: does reserved memory grow on and on?"""
+    for who in contestants.all_of_them():
+        yield _program("drift", "gpt2-train", who, "--steps", "200", "--repeats", "1")
+
+
+def hunt() -> Iterator[Task]:
+    """The largest batch that trains within a limit."""
+    for who in contestants.all_of_them():
+        arguments = ("--contestant", who.name, "--limit", HUNT_LIMIT)
+        yield Task("hunt", who.name, "hunt", arguments, variables=who.variables)
+
+
+def cupy() -> Iterator[Task]:
+    """A CuPy program on CuPy's own pools and on every strategy."""
+    own = ("cupy-pool", "cupy-async-pool", "cupy-none")
+    for name in (*own, *(who.name for who in contestants.ours())):
+        yield Task("cupy", name, "cupy_program", ("--contestant", name))
+
+
+def simulation() -> Iterator[Task]:
+    """The capture without a GPU against the same program on one; `caching` against PyTorch."""
+    for workload in workloads():
+        yield Task("simulation", workload, "simulation", ("--workload", workload), seconds=180)
+
+
+STAGES = {stage.__name__: stage for stage in (calibration, programs, simulation, drift, hunt, cupy)}
+
+
+def _on_all(workload: str) -> Iterator[Task]:
+    for who in contestants.all_of_them():
+        yield _program("programs", workload, who)
+    arguments = ("--workload", workload, "--contestant", "caching", "--poison")
+    yield Task("programs", f"{workload}--caching-poisoned", "program", arguments)
+
+
+def _program(stage: str, workload: str, who: contestants.Contestant, *more: str) -> Task:
+    return Task(
+        stage,
+        f"{workload}--{who.name}",
+        "program",
+        ("--workload", workload, "--contestant", who.name, *more),
+        variables=who.variables,
+    )
