@@ -15,7 +15,6 @@ import pytest
 import allocators
 from allocbench import __version__
 from allocbench.cli import COMMANDS
-from allocbench.commands import capture, record
 from reports import bundle, results
 from reports.results import SCHEMA
 from tests.commands import EVENTS, QUICK, folder, output, run
