@@ -32,9 +32,9 @@ class Expandable final : public Stitching {
       .worst_case = "255 bytes inside a block; outside, pages that hold any part of a block",
       .reference = "Guo et al., GMLake, ASPLOS 2024; expandable segments of PyTorch",
       .options = options,
-      .by_stream = true,
       .largest_request = [](Size capacity) { return round_down(capacity, 2 * kMiB); },
       .exemption = "memory is mapped in pages of 2 MiB",
+      .by_stream = true,
   };
 
   Expandable(Device& device, Options const& given);
