@@ -28,7 +28,7 @@ class Pages {
   }
   void leave(Run run) {
     for (std::size_t at = run.first; at < run.end(); ++at)
-      idle_ += --pages_[at].blocks == 0 && pages_[at].mapped;
+      if (--pages_[at].blocks == 0 && pages_[at].mapped) add_idle(at);
   }
 
   void set_mapped(Run run, bool mapped) {
@@ -38,7 +38,7 @@ class Pages {
       mapped_ -= pages_[at].mapped;
       pages_[at].mapped = mapped;
       mapped_ += mapped;
-      idle_ += is_idle(at);
+      if (is_idle(at)) add_idle(at);
     }
   }
 
@@ -53,9 +53,10 @@ class Pages {
   }
 
   // The highest run of idle pages, at most so many; count 0 when there is none.
-  Run idle_run(std::size_t most) const {
-    std::size_t last = idle_ == 0 ? 0 : pages_.size();
+  Run idle_run(std::size_t most) {
+    std::size_t last = idle_ == 0 ? 0 : idle_end_;
     while (last > 0 && !is_idle(last - 1)) --last;
+    idle_end_ = last;
     std::size_t first = last;
     while (first > 0 && last - first < most && is_idle(first - 1)) --first;
     return {first, last - first};
@@ -76,12 +77,17 @@ class Pages {
     std::uint32_t mapped : 1 = 0;
   };
 
+  void add_idle(std::size_t page) {
+    ++idle_;
+    idle_end_ = std::max(idle_end_, page + 1);
+  }
   void hold(Run run) {
     if (pages_.size() < run.end()) pages_.resize(std::max(run.end(), 2 * pages_.size()));
   }
 
   std::vector<Page> pages_;
   std::size_t mapped_ = 0, idle_ = 0;
+  std::size_t idle_end_ = 0;  // no page from here on is idle
 };
 
 }  // namespace allocbench

@@ -3,6 +3,7 @@
 #include "planners/profile.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 #include <utility>
 
@@ -22,9 +23,12 @@ Profile::Placed Profile::request(Size size) {
   if (at == kLongest) return {};
   now_.push_back({size});
   credit_ = std::min(credit_ + kPaid, kMostCredit);
-  if (guess_ == kNone) return {{step_, at}};
+  Placed placed;
+  if (size >= StepKind::kLeast) placed.ticket = {step_, at};
+  if (guess_ == kNone) return placed;
   if (kinds_[guess_].steps.contradicts(at, size)) guess_again();
-  return {{step_, at}, kinds_[guess_].steps.place(at, size, pose_)};
+  placed.offset = kinds_[guess_].steps.place(at, size, pose_);
+  return placed;
 }
 
 void Profile::freed(Ticket ticket) {
@@ -40,6 +44,7 @@ void Profile::freed(Ticket ticket) {
 // a kind is looked at once.
 void Profile::guess_again() {
   rejected_ |= 1u << guess_;
+  if (static_cast<std::size_t>(std::popcount(rejected_)) == kinds_.size()) return;
   for (Index kind = 0; kind < kinds_.size(); ++kind) {
     if ((rejected_ & 1u << kind) != 0) continue;
     StepKind const& steps = kinds_[kind].steps;
@@ -81,7 +86,7 @@ void Profile::begin_run() {
 // A kind that could not be planned yet is stood in for by the usual one that was.
 void Profile::expect(Index kind) {
   plan(kinds_[kind]);
-  guess_ = kinds_[kind].steps.planned() ? kind : usual(true);
+  guess_ = kinds_[kind].steps.stale() ? usual(true) : kind;
   pose_ = {};
   rejected_ = 0;
   now_.clear();

@@ -23,7 +23,7 @@ class Profile {
  public:
   static constexpr Size kNowhere = StepKind::kNowhere;
 
-  // Names a request, for when its block is freed.
+  // Names a request, for when its block is freed; none where the block is not worth a place.
   struct Ticket {
     std::uint32_t step = 0;
     std::uint32_t request = kNone;

@@ -11,7 +11,7 @@ namespace allocbench {
 namespace {
 
 constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
-constexpr Size kErratic = 16;               // the share of its size that one may be off the line
+constexpr Size kErratic = 256;              // the share of its size that one may be off the line
 constexpr double kMostStretch = 2;
 constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded up
 
@@ -39,7 +39,7 @@ bool StepKind::alike(Step const& step) const {
   if (requests_.size() != step.size()) return false;
   std::size_t known = 0, same = 0;
   for (std::size_t at = 0; at < step.size(); ++at) {
-    if (requests_[at].end.when != When::kThisStep) continue;
+    if (requests_[at].end.when != When::kThisStep || step[at].size < kLeast) continue;
     ++known;
     same += step[at].end == requests_[at].end;
   }
@@ -63,7 +63,6 @@ Size StepKind::place(std::size_t request, Size size, Pose& pose) const {
 }
 
 Size StepKind::height(Pose const& pose) const {
-  if (erratic_) return 0;
   return static_cast<Size>(
       static_cast<double>(between(low_height_, high_height_, pose.proportion)) * pose.stretch);
 }
@@ -129,6 +128,7 @@ bool StepKind::Request::see_size(Size size, double proportion) {
 void StepKind::see_ends(Step const& step, bool others) {
   if (requests_.size() != step.size()) return;
   for (std::size_t at = 0; at < step.size(); ++at) {
+    if (step[at].size < kLeast) continue;
     End end = step[at].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;
@@ -154,18 +154,25 @@ bool StepKind::Request::worth_a_place(std::size_t number) const {
 }
 
 std::uint64_t StepKind::price() const {
+  if (is_erratic()) return 0;
   std::uint64_t blocks = 0;
   for (std::size_t at = 0; at < requests_.size(); ++at) blocks += requests_[at].worth_a_place(at);
   blocks = std::min<std::uint64_t>(blocks, kMostPlanned);
   return blocks * blocks / 4;
 }
 
+bool StepKind::is_erratic() const {
+  return std::ranges::any_of(requests_, [](Request const& request) {
+    return request.erratic && std::max(request.low, request.high) >= kLeast;
+  });
+}
+
 void StepKind::plan() {
-  erratic_ = std::ranges::any_of(requests_, &Request::erratic);
+  bool const erratic = is_erratic();
   std::vector<Request*> chosen;
   for (std::size_t at = 0; at < requests_.size(); ++at) {
     requests_[at].planned = false;
-    if (requests_[at].worth_a_place(at)) chosen.push_back(&requests_[at]);
+    if (!erratic && requests_[at].worth_a_place(at)) chosen.push_back(&requests_[at]);
   }
   if (chosen.size() > kMostPlanned) {
     std::ranges::nth_element(chosen, chosen.begin() + kMostPlanned, std::greater(), &Request::high);

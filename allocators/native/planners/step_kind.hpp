@@ -8,7 +8,9 @@
 // any line, as where tokens are routed to experts, have no place. So a step is planned twice, for
 // the smallest and for the largest key, with the same blocks above the same, and a step whose key
 // lies between finds its places between those of the two plans, in proportion. Beyond the largest
-// key the proportion is carried on; where only one step was seen, the plan is stretched.
+// key the proportion is carried on; where only one step was seen, the plan is stretched. Where
+// sizes follow no line, as where tokens are routed to experts, there are no places: pages would
+// only move between the blocks that have one and the others.
 #pragma once
 
 #include <algorithm>
@@ -53,16 +55,17 @@ class StepKind {
   }
   // Whether it speaks against the kind. One step alone does not tell which sizes vary.
   bool contradicts(std::size_t request, Size size) const {
-    return request >= requests_.size() || (seen_ > 1 && !requests_[request].agrees(size));
+    if (request >= requests_.size()) return true;
+    Request const& known = requests_[request];
+    return seen_ > 1 && !known.erratic && !known.agrees(size);
   }
-  // Whether a step that is over is of this kind: equally many requests, of which nine in ten end
-  // where they ended before.
+  // Whether a step that is over is of this kind: equally many requests, and nine in ten of the
+  // large ones end where they ended before. Only ends of large ones are looked at.
   bool alike(Step const& step) const;
 
   // The planned offset of a request, or kNowhere. The pose follows what the step asks for.
   Size place(std::size_t request, Size size, Pose& pose) const;
-  // Bytes from the lowest offset to the highest end of a step in that pose; 0 where that is not
-  // known, for want of a plan or for erratic requests.
+  // Bytes from the lowest offset to the highest end of a step in that pose; 0 without places.
   Size height(Pose const& pose) const;
   // The pose of a step that has asked for this much.
   Pose pose(Step const& begun) const;
@@ -95,6 +98,7 @@ class StepKind {
   };
 
   double proportion(Size key) const;
+  bool is_erratic() const;  // some large request is: then none has a place
   void find_key(Step const& step);
   void widen(Step const& step, bool below);
 
@@ -103,7 +107,6 @@ class StepKind {
   Index key_ = kNone;       // the request; none while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
-  bool erratic_ = false;  // some requests have no place for it
   bool planned_ = false;
   bool stale_ = true;
 };

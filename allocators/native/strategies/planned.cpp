@@ -31,17 +31,15 @@ Block Planned::do_allocate(Size requested, Stream stream) {
   if (block.size == 0) return {};
   ++served.requests;
   served.bytes += requested;
-  tickets_.insert(block.address, ticket);
+  if (ticket.request != kNone) tickets_.insert(block.address, ticket);
   return block;
 }
 
 Block Planned::do_deallocate(Address address, Stream stream) {
-  auto const ticket = tickets_.take(address);
-  if (!ticket) return {};
-  profile_.freed(*ticket);
+  if (auto const ticket = tickets_.take(address)) profile_.freed(*ticket);
   if (!plan_.contains(address)) return deallocate_in_pools(address, stream);
   Block const freed = alive_.take(address);
-  plan_.pages.leave(plan_.touched(freed));
+  if (freed.size != 0) plan_.pages.leave(plan_.touched(freed));
   return freed;
 }
 

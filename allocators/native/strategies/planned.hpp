@@ -83,9 +83,9 @@ class Planned final : public Stitching {
   bool mark_ = false;                           // a step begins with the next request
   bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
 
-  Space plan_;        // where planned blocks lie
-  Placements alive_;  // those blocks
-  AddressTable<Profile::Ticket> tickets_;
+  Space plan_;                             // where planned blocks lie
+  Placements alive_;                       // those blocks
+  AddressTable<Profile::Ticket> tickets_;  // of blocks worth a place
   Served planned_, fallback_;
 };
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of PyTorch's fragmentation `planned` leaves, on every bundled training workload.
+
+    python -m benchmarks.fragmentation
+
+Fragmentation in bytes is peak_reserved - max_load. `planned` is run in three ways: with the plan of
+the very run, with the plan of another run of the program (`workloads.again`), and on its own, where
+what counts is the time from the second step on, after a trim. Its time is that of a pass in which
+nothing is new to it, beside `caching`'s.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import allocators
+from reports import units
+from workloads import MARK, TRIM, Trace, again, catalog, lifetimes, write_plan
+
+DEVICE = "sim:200GiB"
+PASSES = 4  # the last of them counts
+ROUNDS = 5  # of passes; the least time counts
+
+
+def fragmentation(trace: Trace, spec: str, first_event: int = 0) -> int:
+    """peak_reserved - max_load in bytes, both from an event on."""
+    allocator = allocators.make(spec, allocators.make_device(DEVICE))
+    found = allocators.replay(trace, allocator, samples=len(trace))
+    if found.stats.failures:
+        raise RuntimeError(f"{trace.name}: {spec} failed on {DEVICE}")
+    after = found.timeline["event"] >= first_event
+    reserved, load = found.timeline["reserved"][after], found.timeline["requested"][after]
+    return int(reserved.max()) - int(load.max())
+
+
+def trimmed(trace: Trace) -> tuple[Trace, int]:
+    """The trace with a trim before its second step, and the event of the trim."""
+    steps = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    at = int(steps[1])
+    columns = {name: np.insert(column, at, 0) for name, column in trace.columns().items()}
+    columns["op"][at] = TRIM
+    return Trace(**columns, labels=trace.labels, provenance=trace.provenance), at
+
+
+def plan(trace: Trace, path: Path) -> str:
+    """The spec of `planned` with the plan of a run, as `allocbench plan -o` writes it."""
+    blocks = lifetimes(trace)
+    made = allocators.plan(blocks.size, blocks.first, blocks.last, planner="greedy_by_size")
+    with path.open("wb") as file:
+        write_plan(blocks, made.offsets, file)
+    return f"planned:plan={path}"
+
+
+def times_as_long(trace: Trace) -> float:
+    """Seconds per event of `planned` over those of `caching`."""
+    best = dict.fromkeys(("caching", "planned"), float("inf"))
+    for _ in range(ROUNDS):
+        for spec in best:
+            allocator = allocators.make(spec, allocators.make_device(DEVICE))
+            passes = [allocators.time_pass(trace, allocator) for _ in range(PASSES)]
+            best[spec] = min(best[spec], passes[-1])
+    return best["planned"] / best["caching"]
+
+
+def measure(name: str) -> dict[str, int]:
+    """Bytes of fragmentation on a training workload, in each way."""
+    trace = catalog.load(name)
+    cut, at = trimmed(trace)
+    with tempfile.TemporaryDirectory() as folder:
+        return {
+            "max_load": trace.max_load,
+            "caching": fragmentation(trace, "caching"),
+            "repeated": fragmentation(trace, plan(trace, Path(folder) / "repeated.csv")),
+            "other": fragmentation(trace, plan(again.load(name), Path(folder) / "other.csv")),
+            "caching_later": fragmentation(cut, "caching", at),
+            "alone_later": fragmentation(cut, "planned", at),
+        }
+
+
+def frame() -> pd.DataFrame:
+    """One row for each training workload, with what `measure` finds."""
+    return pd.DataFrame({name: measure(name) for name in again.names()}).T
+
+
+def markdown(found: pd.DataFrame, times: dict[str, float]) -> str:
+    """The table, with how much less it is than `caching`'s."""
+    lines = [
+        "| workload | max load | `caching` | plan of the same run | plan of another run"
+        " | `caching`, from step 2 | alone, from step 2 | time per event |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, row in found.iterrows():
+
+        def less(way: str, than: str, row: pd.Series = row) -> str:
+            return f"{units.size(row[way])} (-{1 - row[way] / row[than]:.1%})"
+
+        cells = (
+            name,
+            units.size(row.max_load),
+            units.size(row.caching),
+            less("repeated", "caching"),
+            less("other", "caching"),
+            units.size(row.caching_later),
+            less("alone_later", "caching_later"),
+            f"{times[str(name)]:.2f}x",
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    measured = frame()
+    print(markdown(measured, {name: times_as_long(catalog.load(name)) for name in again.names()}))
