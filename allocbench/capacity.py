@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capacities: the smallest device on which a trace completes, and one that holds it for sure."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+
 import allocators
 from allocators import SpecError, spec
 from workloads import Trace
@@ -9,6 +15,21 @@ STEP = 2 << 20
 """Bytes; capacities are searched in multiples of this."""
 LIMIT = 1 << 50
 """Bytes; no capacity above this is tried."""
+_PROBES = 16  # capacities tried, evenly spread, to either side of one found
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Where completing begins, and what was seen around it. Bytes, multiples of STEP.
+
+    capacity: the trace completes on it and fails on STEP less; on no smaller one that was tried
+        does it complete. None when it completes on none up to LIMIT.
+    fails_above: larger capacities on which it was seen to fail, ascending: the allocator is not
+        monotone.
+    """
+
+    capacity: int | None
+    fails_above: tuple[int, ...] = ()
 
 
 def min_capacity(
@@ -16,31 +37,72 @@ def min_capacity(
 ) -> int | None:
     """Bytes of the smallest device on which every request of `trace` succeeds, or None.
 
+    The capacity of `boundary`, without a look at what is above it.
+    """
+    bounds = {"max_load": max_load, "peak_reserved": peak_reserved}
+    return boundary(trace, allocator, device, **bounds, above=False).capacity
+
+
+def boundary(
+    trace: Trace,
+    allocator: str,
+    device: str,
+    *,
+    max_load: int,
+    peak_reserved: int,
+    above: bool = True,
+) -> Boundary:
+    """The smallest device on which every request of `trace` succeeds.
+
     Bisection over multiples of STEP between two capacities. The lower one is the largest multiple
     below `max_load`, which no allocator can do with. The upper one is the first to complete of
-    max(max_load, peak_reserved), rounded up to STEP, and its doublings; None when none up to
-    LIMIT does. The trace completes on what is returned and fails on STEP less.
+    max(max_load, peak_reserved), rounded up to STEP, and its doublings.
 
     An allocator may complete on one capacity and fail on a larger one (regions that grow with
-    what is left, for example). Then the result is one such boundary, not always the lowest.
+    what is left, for example), so that bisection ends at any of several boundaries. Therefore
+    capacities below the one found are tried, close by and evenly spread; from one that is enough
+    bisection goes on, until none is. With `above`, capacities above are tried as well, up to twice
+    the one found. What lies between those tried stays unknown.
 
     `max_load` and `peak_reserved`, in bytes, are those of a replay of `trace`. Options of the
     specs `allocator` and `device`, other than the capacity, hold on every capacity; where the
     device or the allocator cannot be made the trace does not complete.
     """
-    low = (max(1, max_load) - 1) // STEP * STEP
-    high = -(-max(1, max_load, peak_reserved) // STEP) * STEP
-    while not _completes(trace, allocator, device, high):
+    enough = cache(partial(completes_on, trace, allocator, device))
+    floor = (max(1, max_load) - 1) // STEP * STEP
+    low, high = floor, -(-max(1, max_load, peak_reserved) // STEP) * STEP
+    while not enough(high):
         low, high = high, 2 * high
         if high > LIMIT:
-            return None
+            return Boundary(None)
+    failing: set[int] = set()
+    found = _bisect(enough, low, high)
+    while (below := next(filter(enough, _around(found, floor)), None)) is not None:
+        failing.add(found - STEP)
+        found = _bisect(enough, floor, below)
+    if above:
+        failing.update(at for at in _around(found, 2 * found) if not enough(at))
+    return Boundary(found, tuple(sorted(failing)))
+
+
+def _bisect(enough: Callable[[int], bool], low: int, high: int) -> int:
+    """A capacity that is enough while STEP less is not; `high` is enough, `low` is not."""
     while high - low > STEP:
         middle = (low + high) // (2 * STEP) * STEP
-        if _completes(trace, allocator, device, middle):
+        if enough(middle):
             high = middle
         else:
             low = middle
     return high
+
+
+def _around(found: int, end: int) -> list[int]:
+    """Multiples of STEP from `found` towards `end`, both left out: by doubling steps, and even."""
+    most = abs(end - found) // STEP - 1
+    doubling = [1 << power for power in range(max(0, most).bit_length())]
+    even = [most * n // _PROBES for n in range(1, _PROBES + 1)]
+    sign = 1 if end > found else -1
+    return [found + sign * n * STEP for n in sorted({*doubling, *even} - {0}) if n <= most]
 
 
 def with_capacity(device: str, capacity: int) -> str:
@@ -68,7 +130,8 @@ def _is_cuda(device: str) -> bool:
     return device.strip().partition(":")[0] == "cuda"
 
 
-def _completes(trace: Trace, allocator: str, device: str, capacity: int) -> bool:
+def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bool:
+    """Whether every request succeeds on the same device with another capacity in bytes."""
     try:
         made = allocators.make_device(with_capacity(device, capacity))
         return allocators.completes(trace, allocators.make(allocator, made))

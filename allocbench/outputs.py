@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -11,7 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import pandas as pd
+
 from allocbench.errors import UsageError
+from reports import results
 
 STDOUT = "-"
 
@@ -67,6 +71,15 @@ def open_output(path: str) -> Iterator[BinaryIO]:
     finally:
         if not special:
             partial.unlink(missing_ok=True)
+
+
+def write_records(table: pd.DataFrame, path: str) -> None:
+    """Write a frame as a JSON list of objects, null for what is missing; raises as `open_output`.
+
+    Sequences within cells are lists.
+    """
+    with open_output(path) as sink:
+        sink.write(json.dumps(results.records(table), indent=1).encode() + b"\n")
 
 
 def _check_writable(path: str) -> None:

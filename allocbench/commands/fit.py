@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench fit: how much memory a workload needs, and which cards have as much."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pandas as pd
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from allocbench import fit, inputs, options
+from allocbench.cards import set_aside
+from allocbench.fit import Bounds
+from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.terminal import console, plain_table, progress_bar
+from reports import units
+from reports.results import records
+
+EXAMPLES = (
+    "allocbench fit gpt2-train",
+    "allocbench fit trace.csv --allocators caching,caching:expandable_segments=true",
+    "allocbench fit trace.parquet --time-limit 2 --json -",
+)
+_TIME_LIMIT = 5.0  # seconds
+
+
+def run(
+    workload: options.Workload,
+    allocators: Annotated[
+        str,
+        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
+    ] = inputs.ALL,
+    device: options.Device = options.DEVICE,
+    model: options.Model = None,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            metavar="S", min=0, help="Seconds to look for the best plan; 0 looks for none."
+        ),
+    ] = _TIME_LIMIT,
+    json: options.Json = None,
+) -> None:
+    """Find the smallest device on which each allocator completes a trace.
+
+    Found to 2 MiB by replays on devices of other capacities; the capacity of --device does not
+    matter. Beside it stand the max load, which no allocator can do without, and the best plan
+    found with all lifetimes known. An allocator may fail on a device larger than one that is
+    enough: then the table says so.
+    """
+    specs = inputs.allocator_specs(allocators)
+    inputs.check_specs("--allocators", specs, device)
+    check_outputs(json)
+    ((name, trace),) = inputs.load_all([workload], model).items()
+    with progress_bar(1 + len(specs)) as begin:
+        begin("best plan")
+        known = fit.bounds(trace, time_limit)
+        found = fit.fit(trace, specs, device, workload=name, known=known, begin=begin)
+    if json:
+        write_records(found, json)
+    if json != STDOUT:
+        _print(name, found, known)
+
+
+def _print(name: str, found: pd.DataFrame, known: Bounds) -> None:
+    out = console()
+    out.print(_table(name, found))
+    out.print(Text(_bounds(known)))
+    aside = units.size(set_aside())
+    out.print(Text(f"cards: each was tried, less {aside} set aside for CUDA (an assumption)"))
+    for row in records(found):
+        if row["fails_above"] is not None:
+            above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"
+            out.print(Text(f"{row['allocator']} is not monotone: {above}"))
+
+
+def _table(name: str, found: pd.DataFrame) -> Table:
+    numbers = ("min capacity", "in MiB", "overhead")
+    table = plain_table(
+        f"{name}: the smallest device that is enough",
+        "allocator",
+        *numbers,
+        "smallest card",
+        right=numbers,
+    )
+    ordered = found.sort_values(["candidate", "min_capacity"], ascending=[False, True])
+    for row in records(ordered):
+        capacity, overhead = row["min_capacity"], row["overhead"]
+        table.add_row(
+            Text(row["allocator"] + ("" if row["candidate"] else " (floor)")),
+            "none" if capacity is None else units.size(capacity),
+            units.NOT_AVAILABLE if capacity is None else f"{capacity >> 20:,}",
+            units.NOT_AVAILABLE if overhead is None else units.times(overhead),
+            row["card"] or "none of them",
+        )
+    return table
+
+
+def _bounds(known: Bounds) -> str:
+    words = f"max load {units.size(known.max_load)}: no allocator needs less"
+    if known.plan is None:
+        return words
+    height = f"{units.size(known.plan.height)} ({units.times(known.plan.height / known.max_load)})"
+    optimal = ", which is proven optimal" if known.plan.optimal else ""
+    return f"{words}; best plan found, with all lifetimes known: {height}{optimal}"

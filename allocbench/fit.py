@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory a trace needs, allocator by allocator, and the cards that have as much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+import allocators
+from allocators import PlanResult
+from allocators.planning import TIME_LIMIT
+from allocbench.capacity import boundary, completes_on
+from allocbench.cards import cards
+from workloads import Trace, lifetimes
+
+COLUMNS = (
+    "workload",
+    "allocator",
+    "candidate",
+    "min_capacity",
+    "max_load",
+    "plan_height",
+    "overhead",
+    "fails_above",
+    "card",
+    "cards",
+)
+_BYTES = ("min_capacity", "max_load", "plan_height", "fails_above")
+_ALIGNMENT = 256  # bytes: that of every allocator
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What no allocator needs less than, and what is enough when all lifetimes are known. Bytes.
+
+    `plan` is None where none was looked for.
+    """
+
+    max_load: int
+    plan: PlanResult | None
+
+
+def bounds(trace: Trace, time_limit: float = TIME_LIMIT) -> Bounds:
+    """Max load, and the best plan that the exact planner finds in so many seconds; 0 for none."""
+    if not time_limit or not trace.allocs:
+        return Bounds(trace.max_load, None)
+    blocks = lifetimes(trace)
+    made = allocators.plan(
+        blocks.size, blocks.first, blocks.last, alignment=_ALIGNMENT, time_limit=time_limit
+    )
+    return Bounds(trace.max_load, made)
+
+
+def fit(
+    trace: Trace,
+    specs: Sequence[str],
+    device: str,
+    *,
+    workload: str = "",
+    known: Bounds | None = None,
+    begin: Callable[[str], None] = lambda spec: None,
+) -> pd.DataFrame:
+    """The smallest device on which each allocator completes the trace: a row for each spec.
+
+    min_capacity, max_load, plan_height: bytes. Null where there is none: no device up to
+        `capacity.LIMIT` is enough, or no plan was looked for.
+    overhead: min_capacity / max_load.
+    fails_above: bytes of the largest device above min_capacity that was seen to be too small all
+        the same; null where every one that was tried is enough.
+    card, cards: the smallest of the common cards on which the trace completes, and all of them;
+        each was tried.
+
+    device: its options hold, its capacity does not. known: what `bounds` found, else found here.
+    begin: called with each spec before its search. Raises SpecError.
+    """
+    known = known or bounds(trace)
+    rows = []
+    for spec in specs:
+        begin(spec)
+        made = allocators.make(spec, allocators.make_device(device))
+        peak = allocators.replay(trace, made).stats.peak_reserved
+        found = boundary(trace, spec, device, max_load=known.max_load, peak_reserved=peak)
+        enough = [card.name for card in cards() if completes_on(trace, spec, device, card.usable)]
+        rows.append(
+            {
+                "workload": workload or trace.name,
+                "allocator": spec,
+                "candidate": made.info.candidate,
+                "min_capacity": found.capacity,
+                "max_load": known.max_load,
+                "plan_height": known.plan.height if known.plan else None,
+                "overhead": found.capacity / known.max_load
+                if found.capacity and known.max_load
+                else None,
+                "fails_above": max(found.fails_above, default=None),
+                "card": enough[0] if enough else None,
+                "cards": tuple(enough),
+            }
+        )
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(_BYTES, "Int64"))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench fit: the smallest device that is enough, checked by replays on it and just below."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import allocators
+from allocbench.capacity import STEP, boundary, completes_on, min_capacity
+from allocbench.cards import cards, set_aside
+from allocbench.fit import Bounds, bounds, fit
+from reports.results import records
+from tests.commands import error, folder, output
+from tests.traces import Event, make
+from workloads import ALLOC, FREE, Trace, catalog
+
+__all__ = ["folder"]  # the fixture, by its import
+
+DEVICE = "sim:80GiB"
+MIB = 1 << 20
+SOME = [*catalog.captured(), "straddler", "sawtooth", "bomb-best-fit"]
+
+
+@pytest.mark.parametrize("workload", SOME)
+def test_the_answer_completes_and_2_mib_less_does_not(workload: str) -> None:
+    trace = catalog.load(workload)
+    found = fit(trace, allocators.names(), DEVICE, known=Bounds(trace.max_load, None))
+    assert list(found["allocator"]) == allocators.names()
+    for row in records(found):
+        for more, failures in ((0, False), (-STEP, True)):
+            device = allocators.SimulatedDevice(row["min_capacity"] + more)
+            made = allocators.make(row["allocator"], device)
+            stats = allocators.replay(trace, made).stats
+            assert (stats.failures > 0) is failures, row["allocator"]
+        assert row["min_capacity"] >= row["max_load"]
+        assert row["overhead"] == row["min_capacity"] / row["max_load"]
+
+
+def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
+    trace = catalog.load("llm-decode")
+    peak = allocators.replay(trace, allocators.make("free_lists", _device())).stats.peak_reserved
+    found = boundary(trace, "free_lists", DEVICE, max_load=trace.max_load, peak_reserved=peak)
+    assert found.capacity is not None
+    assert found.fails_above
+    assert found.fails_above == tuple(sorted(found.fails_above))
+    for capacity in found.fails_above:
+        assert capacity > found.capacity
+        assert not completes_on(trace, "free_lists", DEVICE, capacity)
+    below = min_capacity(trace, "free_lists", DEVICE, max_load=trace.max_load, peak_reserved=peak)
+    assert below == found.capacity
+
+
+@pytest.mark.parametrize("spec", ["bfc", "caching", "naive", "free_lists:buffer=8MiB", "arena"])
+def test_on_a_small_trace_no_capacity_at_all_is_missed(spec: str) -> None:
+    trace = _blocks(300, seed=5)
+    answers = {
+        n: completes_on(trace, spec, DEVICE, n * STEP) for n in range(1, 2 * 16 * MIB * 40 // STEP)
+    }
+    smallest = min(n for n, enough in answers.items() if enough) * STEP
+    found = boundary(trace, spec, DEVICE, max_load=trace.max_load, peak_reserved=trace.max_load)
+    assert found.capacity == smallest
+    assert {answers[n // STEP] for n in found.fails_above} <= {False}
+
+
+def test_a_trace_that_no_device_holds_has_no_answer() -> None:
+    trace = make([(ALLOC, 0, 2 * MIB)])
+    (row,) = records(fit(trace, ["naive"], "sim:80GiB,fail_above=1MiB"))
+    assert row["min_capacity"] is None
+    assert row["cards"] == ()
+
+
+def test_cards_are_those_on_which_it_completes() -> None:
+    assert [card.usable for card in cards()] == sorted(card.usable for card in cards())
+    smallest = cards()[0]
+    exactly = make([(ALLOC, 0, smallest.usable)])
+    (row,) = records(fit(exactly, ["naive"], DEVICE))
+    assert row["cards"] == tuple(card.name for card in cards())
+    assert row["card"] == smallest.name
+    (row,) = records(fit(make([(ALLOC, 0, smallest.usable + 1)]), ["naive"], DEVICE))
+    assert smallest.name not in row["cards"]
+    assert set_aside() == smallest.total - smallest.usable > 0
+
+
+def test_bounds_are_the_max_load_and_a_plan_above_it() -> None:
+    trace = _blocks(40, seed=2)
+    found = bounds(trace, 1.0)
+    assert found.plan is not None
+    assert found.max_load == trace.max_load <= found.plan.height
+    assert bounds(trace, 0).plan is None
+
+
+def test_the_command_tells_capacity_bound_plan_and_cards() -> None:
+    shown = " ".join(
+        output("fit llm-decode --allocators free_lists,naive --time-limit 0.2").split()
+    )
+    assert "naive 17.5 GiB" in shown
+    assert "max load 17.5 GiB" in shown
+    assert "best plan found" in shown
+    assert "free_lists is not monotone" in shown
+    rows = json.loads(output("fit good.csv --allocators naive --time-limit 0 --json -"))
+    assert [(row["allocator"], row["min_capacity"]) for row in rows] == [("naive", 2 * STEP)]
+    assert rows[0]["plan_height"] is None
+
+
+def test_what_cannot_be_is_one_line() -> None:
+    assert "no allocator is called 'nosuch'" in error("fit good.csv --allocators nosuch")
+    assert "neither a file nor a workload" in error("fit nosuch.csv")
+    assert "--time-limit" in error("fit good.csv --time-limit -1")
+
+
+def _device() -> allocators.SimulatedDevice:
+    return allocators.SimulatedDevice("80GiB")
+
+
+def _blocks(count: int, seed: int) -> Trace:
+    """Allocs of up to 16 MiB, each freed up to 40 allocs later."""
+    random = np.random.default_rng(seed)
+    when = np.concatenate([np.arange(count), np.arange(count) + random.integers(1, 40, count)])
+    events: list[Event] = []
+    for at in np.argsort(when, kind="stable").tolist():
+        size = int(np.exp(random.uniform(0, np.log(16 * MIB)))) + 1
+        events.append((ALLOC, at, size) if at < count else (FREE, at - count, 0))
+    return make(events)
