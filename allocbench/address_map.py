@@ -181,8 +181,8 @@ def _in_the_way(
 ) -> tuple[Ints, str]:
     """The blocks with fewest bytes that would have to go for the request to fit, and where.
 
-    Either those in one stretch of an area that is long enough, or, when none is, those of the
-    areas that would have to be given back to the device, the emptiest first.
+    Either those in one stretch of an area that is long enough, or those of the areas that would
+    have to be given back to the device, the emptiest first.
     """
     total = np.append(0, np.cumsum(ends - begins))
     best: tuple[int, int, int] | None = None
@@ -198,8 +198,6 @@ def _in_the_way(
         n = int(np.argmin(cost))
         if best is None or cost[n] < best[0]:
             best = int(cost[n]), int(from_[n]), int(to[n])
-    if best is not None:
-        return np.arange(best[1], best[2]), "stretch"
     spans = [(np.searchsorted(begins, begin), np.searchsorted(begins, end)) for begin, end in areas]
     load = [int(total[to] - total[from_]) for from_, to in spans]
     pinned: list[int] = []
@@ -208,4 +206,7 @@ def _in_the_way(
             break
         room += areas[n][1] - areas[n][0]
         pinned += range(*spans[n])
-    return np.array(sorted(pinned), np.int64), "segments"
+    given_back = np.array(sorted(pinned), np.int64)
+    if best is None or (room >= requested and (ends - begins)[given_back].sum() < best[0]):
+        return given_back, "segments"
+    return np.arange(best[1], best[2]), "stretch"

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench explain: why a workload does not fit, and what would have saved it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from allocbench import explain, inputs, options
+from allocbench.errors import one_line
+from allocbench.explain import Explanation
+from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.picture import LEGEND, picture
+from allocbench.terminal import console, plain_table, progress_bar
+from reports import units
+from reports.results import records
+
+EXAMPLES = (
+    "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
+    "allocbench explain trace.csv --allocator bfc --device sim:2MiB --json -",
+)
+_PINS = 8  # shown
+_CHANGES = 10  # shown
+
+
+def run(
+    workload: options.Workload,
+    allocator: Annotated[
+        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
+    ] = "caching",
+    device: options.Device = options.DEVICE,
+    model: options.Model = None,
+    json: Annotated[
+        str | None,
+        typer.Option(
+            "--json", metavar="FILE", help="Write the facts as JSON; - is standard output."
+        ),
+    ] = None,
+) -> None:
+    """Explain the first request that fails: was the device full, or its memory in pieces?
+
+    Shows what was asked and by whom, what was held and free, the blocks in the way, the address
+    space, and which single change of setting or allocator completes the trace. Each change named
+    was tried by a replay. The memory shown is that after the allocator had given back what it
+    could.
+    """
+    inputs.check_specs("--allocator", [allocator], device)
+    check_outputs(json)
+    ((name, trace),) = inputs.load_all([workload], model).items()
+    with progress_bar(explain.STAGES) as begin:
+        found = explain.explain(trace, allocator, device, begin=begin)
+    if json:
+        write_records(explain.frame(found), json)
+    if json == STDOUT:
+        return
+    if found is None:
+        console().print(Text(f"{name} completes through {allocator} on {device}: nothing failed"))
+        return
+    _print(f"{name} through {allocator} on {device}", found)
+
+
+def _print(title: str, found: Explanation) -> None:
+    out = console()
+    for part in (_facts(title, found), *_map(found), _pins(found), _changes(found)):
+        if part is not None:
+            out.print(part)
+            out.print()
+    out.print(Text(explain.verdict(found)))
+
+
+def _facts(title: str, found: Explanation) -> Table:
+    failure = found.failure
+    table = plain_table(f"{title}: the first request that fails", "", "")
+    by = f" by {one_line(failure.operator)}" if failure.operator else ""
+    table.add_row("request", Text(f"{_size(failure.requested)}{by}"))
+    table.add_row("when", f"event {failure.event:,} (from 0), step {failure.step:,}")
+    for name in ("capacity", "reserved", "allocated", "live", "free", "largest_free", "room"):
+        table.add_row(name.replace("_", " "), _size(getattr(failure, name)))
+    return table
+
+
+def _size(size: int) -> str:
+    return f"{units.size(size)} ({size:,} bytes)"
+
+
+def _map(found: Explanation) -> list[Text]:
+    failure = found.failure
+    lines = picture(failure.segments, set(explain.pins(found)["address"]))
+    drawn = "\n".join([f"segments: {LEGEND}", *lines])
+    return [Text(drawn, no_wrap=True)]
+
+
+def _pins(found: Explanation) -> Table | None:
+    rows = records(explain.pins(found))
+    if not rows:
+        return None
+    where = "a stretch" if found.failure.in_one_stretch else "segments to be given back"
+    title = f"in the way of the cheapest place, {where}: {len(rows):,} blocks"
+    headings = ("size", "alloc at event", "freed at event")
+    table = plain_table(title, *headings, "operator", right=headings)
+    for row in sorted(rows, key=lambda row: -row["size"])[:_PINS]:
+        freed = "never" if row["freed"] is None else f"{row['freed']:,}"
+        cells = units.size(row["size"]), f"{row['event']:,}", freed
+        table.add_row(*cells, Text(one_line(row["operator"])))
+    return table
+
+
+def _changes(found: Explanation) -> Table | None:
+    if not found.changes:
+        return None
+    saved = found.saved_by
+    passing = [change for change in found.changes if change.passes and not change.completes]
+    title = f"{len(saved)} of {len(found.changes)} single changes tried complete the trace"
+    table = plain_table(title, "change", "spec", "")
+    for change in (saved + passing)[:_CHANGES]:
+        end = "" if change.completes else "serves this request, fails later"
+        table.add_row(Text(change.what), Text(change.spec), end)
+    return table

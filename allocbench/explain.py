@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a trace fails on a device: full, or fragmented, by what, and what would have saved it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pandas as pd
+
+import allocators
+from allocators import spec
+from allocbench import space
+from allocbench.capacity import boundary
+from allocbench.failure import Failure, before, first_failure, operators
+from allocbench.growth import Growth, growths
+from reports import units
+from workloads import Trace
+
+Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
+
+
+_IN_PIECES = ("fragmentation", "rounding")
+"""Kinds of failure where blocks were in the way."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change that was tried. `completes`: whether every request of the trace is served then.
+
+    `passes`: whether the request that failed is served; what comes later may fail.
+    """
+
+    what: str
+    spec: str
+    passes: bool
+    completes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """A failed request, the verdict on it, and what was tried.
+
+    kind: "full": what lives and the request are more than the device has, whatever the allocator.
+        "rounding": they would fit as requested, but not as set aside after rounding.
+        "fragmentation": enough is free, but not in one piece.
+        "refused": the device had room in one piece, and the allocator could not use it: a limit of
+        its own, or what it asks for is more than the request.
+    growths: what piles up from step to step.
+    min_capacity: bytes of the smallest device on which this allocator completes the trace.
+    changes: what was tried, the best first; none where nothing can help.
+    """
+
+    failure: Failure
+    kind: Kind
+    growths: list[Growth]
+    min_capacity: int | None
+    changes: list[Change]
+
+    @property
+    def saved_by(self) -> list[Change]:
+        """The changes with which the whole trace completes."""
+        return [change for change in self.changes if change.completes]
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the request would fit, as bytes, without what piles up."""
+        grown = sum(one.bytes for one in self.growths)
+        return grown > 0 and self.failure.live - grown + self.failure.requested <= (
+            self.failure.capacity
+        )
+
+
+def explain(
+    trace: Trace,
+    allocator: str,
+    device: str,
+    *,
+    begin: Callable[[str], None] = lambda what: None,
+) -> Explanation | None:
+    """Why the first failed request of a trace fails, or None when none does.
+
+    begin: called with what is done next, once for each of `stages`. Raises SpecError.
+    """
+    begin("replay")
+    failure = first_failure(trace, allocator, device)
+    if failure is None:
+        return None
+    kind = kind_of(failure)
+    begin("min capacity")
+    replayed = allocators.replay(trace, allocators.make(allocator, allocators.make_device(device)))
+    least = boundary(
+        trace,
+        allocator,
+        device,
+        max_load=replayed.max_load,
+        peak_reserved=replayed.stats.peak_reserved,
+        above=False,
+    ).capacity
+    begin("other settings and allocators")
+    changes = [] if kind == "full" else _changes(trace, allocator, device, failure.event)
+    return Explanation(failure, kind, growths(failure), least, changes)
+
+
+STAGES = 3
+"""How often `explain` begins something."""
+
+
+def kind_of(failure: Failure) -> Kind:
+    """Which of the four kinds a failure is."""
+    if failure.live + failure.requested > failure.capacity:
+        return "full"
+    if failure.requested <= failure.room:
+        return "refused"
+    if failure.allocated + failure.requested > failure.capacity:
+        return "rounding"
+    return "fragmentation"
+
+
+def pins(explanation: Explanation) -> pd.DataFrame:
+    """The blocks in the way of the cheapest place for the request, in order of address.
+
+    There are none where that is not what it failed for.
+
+    Columns: block (the number of its alloc), address, size (requested bytes), event of its
+    alloc, operator, freed (the event, null for never).
+    """
+    failure = explanation.failure
+    workload = failure.workload
+    blocks = failure.pins if explanation.kind in _IN_PIECES else failure.pins[:0]
+    ends = workload.last[blocks]
+    never = len(workload.trace)
+    return pd.DataFrame(
+        {
+            "block": blocks,
+            "address": failure.address[blocks],
+            "size": workload.size[blocks],
+            "event": workload.first[blocks],
+            "operator": operators(workload, blocks),
+            "freed": pd.array([None if end == never else int(end) for end in ends], "Int64"),
+        }
+    )
+
+
+def frame(explanation: Explanation | None) -> pd.DataFrame:
+    """The explanation as one row, or none where nothing failed.
+
+    Columns: event, step, operator, requested, capacity, reserved, allocated, live, free,
+    largest_free, room (bytes), kind, leaks, min_capacity, pins (the numbers of the blocks),
+    saved_by (specs) and verdict.
+    """
+    if explanation is None:
+        return pd.DataFrame()
+    names = "event step operator requested capacity reserved allocated live free largest_free room"
+    row = {name: getattr(explanation.failure, name) for name in names.split()}
+    row |= {name: getattr(explanation, name) for name in ("kind", "leaks", "min_capacity")}
+    row["pins"] = tuple(pins(explanation)["block"].tolist())
+    row["saved_by"] = tuple(change.spec for change in explanation.saved_by)
+    return pd.DataFrame([row | {"verdict": verdict(explanation)}])
+
+
+def verdict(explanation: Explanation) -> str:
+    """The explanation in sentences, with the numbers."""
+    failure = explanation.failure
+    size = units.size
+    live, free = size(failure.live), failure.capacity - failure.allocated
+    if explanation.kind == "full":
+        short = failure.live + failure.requested - failure.capacity
+        words = (
+            f"really full: {live} live and {size(failure.requested)} requested are {size(short)}"
+            f" more than the device's {size(failure.capacity)}; no allocator can serve this"
+        )
+    elif explanation.kind == "rounding":
+        lost = failure.allocated - failure.live
+        words = (
+            f"fragmentation inside blocks: rounding takes {size(lost)} beside the {live} live;"
+            f" without it {size(failure.capacity - failure.live)} would be left for the request"
+        )
+    elif explanation.kind == "refused":
+        words = (
+            f"the device had room: {size(failure.room)} were not held, but the allocator could not"
+            " use them: a limit of its own, or it asks for more than the request"
+        )
+    else:
+        words = (
+            f"fragmentation: {size(free)} are free, {size(failure.free)} of it held in pieces of at"
+            f" most {size(failure.largest_free)} and {size(failure.room)} on the device"
+        )
+        if len(failure.pins):
+            held = int(failure.workload.size[failure.pins].sum())
+            count = len(failure.pins)
+            words += (
+                f"; it would have fitted without {count:,} block{'s' * (count > 1)} of {size(held)}"
+            )
+    if explanation.kind != "full" and explanation.min_capacity is not None:
+        words += f"; this allocator completes the trace on {size(explanation.min_capacity)}"
+    return f"{words[0].upper()}{words[1:]}.{_growing(explanation)}"
+
+
+def _growing(explanation: Explanation) -> str:
+    if not explanation.growths:
+        return ""
+    first = explanation.growths[0]
+    grown = sum(one.bytes for one in explanation.growths)
+    where = f"{first.steps} steps" if first.of_steps else f"{first.steps} stretches of the trace"
+    by = f" by {first.operator}" if first.operator else ""
+    more = f", and {len(explanation.growths) - 1} more such" if len(explanation.growths) > 1 else ""
+    end = "without it the request would fit" if explanation.leaks else "that alone is not enough"
+    return (
+        f" A leak, or a cache that grows: {first.blocks:,} blocks of {units.size(first.size)}{by}"
+        f" from {where} are never freed{more}, {units.size(grown)} in all; {end}."
+    )
+
+
+def _changes(trace: Trace, allocator: str, device: str, event: int) -> list[Change]:
+    """Every single setting and every other allocator, those that complete the trace first."""
+    name = spec.parse(allocator).layers[-1].name
+    tried = [(f"{name} with {what}", one) for what, one in space.singles(allocator, device)]
+    tried += [
+        (f"the allocator {other}", other)
+        for other in allocators.names()
+        if other != name and allocators.info(other).candidate
+    ]
+    passed = before(trace, event + 1)
+    found = []
+    for what, one in tried:
+        completes = _completes(trace, one, device)
+        found.append(Change(what, one, completes or _completes(passed, one, device), completes))
+    return sorted(found, key=lambda change: (not change.completes, not change.passes))
+
+
+def _completes(trace: Trace, allocator: str, device: str) -> bool:
+    made = allocators.make(allocator, allocators.make_device(device))
+    return allocators.completes(trace, made)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first request of a trace that an allocator fails, and the memory as it was then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import allocators
+from allocators import OutOfMemory, Segment
+from allocbench.address_map import address_map
+from allocbench.details import Prepared
+from workloads import FREE, MARK, Trace
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A failed request. Bytes throughout; the memory is that after the allocator had given up.
+
+    event: of the request, from 0. step: how many steps had begun. operator: what asked, or empty.
+    live: requested bytes of the blocks alive; allocated: the same blocks as set aside.
+    reserved, capacity: held from the device, and what it has.
+    largest_free: the largest free block of the allocator; room: what the device still had.
+    segments: those held, with their blocks.
+    pins: the alive blocks, numbered by their allocs, in the way of the cheapest place for the
+        request; in_one_stretch: whether that lies in one segment, else whole segments would have
+        to be given back.
+    alive: all blocks alive; address: where each block of the trace was placed.
+    """
+
+    event: int
+    step: int
+    operator: str
+    requested: int
+    stream: int
+    live: int
+    allocated: int
+    reserved: int
+    capacity: int
+    largest_free: int
+    segments: list[Segment]
+    pins: Ints
+    in_one_stretch: bool
+    alive: Ints
+    address: Ints
+    workload: Prepared
+
+    @property
+    def free(self) -> int:
+        """Bytes held from the device but allocated to nothing."""
+        return self.reserved - self.allocated
+
+    @property
+    def room(self) -> int:
+        """Bytes that the device still had."""
+        return self.capacity - self.reserved
+
+
+def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
+    """The first request that fails, or None when every one is served. Raises SpecError.
+
+    The trace is replayed to the end for its places and the device's calls, and once more up to
+    the request, for the allocator's own view of its memory.
+    """
+    on = allocators.make_device(device)
+    made = allocators.make(allocator, on)
+    result = allocators.replay(trace, made, placements=True, detail=True)
+    failed = np.flatnonzero(result.placements["size"] == 0)
+    if not len(failed):
+        return None
+    assert result.detail is not None
+    workload = Prepared.of(trace.name, trace)
+    calls = result.detail["device_calls"]
+    seen = address_map(workload, result.placements, calls, on.capacity, most=1)
+    assert seen.failure is not None
+    number = int(failed[0])
+    event = int(workload.first[number])
+    alive = np.flatnonzero((workload.first < event) & (workload.last > event))
+
+    again = allocators.make(allocator, allocators.make_device(device))
+    allocators.replay(before(trace, event), again, keep=True)
+    requested, stream = int(trace.size[event]), int(trace.stream[event])
+    try:
+        again.allocate(requested, stream)
+    except OutOfMemory:
+        pass
+    else:
+        raise AssertionError(f"event {event} fails in one replay and not in another")
+    stats = again.stats()
+    steps = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    return Failure(
+        event=event,
+        step=int(np.searchsorted(steps, event)),
+        operator=operators(workload, np.array([number]))[0],
+        requested=requested,
+        stream=stream,
+        live=int(workload.size[alive].sum()),
+        allocated=stats.allocated,
+        reserved=stats.reserved,
+        capacity=on.capacity,
+        largest_free=again.largest_free(),
+        segments=again.snapshot(),
+        pins=seen.pins,
+        in_one_stretch=seen.failure["place"] == "stretch",
+        alive=alive,
+        address=result.placements["address"].astype(np.int64),
+        workload=workload,
+    )
+
+
+def before(trace: Trace, event: int) -> Trace:
+    """The events of a trace before one of them, with ids below the number of their allocs."""
+    cut: dict[str, Any] = {name: column[:event].copy() for name, column in trace.columns().items()}
+    blocks = cut["op"] <= FREE
+    _, cut["block"][blocks] = np.unique(cut["block"][blocks], return_inverse=True)
+    return replace(trace, **cut)
+
+
+def operators(workload: Prepared, blocks: Ints) -> list[str]:
+    """The operator that asked for each of some blocks, else the last mark before; empty: unknown.
+
+    blocks: numbered by their allocs.
+    """
+    named = workload.label(blocks)
+    trace = workload.trace
+    marks = np.flatnonzero(trace.op == MARK)
+    last = np.searchsorted(marks, workload.first[blocks]) - 1
+    return [
+        name or (trace.labels[int(trace.block[marks[at]])] if at >= 0 else "")
+        for name, at in zip(named, last.tolist(), strict=True)
+    ]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The address space drawn with letters: segments as bars, darker where more is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocators import Segment
+from reports import units
+
+FREE, PARTLY, FULL, PIN = "·", "▒", "█", "X"
+LEGEND = f"{FULL} allocated, {PARTLY} partly, {FREE} free, {PIN} with a block in the way"
+
+
+def picture(
+    segments: Sequence[Segment], pins: Collection[int], *, width: int = 64, most: int = 12
+) -> list[str]:
+    """Lines of text: each of the `most` largest segments by address, and what is left out.
+
+    pins: addresses of blocks to be marked. A bar is as long as its segment is large, at most
+    `width` letters.
+    """
+    if not segments:
+        return ["nothing is held from the device"]
+    pinned = [one for one in segments if any(block.address in pins for block in one.blocks)]
+    others = [one for one in segments if one not in pinned]
+    by_size = sorted(pinned, key=_size, reverse=True) + sorted(others, key=_size, reverse=True)
+    shown = sorted(by_size[:most], key=lambda one: one.address)
+    largest = max(map(_size, shown))
+    names = [f"{one.address:#x}" for one in shown]
+    margin = max(map(len, names))
+    lines = []
+    for one, name in zip(shown, names, strict=True):
+        bar = _bar(one, pins, max(1, round(width * one.size / largest)))
+        lines.append(f"{name:>{margin}} {units.size(one.size):>9} |{bar}|")
+    if rest := by_size[most:]:
+        held = sum(map(_size, rest))
+        free = sum(b.size for one in rest for b in one.blocks if not b.allocated)
+        lines.append(f"and {len(rest):,} more of {units.size(held)}, {units.size(free)} of it free")
+    return lines
+
+
+def _size(segment: Segment) -> int:
+    return segment.size
+
+
+def _bar(segment: Segment, pins: Collection[int], width: int) -> str:
+    share: NDArray[np.float64] = np.zeros(width)
+    marked = np.zeros(width, np.bool_)
+    cell = segment.size / width
+    for block in segment.blocks:
+        if not block.allocated:
+            continue
+        begin = (block.address - segment.address) / cell
+        end = begin + block.size / cell
+        first, last = int(begin), min(width - 1, int(np.ceil(end)) - 1)
+        for n in range(first, last + 1):
+            share[n] += min(end, n + 1) - max(begin, n)
+        if block.address in pins:
+            marked[first : last + 1] = True
+    return "".join(
+        PIN if pin else FREE if part < 1e-9 else FULL if part > 0.999 else PARTLY
+        for part, pin in zip(share, marked, strict=True)
+    )

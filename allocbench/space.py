@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of an allocator that are worth trying, from the options that it declares.
+
+A flag is tried both ways and a number of bytes in powers of two around its default. What a plain
+number or a text may be no declaration says, so those values stand here. Left out are limits, which
+only take memory away, and what is given by the program's surroundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import allocators
+from allocators import Option, SpecError, spec
+
+Settings = Mapping[str, str]
+"""Option -> value as written in a spec; an option that is not there has its default."""
+
+DEFAULT = ""
+"""The value that stands for leaving the option out."""
+
+_POWERS = (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5)  # of two, times the default
+_SIZES_MB = ("32", "64", "128", "256", "512", "1024", "2048", "4096")
+_SHARES = ("0.5", "0.6", "0.7", "0.8", "0.9", "0.95")
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "caching:max_split_size_mb": ("24", *_SIZES_MB),
+    "caching:max_non_split_rounding_mb": ("32", "64", "128", "256", "512", "1024"),
+    "caching:large_segment_size_mb": ("12", "16", "32", "64", "128", "256", "512", "1024"),
+    "caching:roundup_power2_divisions": ("2", "4", "8", "16", "32", "64"),
+    "caching:garbage_collection_threshold": _SHARES,
+    "caching:per_process_memory_fraction": (*_SHARES, "0.99"),
+    "bfc:fragmentation_fraction": ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5"),
+    "expandable:slack": ("0.02", "0.05", "0.1", "0.25", "0.5", "inf"),
+    "slab:empty_slabs": ("0", "2", "4", "8", "16"),
+    "arena:planner": ("execution_order", "best_fit"),
+}
+LEFT_OUT: Mapping[str, str] = {
+    "bfc:memory_limit": "a limit",
+    "bfc:per_process_memory_fraction": "a limit",
+    "bfc:system_reserve": "a limit",
+    "bfc:retry_seconds": "waits for other threads, of which a replay has none",
+    "caching:version": "the PyTorch that is installed",
+    "caching:conf": "the other options, written in one",
+    "planned:plan": "a file of an earlier run",
+}
+"""Options of which no value is tried, and why."""
+
+
+def values(strategy: str) -> dict[str, tuple[str, ...]]:
+    """The options of a strategy, each with the values to try: DEFAULT first.
+
+    A value is one that is accepted alone, or with others. Raises SpecError for a name unknown.
+    """
+    options = allocators.info(strategy).options
+    found = {option.name: (DEFAULT, *_values(strategy, option)) for option in options}
+    return {name: tried for name, tried in found.items() if len(tried) > 1}
+
+
+def written(strategy: str, settings: Settings) -> str:
+    """The spec of a strategy in these settings; those at DEFAULT are left out."""
+    given = {name: value for name, value in settings.items() if value != DEFAULT}
+    return str(spec.Spec(strategy, given))
+
+
+def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
+    """The specs that differ from one by a single setting: what is changed, and the spec.
+
+    The setting is of the innermost allocator; wrappers stay. Only specs that can be made on the
+    device are among them. Raises SpecError.
+    """
+    *wrappers, inner = spec.parse(text).layers
+    options = {option.name: option for option in allocators.info(inner.name).options}
+    for name, tried in values(inner.name).items():
+        now = inner.options.get(name, DEFAULT)
+        for value in tried:
+            if value in (now, options[name].default if now == DEFAULT else now):
+                continue
+            changed = {**inner.options, name: value}
+            made = spec.Spec(inner.name, {k: v for k, v in changed.items() if v != DEFAULT})
+            for wrapper in reversed(wrappers):
+                made = spec.Spec(wrapper.name, wrapper.options, made)
+            if can_be_made(str(made), device):
+                yield f"{name}={value or options[name].default or 'default'}", str(made)
+
+
+def can_be_made(text: str, device: str) -> bool:
+    """Whether a spec makes an allocator on the device of another spec."""
+    try:
+        allocators.make(text, allocators.make_device(device))
+    except SpecError:
+        return False
+    return True
+
+
+def _values(strategy: str, option: Option) -> tuple[str, ...]:
+    key = f"{strategy}:{option.name}"
+    if key in LEFT_OUT:
+        return ()
+    if key in _VALUES:
+        return _VALUES[key]
+    if option.type == "true or false":
+        return ("false" if option.default == "true" else "true",)
+    if option.type == "bytes" and option.default:
+        default = allocators.parse_bytes(option.default)
+        sizes = [int(default * 2.0**power) for power in _POWERS]
+        return tuple(_bytes(size) for size in sizes if size >= 1)
+    return ()
+
+
+def _bytes(size: int) -> str:
+    """A power of two times a whole number, as short as it can be written exactly."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size % (1 << power) == 0:
+            return f"{size >> power}{unit}"
+    return str(size)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench explain: constructed failures whose cause is known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import allocators
+from allocbench import space
+from allocbench.explain import Explanation, explain, pins, verdict
+from allocbench.failure import before, first_failure
+from allocbench.picture import FREE as NOTHING
+from allocbench.picture import FULL, PARTLY, PIN, picture
+from tests.commands import error, folder, output
+from tests.traces import Event, make
+from workloads import ALLOC, FREE, MARK, Trace, catalog, write
+
+__all__ = ["folder"]  # the fixture, by its import
+
+MIB = 1 << 20
+
+
+def explained(trace: Trace, allocator: str, device: str) -> Explanation:
+    found = explain(trace, allocator, device)
+    assert found is not None
+    check_changes(found, trace, device)
+    return found
+
+
+def check_changes(found: Explanation, trace: Trace, device: str) -> None:
+    """What is said of each change, found again by a replay."""
+    for change in found.changes:
+        made = allocators.make(change.spec, allocators.make_device(device))
+        placed = allocators.replay(trace, made, placements=True).placements["size"]
+        number = int(np.count_nonzero(trace.op[: found.failure.event] == ALLOC))
+        assert change.completes is bool((placed > 0).all()), change
+        assert change.passes is bool((placed[: number + 1] > 0).all()), change
+
+
+def test_a_full_device_is_full_and_nothing_is_tried() -> None:
+    trace = make([(ALLOC, 0, 6 * MIB), (ALLOC, 1, 3 * MIB), (FREE, 1, 0), (ALLOC, 2, 5 * MIB)])
+    found = explained(trace, "naive", "sim:10MiB")
+    assert (found.kind, found.failure.event) == ("full", 3)
+    assert (found.failure.live, found.failure.requested) == (6 * MIB, 5 * MIB)
+    assert (found.failure.reserved, found.failure.room) == (6 * MIB, 4 * MIB)
+    assert found.changes == []
+    assert found.growths == []
+    assert pins(found).empty
+    assert "1.00 MiB more than the device's 10.0 MiB" in verdict(found)
+
+
+def test_memory_in_two_pieces_is_pinned_by_the_one_block_between() -> None:
+    events = [(ALLOC, 0, 24 * MIB), (ALLOC, 1, MIB), (ALLOC, 2, 30 * MIB), (FREE, 0, 0)]
+    events += [(FREE, 2, 0), (ALLOC, 0, 40 * MIB), (FREE, 1, 0)]
+    trace = make(events, labels=("", "left", "pin", "right", "big"))
+    label = np.array([1, 2, 3, 1, 3, 4, 2], np.uint32)
+    trace = make(events, labels=trace.labels, label=label)
+    found = explained(trace, "bfc:allow_growth=false", "sim:64MiB")
+    failure = found.failure
+    assert (found.kind, failure.event, failure.operator) == ("fragmentation", 5, "big")
+    assert (failure.reserved, failure.room, failure.allocated) == (64 * MIB, 0, MIB)
+    assert (failure.free, failure.largest_free) == (63 * MIB, 39 * MIB)
+    (pin,) = pins(found).to_dict("records")
+    assert {key: pin[key] for key in ("block", "size", "event", "operator", "freed")} == {
+        "block": 1,
+        "size": MIB,
+        "event": 1,
+        "operator": "pin",
+        "freed": 6,
+    }
+    assert "naive" in [change.spec for change in found.saved_by]
+    assert "it would have fitted without 1 block of 1.00 MiB" in verdict(found)
+    assert found.min_capacity is not None
+    assert found.min_capacity > 64 * MIB
+
+
+def test_waste_of_rounding_is_told_from_free_memory_in_pieces() -> None:
+    trace = make([(ALLOC, n, 5 * MIB) for n in range(9)])
+    found = explained(trace, "buddy:region=64MiB", "sim:64MiB")
+    assert (found.kind, found.failure.event) == ("rounding", 8)
+    assert (found.failure.live, found.failure.allocated) == (40 * MIB, 64 * MIB)
+    assert "rounding takes 24.0 MiB" in verdict(found)
+    assert "tlsf" in [change.spec for change in found.saved_by]
+
+
+@pytest.mark.parametrize("spec", ["limit:bytes=8MiB,of=naive", "buddy:region=1MiB"])
+def test_room_that_the_allocator_cannot_use_is_not_called_fragmentation(spec: str) -> None:
+    trace = make([(ALLOC, 0, 4 * MIB), (ALLOC, 1, 9 * MIB)])
+    found = explained(trace, spec, "sim:16MiB")
+    assert found.kind == "refused"
+    assert found.failure.room >= 9 * MIB
+    assert pins(found).empty
+    assert found.saved_by
+
+
+def leaky(steps: int, kept: int, *, marked: bool = True) -> Trace:
+    """Weights of 2 MiB; in each step 4 MiB of work, and `kept` bytes that nobody frees."""
+    events: list[Event] = [(ALLOC, 0, 2 * MIB)]
+    for step in range(steps):
+        events += [(MARK, 1, 0)] if marked else []
+        events += [(ALLOC, 1 + step, 4 * MIB), (ALLOC, steps + 1 + step, kept)]
+        events += [(FREE, 1 + step, 0)]
+    return make(events, labels=("", "step"))
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_leak_is_found_and_what_it_costs(marked: bool) -> None:
+    found = explained(leaky(40, MIB, marked=marked), "naive", "sim:30MiB")
+    (growth,) = found.growths
+    assert growth.size == MIB
+    assert growth.of_steps is marked
+    assert growth.bytes == found.failure.live - 6 * MIB  # the weights and a step's work
+    assert found.failure.requested == MIB
+    assert growth.blocks == 24
+    assert found.leaks
+    assert found.kind == "full"
+    assert "A leak, or a cache that grows" in verdict(found)
+
+
+def test_what_is_freed_or_was_there_from_the_start_is_no_leak() -> None:
+    steps = 12
+    events: list[Event] = [(ALLOC, n, MIB) for n in range(10)]
+    for step in range(steps):  # each step's block lives until the next step has begun
+        events += [(MARK, 1, 0), (ALLOC, 10 + step, MIB)]
+        events += [(FREE, 9 + step, 0)] if step else []
+    events += [(ALLOC, 10 + steps, 9 * MIB)]
+    found = explained(make(events, labels=("", "step")), "naive", "sim:16MiB")
+    assert found.growths == []
+    assert not found.leaks
+
+
+def test_where_nothing_fails_there_is_nothing_to_explain() -> None:
+    assert explain(catalog.load("gpt2-train"), "caching", "sim:80GiB") is None
+
+
+def test_the_first_failure_of_a_real_trace_is_that_of_a_replay() -> None:
+    trace = catalog.load("gpt2-train")
+    failure = first_failure(trace, "caching", "sim:8GiB")
+    assert failure is not None
+    made = allocators.make("caching", allocators.SimulatedDevice("8GiB"))
+    cut = before(trace, failure.event)
+    cut.validate()
+    assert allocators.completes(cut, made)
+    again = allocators.make("caching", allocators.SimulatedDevice("8GiB"))
+    allocators.replay(cut, again, keep=True)
+    with pytest.raises(allocators.OutOfMemory):
+        again.allocate(failure.requested, failure.stream)
+    assert failure.live == int(trace.load[failure.event - 1])
+    assert failure.operator == "aten::nll_loss_backward"
+    assert failure.step == 11
+
+
+def test_the_picture_is_as_long_as_segments_are_large_and_marks_pins() -> None:
+    made = allocators.make("bfc:allow_growth=false", allocators.SimulatedDevice("64MiB"))
+    first, pin, last = (made.allocate(size * MIB) for size in (16, 1, 20))
+    made.deallocate(first)
+    made.deallocate(last)
+    (line,) = picture(made.snapshot(), {pin}, width=64)
+    bar = line.partition("|")[2].rstrip("|")
+    assert bar == NOTHING * 16 + PIN + NOTHING * 47
+    (line,) = picture(made.snapshot(), set(), width=8)
+    assert line.endswith(f"|{NOTHING * 2}{PARTLY}{NOTHING * 5}|")
+    assert FULL not in line
+    assert picture([], set()) == ["nothing is held from the device"]
+
+
+def test_segments_left_out_of_the_picture_are_counted() -> None:
+    made = allocators.make("naive", allocators.SimulatedDevice("64MiB"))
+    for _ in range(5):
+        made.allocate(2 * MIB)
+    lines = picture(made.snapshot(), set(), most=3)
+    assert len(lines) == 4
+    assert lines[-1] == "and 2 more of 4.00 MiB, 0 B of it free"
+
+
+def test_every_declared_option_has_values_to_try_or_a_reason_for_none() -> None:
+    for info in allocators.strategies():
+        tried = space.values(info.name)
+        for option in info.options:
+            key = f"{info.name}:{option.name}"
+            assert (option.name in tried) is (key not in space.LEFT_OUT), key
+        for name, values in tried.items():
+            assert values[0] == space.DEFAULT
+            assert len(set(values)) == len(values)
+            made = [space.written(info.name, {name: value}) for value in values[1:]]
+            assert sum(space.can_be_made(text, "sim:1TiB") for text in made) >= len(made) / 3
+
+
+def test_single_changes_differ_in_one_setting_and_keep_wrappers() -> None:
+    device = "sim:80GiB"
+    text = "limit:bytes=8GiB,of=bfc:garbage_collection=true"
+    found = dict(space.singles(text, device))
+    assert found["garbage_collection=false"] == "limit:bytes=8GiB,of=bfc"
+    assert found["allow_growth=false"] == (
+        "limit:bytes=8GiB,of=bfc:garbage_collection=true,allow_growth=false"
+    )
+    assert text not in found.values()
+    assert list(space.singles("naive", device)) == []
+
+
+def test_the_command_tells_and_draws() -> None:
+    shown = " ".join(output("explain gpt2-train --allocator caching --device sim:8GiB").split())
+    assert "by aten::nll_loss_backward" in shown
+    assert "Fragmentation: 2.21 GiB are free" in shown
+    assert "caching:expandable_segments=true" in shown
+    assert "nothing failed" in output("explain good.csv --allocator naive")
+    events = [(ALLOC, 0, MIB), (ALLOC, 1, MIB)]
+    write(make(events), "two.csv")
+    line = "explain two.csv --allocator naive --device sim:1MiB --json -"
+    (row,) = json.loads(output(line))
+    assert (row["kind"], row["event"], row["requested"], row["pins"]) == ("full", 1, MIB, [])
+    assert json.loads(output("explain good.csv --allocator naive --json -")) == []
+    assert "no allocator is called" in error("explain good.csv --allocator nosuch")
