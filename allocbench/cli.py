@@ -30,6 +30,7 @@ from allocbench.commands import (
     record,
     replay,
     report,
+    tune,
 )
 from allocbench.commands import list as listing
 from allocbench.commands import run as running
@@ -41,6 +42,7 @@ COMMANDS = (
     report,
     fit,
     explain,
+    tune,
     replay,
     inspect,
     plan,
