@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""workloads.perturbing: another order of the same blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.traces import Event, assert_same, make, valid_traces
+from workloads import ALLOC, FREE, MARK, Trace, catalog, lifetimes
+from workloads.perturbing import perturbed
+
+
+def sizes_of(trace: Trace) -> list[int]:
+    return sorted(trace.size[trace.op == ALLOC].tolist())
+
+
+@settings(max_examples=200, deadline=None)
+@given(valid_traces(), st.integers(0, 5))
+def test_any_valid_trace_stays_valid_and_keeps_its_events(trace: Trace, seed: int) -> None:
+    made = perturbed(trace, seed)
+    made.validate()
+    assert sizes_of(made) == sizes_of(trace)
+    for op in range(4):
+        assert np.count_nonzero(made.op == op) == np.count_nonzero(trace.op == op)
+    assert made.steps == trace.steps
+    assert_same(made, perturbed(trace, seed))
+
+
+@pytest.mark.parametrize("workload", [*catalog.captured(), "random:allocs=300", "ping-pong"])
+def test_a_real_trace_is_really_another(workload: str) -> None:
+    trace = catalog.load(workload)
+    made = perturbed(trace, 1)
+    assert len(made) == len(trace)
+    assert not np.array_equal(made.size, trace.size) or not np.array_equal(made.op, trace.op)
+    assert trace.max_load / 2 < made.max_load < 2 * trace.max_load
+
+
+def test_steps_change_places_and_what_outlives_them_does_not() -> None:
+    steps = 6
+    events: list[Event] = [(ALLOC, 0, 7)]
+    for step in range(steps):  # a block of the step's own, and one that the next step frees
+        events += [(MARK, 1, 0), (ALLOC, 1, 100 + step), (ALLOC, 2 + step, 1000 + step)]
+        events += [(FREE, 1 + step, 0)] if step else []
+        events += [(FREE, 1, 0)]
+    events[-2:] = [(FREE, 1, 0), (FREE, steps, 0)]  # in another order, for once
+    trace = make(events, labels=("", "step"))
+    trace.validate()
+    made = perturbed(trace, 4)
+    sizes = made.size.tolist()
+    carried = [size for size in sizes if size >= 1000]
+    assert carried == list(range(1000, 1000 + steps))
+    own = [size for size in sizes if 100 <= size < 200]
+    assert own[0] == 100
+    assert own != sorted(own)
+    assert sorted(own) == list(range(100, 100 + steps))
+    spans = lifetimes(made)
+    assert int(spans.last[0]) == len(made)
+    own_spans = (spans.last - spans.first)[(spans.size >= 100) & (spans.size < 200)]
+    assert own_spans.max() <= 4
