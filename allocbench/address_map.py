@@ -181,8 +181,8 @@ def _in_the_way(
 ) -> tuple[Ints, str]:
     """The blocks with fewest bytes that would have to go for the request to fit, and where.
 
-    Either those in one stretch of an area that is long enough, or those of the areas that would
-    have to be given back to the device, the emptiest first.
+    Either those in one stretch of an area that is long enough, or those of one area that would
+    have to be given back to the device; and when no one is enough, those of the emptiest areas.
     """
     total = np.append(0, np.cumsum(ends - begins))
     best: tuple[int, int, int] | None = None
@@ -200,13 +200,15 @@ def _in_the_way(
             best = int(cost[n]), int(from_[n]), int(to[n])
     spans = [(np.searchsorted(begins, begin), np.searchsorted(begins, end)) for begin, end in areas]
     load = [int(total[to] - total[from_]) for from_, to in spans]
+    alone = [n for n, (begin, end) in enumerate(areas) if room + end - begin >= requested > room]
+    if alone and (best is None or min(load[n] for n in alone) < best[0]):
+        return np.arange(*spans[min(alone, key=load.__getitem__)]), "segments"
+    if best is not None:
+        return np.arange(best[1], best[2]), "stretch"
     pinned: list[int] = []
     for n in sorted(range(len(areas)), key=load.__getitem__):
         if room >= requested:
             break
         room += areas[n][1] - areas[n][0]
         pinned += range(*spans[n])
-    given_back = np.array(sorted(pinned), np.int64)
-    if best is None or (room >= requested and (ends - begins)[given_back].sum() < best[0]):
-        return given_back, "segments"
-    return np.arange(best[1], best[2]), "stretch"
+    return np.array(sorted(pinned), np.int64), "segments"

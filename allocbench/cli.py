@@ -31,6 +31,7 @@ from allocbench.commands import (
     record,
     replay,
     report,
+    sweep,
     tune,
 )
 from allocbench.commands import list as listing
@@ -45,6 +46,7 @@ COMMANDS = (
     fit,
     explain,
     tune,
+    sweep,
     replay,
     inspect,
     plan,

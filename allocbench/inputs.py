@@ -96,6 +96,25 @@ def allocator_specs(text: str) -> list[str]:
     return specs
 
 
+def device_specs(text: str) -> list[str]:
+    """The specs of a comma-separated list of devices; an item `option=value` belongs to the last.
+
+    Raises UsageError for a device that cannot be made, and when one is there twice.
+    """
+    specs: list[str] = []
+    for item in text.split(","):
+        if specs and "=" in item and ":" not in item:
+            specs[-1] += f",{item}"
+        else:
+            specs.append(item)
+    for one in specs:
+        if specs.count(one) > 1:
+            raise UsageError(f"--devices: '{one}' is given twice")
+        with errors_naming("--devices"):
+            check_device(one)
+    return specs
+
+
 def check_specs(option: str, specs: Sequence[str], device: str) -> None:
     """Raise UsageError, naming the option, for a device or an allocator that cannot be made."""
     with errors_naming(f"--device {device}"):

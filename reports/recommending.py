@@ -38,7 +38,8 @@ class Recommendation:
     best, the best first; the recommended one is `keep` where that is among them, for then nothing
     has to be changed, else the one of them that is best by the balanced objective. margin: the
     score of the best of the others divided by that of the best, None where there is none.
-    agreement: the share of the perturbed traces on which the recommended one is among the best too,
+    agreement: the share of the perturbed
+    traces on which the recommended one is not far behind the best,
     None where there are none. failed: those that did not serve every request, of the trace or of a
     perturbed one.
     """
@@ -106,10 +107,14 @@ def recommend(
     rest = order[~order.index.isin(alike)]
     second = rest if len(rest) else order.iloc[1:]
     margin = float(second.iloc[0] / order.iloc[0]) if len(second) else None
-    votes = [best in _among_the_best(scores(one, objective), objective) for one in perturbed]
+    votes = [_keeps_up(best, scores(one, objective)) for one in perturbed]
     agreement = sum(votes) / len(votes) if votes else None
     reason = _reason(rows, objective, order, alike, best, keep)
     return Recommendation(objective, best, alike, margin, agreement, failed, reason)
+
+
+def _keeps_up(name: str, order: pd.Series[float]) -> bool:
+    return name in order.index and bool(order[name] <= order.iloc[0] * _CLEAR)
 
 
 def _among_the_best(order: pd.Series[float], objective: Objective) -> tuple[str, ...]:

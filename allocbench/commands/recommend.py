@@ -113,7 +113,9 @@ def _confidence(found: Study) -> str:
         words.append(f"the next clearly behind needs {units.percent(answer.margin - 1)} more")
     if answer.agreement is not None:
         agreeing = round(answer.agreement * len(found.perturbed))
-        words.append(f"among the best in {agreeing} of {len(found.perturbed)} other orders")
+        words.append(
+            f"not far behind the best in {agreeing} of {len(found.perturbed)} other orders"
+        )
     return f"{answer.confidence} ({'; '.join(words) or 'nothing to compare with'})"
 
 
@@ -125,7 +127,7 @@ def _table(title: str, found: Study) -> Table:
     for row in rows:
         note = "" if row["candidate"] else "floor"
         if row["failures"]:
-            note = f"{row['failures']:,} requests failed"
+            note = f"{row['failures']:,} failed"
         capacity, host = row["min_capacity"], row["host_seconds"]
         table.add_row(
             Text(names[row["allocator"]], no_wrap=True),

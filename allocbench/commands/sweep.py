@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench sweep: workloads through allocators on devices, on all processors or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from allocbench import inputs, options
+from allocbench.errors import UsageError
+from allocbench.experiment import Effort
+from allocbench.outputs import STDOUT, check_outputs
+from allocbench.space import can_be_made
+from allocbench.terminal import console, progress_bar
+from reports import results
+
+EXAMPLES = (
+    "allocbench sweep gpt2-train llm-decode --devices sim:24GiB,sim:80GiB -o sweep.jsonl",
+    "allocbench sweep trace.csv --allocators bfc,bfc:allow_growth=false,naive --json rows.json",
+)
+
+
+def run(
+    workloads: options.Workloads,
+    allocators: Annotated[
+        str,
+        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
+    ] = inputs.ALL,
+    devices: Annotated[
+        str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
+    ] = options.DEVICE,
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="JSON lines to which each result is added; what is there already is skipped.",
+        ),
+    ] = "sweep.jsonl",
+    model: options.Model = None,
+    time: options.Passes = 0,
+    min_capacity: options.Capacity = True,
+    workers: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Processes; 0: one for each processor.")
+    ] = 0,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Use the workers of a Dask scheduler, such as tcp://10.0.0.1:8786, started with "
+            "`dask scheduler` and `dask worker ADDRESS`.",
+        ),
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Make runs again that ended with an error.")
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Run every workload through every allocator on every device, in many processes.
+
+    Interrupted or killed, start it again: finished runs are not repeated, as long as trace, spec,
+    device and code are the same. A run that fails or crashes is a row with its error. Host times,
+    which --time asks for, are those of a machine busy with other runs.
+    """
+    specs, places = inputs.allocator_specs(allocators), inputs.device_specs(devices)
+    for one in specs:
+        if not any(can_be_made(one, device) for device in places):
+            inputs.check_specs("--allocators", [one], places[0])
+    if output == STDOUT:
+        raise UsageError("--output -: results are added to a file; --json - prints rows")
+    check_outputs(output, json)
+    sweeping = _sweeper()
+    traces = inputs.load_all(workloads, model)
+    with ExitStack() as stack:
+        show: list[Callable[[str], None]] = []
+        made: list[int] = []
+
+        def total(runs: int) -> None:
+            made.append(runs)
+            show.append(stack.enter_context(progress_bar(runs + 1)))
+            show[0](f"{runs:,} runs")
+
+        found = sweeping.sweep(
+            traces,
+            specs,
+            places,
+            output,
+            Effort(time, min_capacity),
+            workers=workers,
+            scheduler=scheduler,
+            retry=retry,
+            total=total,
+            done=lambda key: show[0](f"{key.workload} {key.allocator} {key.device}"),
+        )
+    wrong = found[found["error"].notna()]
+    if json:
+        rows = found[found["error"].isna()].drop(columns=["trace", "code", "error"])
+        results.write(results.records(rows), json)
+    if json != STDOUT:
+        out = console()
+        skipped = len(found) - made[0]
+        out.print(Text(f"{output}: {len(found):,} rows, {max(0, skipped):,} of them there before"))
+        for row in wrong.to_dict("records"):
+            name = f"{row['workload']} {row['allocator']} {row['device']}"
+            out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
+
+
+def _sweeper() -> ModuleType:
+    """The module `allocbench.sweep`; raises UsageError when what it needs is not installed."""
+    try:
+        from allocbench import sweep
+    except ModuleNotFoundError as error:
+        raise UsageError(str(error)) from error
+    return sweep

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many runs on many processes: those of this machine, or of a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from allocbench import experiment
+from allocbench.errors import UsageError, one_line
+from allocbench.experiment import Effort, Row
+from allocbench.sweep_file import (
+    Key,
+    Record,
+    append,
+    code_version,
+    fingerprint,
+    frame,
+    key_of,
+    open_records,
+    record,
+)
+from reports.extra import needs_extra
+from workloads import Trace
+
+with needs_extra("sweep"):
+    from joblib import cpu_count
+    from joblib.externals.loky import ProcessPoolExecutor
+
+Runner: TypeAlias = Callable[[Trace, Key, Effort], Row]
+_CONNECT_SECONDS = 10
+BYTES_ALONE = Effort(passes=0)
+"""No host time: runs share the processors."""
+
+
+def measure(trace: Trace, key: Key, effort: Effort) -> Row:
+    """The result row of a run; raises when the code here is not that of the key."""
+    if key.code != code_version():
+        raise RuntimeError(f"this worker runs {code_version()}, not {key.code}")
+    row, _ = experiment.run(trace, key.allocator, key.device, effort, workload=key.workload)
+    return row
+
+
+def sweep(
+    traces: Mapping[str, Trace],
+    specs: Sequence[str],
+    devices: Sequence[str],
+    path: str,
+    effort: Effort = BYTES_ALONE,
+    *,
+    workers: int = 0,
+    scheduler: str | None = None,
+    retry: bool = False,
+    total: Callable[[int], None] = lambda runs: None,
+    done: Callable[[Key], None] = lambda key: None,
+    runner: Runner = measure,
+) -> pd.DataFrame:
+    """Run every trace through every allocator on every device, and return all rows of the file.
+
+    A run that `path` has already is skipped, one with an error too unless `retry`. Each result is
+    written to `path` when it comes. A run that raises, and one whose process dies, is a row with an
+    error: see `sweep_file.frame`.
+
+    workers: processes of this machine, one for each processor when 0. scheduler: the address of a
+    Dask scheduler, whose workers are used instead; needs the extra `cluster`. total: called once
+    with the number of runs to make, done with each as it ends. Host times are taken while other
+    runs are under way.
+
+    Raises UsageError when the file or the scheduler cannot be used.
+    """
+    records = open_records(path)
+    known = {key_of(one).identity for one in records if not (retry and one["error"])}
+    code = code_version()
+    keys = {
+        key.identity: (key, trace)
+        for name, trace in traces.items()
+        for mark in [fingerprint(trace)]
+        for device in devices
+        for key in [Key(name, mark, spec, device, code) for spec in specs]
+    }
+    todo = [pair for identity, pair in keys.items() if identity not in known]
+    total(len(todo))
+    run_all = _on_cluster if scheduler else _on_processes
+    for one in run_all(todo, effort, runner, scheduler or workers or cpu_count()):
+        append(path, one)
+        records.append(one)
+        done(key_of(one))
+    return frame(records)
+
+
+def _attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
+    """One run, in a worker's process: its row, or its error."""
+    try:
+        return record(key, runner(trace, key, effort))
+    except Exception as error:  # whatever it is, it is this run's alone
+        return record(key, None, one_line(f"{type(error).__name__}: {error}"))
+
+
+def _on_processes(
+    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: Any
+) -> Iterator[Record]:
+    """The records as they come. Runs under way when a process died are made again, alone."""
+    left = dict(todo)
+    while left:
+        try:
+            with _processes(workers) as pool:
+                for one in _finished(pool, list(left.items()), effort, runner):
+                    del left[key_of(one)]
+                    yield one
+        except BrokenProcessPool:
+            for key in list(left)[:workers]:  # they are started in this order
+                yield _alone(key, left.pop(key), effort, runner)
+
+
+def _alone(key: Key, trace: Trace, effort: Effort, runner: Runner) -> Record:
+    try:
+        with _processes(1) as pool:
+            return next(_finished(pool, [(key, trace)], effort, runner))
+    except BrokenProcessPool as error:
+        return _died(key, error)
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[Executor]:
+    pool = ProcessPoolExecutor(max_workers=workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(kill_workers=True)
+
+
+def _finished(
+    pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner
+) -> Iterator[Record]:
+    futures: list[Future[Record]] = [
+        pool.submit(_attempt, runner, trace, key, effort) for key, trace in todo
+    ]
+    for future in as_completed(futures):
+        yield future.result()
+
+
+def _on_cluster(
+    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, address: Any
+) -> Iterator[Record]:
+    """The records as they come from the workers of a Dask scheduler; each trace is sent once.
+
+    Runs whose worker died are made again, alone.
+    """
+    try:
+        with needs_extra("cluster"):
+            distributed: Any = import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--scheduler: {error}") from error
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        reason = one_line(str(error)) or type(error).__name__
+        raise UsageError(f"--scheduler {address}: no scheduler answers: {reason}") from error
+    traces: dict[str, Any] = {}
+    with client:
+
+        def submit(key: Key, trace: Trace) -> Any:
+            if key.trace not in traces:  # a task, for what is scattered dies with its worker
+                traces[key.trace] = client.submit(_itself, trace, pure=False)
+            return client.submit(_attempt, runner, traces[key.trace], key, effort, pure=False)
+
+        lost: list[tuple[Key, Trace]] = []
+        runs = {submit(key, trace): (key, trace) for key, trace in todo}
+        for future in distributed.as_completed(list(runs), loop=client.loop):
+            run = runs.pop(future)
+            try:
+                one = future.result()
+            except (Exception, distributed.CancelledError):  # its worker died, perhaps of another
+                lost.append(run)
+            else:
+                yield one
+        for key, trace in lost:
+            try:
+                one = submit(key, trace).result()
+            except (Exception, distributed.CancelledError) as failure:
+                one = _died(key, failure)
+            yield one
+
+
+def _itself(trace: Trace) -> Trace:
+    return trace
+
+
+def _died(key: Key, failure: BaseException) -> Record:
+    name = type(failure).__name__
+    return record(key, None, one_line(f"the process died: {name}: {failure}"))

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench.api: frames with the answers of the commands; docs/deciding.md: their real output."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from allocbench import api
+from allocbench.errors import UsageError
+from tests.commands import folder, output
+from workloads import catalog
+
+__all__ = ["folder"]  # the fixture, by its import
+
+PAGE = Path(__file__).parent.parent / "docs" / "deciding.md"
+BLOCKS = re.findall(
+    r"^```console\n\$ allocbench (.*?)\n(.*?)^```$",
+    PAGE.read_text(encoding="utf-8"),
+    flags=re.MULTILINE | re.DOTALL,
+)
+
+
+def test_frames_hold_what_commands_write() -> None:
+    given = ["naive", "caching"]
+    found = api.fit("gpt2-train", given, time_limit=0)
+    line = "fit gpt2-train --allocators naive,caching --time-limit 0 --json -"
+    assert json.loads(output(line)) == json.loads(found.to_json(orient="records"))
+    by_trace = api.fit(catalog.load("gpt2-train"), given, time_limit=0)
+    pd.testing.assert_frame_equal(found, by_trace)
+    (row,) = api.explain("gpt2-train", "caching", "sim:8GiB").to_dict("records")
+    assert (row["kind"], row["event"]) == ("fragmentation", 24766)
+    assert api.explain("gpt2-train").empty
+
+
+def test_tune_recommend_and_sweep_are_frames_too() -> None:
+    tuned = api.tune("gpt2-train", budget=15)
+    assert tuned["how"].iloc[0].startswith("PYTORCH_ALLOC_CONF=")
+    ranked = api.recommend("gpt2-train", "sim:24GiB", orders=0, tuning=0)
+    assert ranked["score"].dropna().is_monotonic_increasing
+    assert ranked.attrs["recommendation"].allocator in set(ranked["allocator"])
+    rows = api.sweep(["good.csv"], ["naive"], ["sim:1GiB"], "s.jsonl", workers=1)
+    assert list(rows["workload"]) == ["good"]
+    with pytest.raises(UsageError, match="neither a file nor a workload"):
+        api.fit("nosuch")
+
+
+@pytest.mark.parametrize(("line", "shown"), BLOCKS)
+def test_the_page_shows_what_the_command_prints(line: str, shown: str) -> None:
+    printed = [" ".join(one.split()) for one in output(line).splitlines()]
+    wanted = [" ".join(one.split()) for one in shown.splitlines()]
+    exact = [one for one in wanted if one and not re.search(r"\d (ns|us)\b", one)]
+    assert len(exact) >= 3
+    assert [one for one in exact if one not in printed] == []
+
+
+def test_the_page_walks_through_every_question() -> None:
+    assert [line.split()[0] for line, _ in BLOCKS] == ["explain", "recommend", "fit", "tune"]
