@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The four questions and many runs, from Python: each function returns a DataFrame.
 
-A workload is a trace, or what the command line takes: the name of a workload, or a file. Devices and
-allocators are written as specs. Errors are those of the command line: UsageError, SpecError,
+A workload is a trace, or what the command line takes: the name of a workload, or a file. Devices
+and allocators are written as specs. Errors are those of the command line: UsageError, SpecError,
 TraceError.
 
     from allocbench import api
@@ -46,7 +46,7 @@ def fit(
     time_limit: seconds to look for the best plan, 0 for none.
     """
     trace = _trace(workload)
-    chosen = inputs.allocator_specs(inputs.ALL) if specs is None else specs
+    chosen = inputs.allocator_specs(inputs.ALL, device) if specs is None else specs
     known = fitting.bounds(trace, time_limit)
     return fitting.fit(trace, chosen, device, workload=_name(workload), known=known)
 

@@ -69,14 +69,15 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     """
     on = allocators.make_device(device)
     made = allocators.make(allocator, on)
-    result = allocators.replay(trace, made, placements=True, detail=True)
-    failed = np.flatnonzero(result.placements["size"] == 0)
+    result = allocators.replay(trace, made, detail=True)
+    assert result.detail is not None
+    placed = result.detail["placements"]
+    failed = np.flatnonzero(placed["size"] == 0)
     if not len(failed):
         return None
-    assert result.detail is not None
     workload = Prepared.of(trace.name, trace)
     calls = result.detail["device_calls"]
-    seen = address_map(workload, result.placements, calls, on.capacity, most=1)
+    seen = address_map(workload, placed, calls, on.capacity, most=1)
     assert seen.failure is not None
     number = int(failed[0])
     event = int(workload.first[number])
@@ -108,7 +109,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         pins=seen.pins,
         in_one_stretch=seen.failure["place"] == "stretch",
         alive=alive,
-        address=result.placements["address"].astype(np.int64),
+        address=placed["address"].astype(np.int64),
         workload=workload,
     )
 

@@ -84,12 +84,20 @@ def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Tr
     }
 
 
-def allocator_specs(text: str) -> list[str]:
+def allocator_specs(text: str, device: str | None = None) -> list[str]:
     """The specs of a comma-separated list, or of all strategies for "all".
+
+    device: where all of them have to work; None: those that do not are wanted too.
 
     Whether they can be made is for `check_specs`. Raises UsageError when one is there twice.
     """
-    specs = [info.name for info in allocators.strategies()] if text == ALL else spec.split(text)
+    if text != ALL:
+        specs = spec.split(text)
+    elif device is None:
+        specs = [info.name for info in allocators.strategies()]
+    else:
+        with errors_naming(f"--device {device}"):
+            specs = allocators.names(allocators.make_device(device))
     for one in specs:
         if specs.count(one) > 1:
             raise UsageError(f"--allocators: '{one}' is given twice")

@@ -41,6 +41,7 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:retry_seconds": "waits for other threads, of which a replay has none",
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "the other options, written in one",
+    "cuda_async:release_threshold": "works on no simulated device",
     "planned:plan": "a file of an earlier run",
 }
 """Options of which no value is tried, and why."""

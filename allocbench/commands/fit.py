@@ -49,7 +49,7 @@ def run(
     found with all lifetimes known. An allocator may fail on a device larger than one that is
     enough: then the table says so.
     """
-    specs = inputs.allocator_specs(allocators)
+    specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()

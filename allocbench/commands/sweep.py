@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain
 from types import ModuleType
 from typing import Annotated
 
@@ -68,7 +69,9 @@ def run(
     device and code are the same. A run that fails or crashes is a row with its error. Host times,
     which --time asks for, are those of a machine busy with other runs.
     """
-    specs, places = inputs.allocator_specs(allocators), inputs.device_specs(devices)
+    places = inputs.device_specs(devices)
+    works = [inputs.allocator_specs(allocators, place) for place in places]
+    specs = list(dict.fromkeys(chain.from_iterable(works)))
     for one in specs:
         if not any(can_be_made(one, device) for device in places):
             inputs.check_specs("--allocators", [one], places[0])
