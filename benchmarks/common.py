@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the suites share: allocators, workloads, and one process per pair of them.
+
+A cell is what was measured of one combination of parameters: a result row, or the reason why
+there is none. Rows come from the command line of the installed commit, which is the one interface
+that all commits have; so each metric is what that commit defines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+ALLOCATORS = (
+    "arena",
+    "bfc",
+    "buddy",
+    "bump",
+    "caching",
+    "expandable",
+    "free_lists",
+    "naive",
+    "planned",
+    "slab",
+    "tlsf",
+)
+FAST_WORKLOADS = ("gpt2-train", "llm-decode", "random:allocs=3000")
+WORKLOADS = (
+    "llama3-8b-lora",
+    "serve-chat",
+    "serve-paged",
+    "sawtooth",
+    "ping-pong",
+    "robson",
+)
+DEVICE = "sim:80GiB"
+_DIGITS = 9  # of a ratio: no more than every compiler agrees on
+
+Cell = dict[str, Any] | str
+Params = Sequence[Sequence[Any]]
+
+
+class Failed(str):
+    """The last words of a process that ended as it should not."""
+
+
+def command(*arguments: str) -> Cell:
+    """The first object of the JSON that a command of the installed allocbench prints.
+
+    What it refuses in one line, an unknown name for example, is a reason; anything else that goes
+    wrong is a Failed.
+    """
+    line = [sys.executable, "-P", "-m", "allocbench", *arguments, "--json", "-"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        found = json.loads(done.stdout)
+        row: dict[str, Any] = found[0] if isinstance(found, list) else found
+        return row
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    if done.returncode == 2 and "Traceback" not in done.stderr:
+        return last.removeprefix("error: ")
+    return Failed(f"exit code {done.returncode}: {last}")
+
+
+def replay(allocator: str, workload: str, *options: str, device: str = DEVICE) -> Cell:
+    """The result row of one allocator on one workload, replayed in a process of its own."""
+    return command("replay", workload, "--allocator", allocator, "--device", device, *options)
+
+
+@contextmanager
+def not_there() -> Iterator[None]:
+    """Turn a refused name or option, or a missing package, into n/a with the reason."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        raise NotImplementedError(str(error)) from error
+
+
+class Suite:
+    """Benchmarks that are columns of one row for each combination of `params`.
+
+    A suite says `params` and `param_names`, measures one combination in `cell`, and has a
+    `setup_cache` of its own that calls `cells`: asv tells caches apart by where they are written.
+    """
+
+    params: Params = ()
+    parallel = False
+
+    def cell(self, *combination: Any) -> Cell:
+        """Measure one combination."""
+        raise NotImplementedError
+
+    def cells(self) -> dict[tuple[Any, ...], Cell]:
+        """Measure every combination, each once; side by side where no time is taken."""
+        combinations = list(itertools.product(*self.params))
+        with ThreadPoolExecutor(os.cpu_count() if self.parallel else 1) as pool:
+            measured = pool.map(lambda combination: self.cell(*combination), combinations)
+            return dict(zip(combinations, measured, strict=True))
+
+    def setup(self, cells: dict[tuple[Any, ...], Cell], *combination: Any) -> None:
+        """Take the row of a combination; raises NotImplementedError (n/a) with the reason."""
+        found = cells[combination]
+        if isinstance(found, Failed):
+            raise RuntimeError(found)
+        if isinstance(found, str):
+            raise NotImplementedError(found)
+        self.row = found
+
+
+def tracks(**units: str) -> Callable[[type[Suite]], type[Suite]]:
+    """Give a suite one `track_` benchmark for each column, in its unit; lower is better.
+
+    `version` is raised by hand when a benchmark is to measure something else than before.
+    """
+
+    def add(suite: type[Suite]) -> type[Suite]:
+        for column, unit in units.items():
+            setattr(suite, f"track_{column}", _track(column, unit))
+        return suite
+
+    return add
+
+
+def _track(column: str, unit: str) -> Callable[..., float]:
+    def track(suite: Suite, cells: object, *combination: Any) -> float:
+        if column not in suite.row:
+            raise NotImplementedError(f"this commit has no {column}")
+        value = suite.row[column]
+        if value is None:
+            return math.nan
+        return round(value, _DIGITS) if unit == "ratio" else value  # type: ignore[no-any-return]
+
+    track.__name__ = f"track_{column}"
+    track.unit = unit  # type: ignore[attr-defined]
+    track.version = "1"  # type: ignore[attr-defined]
+    track.pretty_source = f"the column {column} of `allocbench --json`"  # type: ignore[attr-defined]
+    return track

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy's own memory pools under the workloads; n/a where there is no CuPy or no GPU."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from typing import Any
+
+from benchmarks import common
+from workloads import ALLOC, FREE, Trace, catalog
+
+_PASSES = 3
+
+
+class CuPy:
+    """CuPy's default pool and its stream-ordered one."""
+
+    params: common.Params = (("MemoryPool", "MemoryAsyncPool"), common.FAST_WORKLOADS)
+    param_names = ("allocator", "workload")
+
+    def setup(self, allocator: str, workload: str) -> None:
+        with common.not_there():
+            self.cuda: Any = importlib.import_module("cupy").cuda
+            self.trace = catalog.load(workload)
+        try:
+            self.cuda.runtime.getDeviceCount()
+        except self.cuda.runtime.CUDARuntimeError as error:
+            raise NotImplementedError(f"no GPU: {error}") from error
+        self.pool = getattr(self.cuda, allocator)()
+
+    def track_peak_reserved(self, allocator: str, workload: str) -> float:
+        """Bytes that the pool holds after the workload: it gives none back by itself."""
+        if allocator == "MemoryAsyncPool":
+            raise NotImplementedError("the pool lies in the driver, which tells no peak")
+        _serve(self.trace, self.pool)
+        return float(self.pool.total_bytes())
+
+    def track_seconds_per_event(self, allocator: str, workload: str) -> float:
+        """Host seconds, Python's own included: the fastest of some passes after a cold one."""
+        _serve(self.trace, self.pool)
+        return min(_serve(self.trace, self.pool) for _ in range(_PASSES)) / len(self.trace)
+
+    track_peak_reserved.unit = "bytes"  # type: ignore[attr-defined]
+    track_seconds_per_event.unit = "seconds"  # type: ignore[attr-defined]
+    track_peak_reserved.version = track_seconds_per_event.version = "1"  # type: ignore[attr-defined]
+
+
+def _serve(trace: Trace, pool: Any) -> float:
+    """Seconds of one pass over the trace; what lives at its end is dropped."""
+    live: dict[int, Any] = {}
+    events = list(zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True))
+    began = time.perf_counter()
+    for op, block, size in events:
+        if op == ALLOC:
+            live[block] = pool.malloc(size)
+        elif op == FREE:
+            del live[block]
+    return time.perf_counter() - began

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the GPU suites share: the columns that a real device is measured by."""
+
+from __future__ import annotations
+
+from benchmarks import common
+
+DEVICE = "cuda"
+COLUMNS = {
+    "peak_reserved": "bytes",
+    "device_seconds": "seconds",
+    "seconds_per_event_cold": "seconds",
+    "seconds_per_event_steady": "seconds",
+}
+ALLOCATORS = (*common.ALLOCATORS, "cuda_async")
+
+
+def cell(allocator: str, workload: str) -> common.Cell:
+    """A replay that hands out a GPU's memory; the reason where there is no GPU."""
+    options = ("--time", "3", "--no-min-capacity")
+    return common.replay(allocator, workload, *options, device=DEVICE)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inference workloads on a GPU: measured bytes and seconds, n/a where there is none."""
+
+from __future__ import annotations
+
+from benchmarks import common, gpu
+
+
+@common.tracks(**gpu.COLUMNS)
+class Inference(common.Suite):
+    """Each pair replayed in a process, and so a CUDA context, of its own."""
+
+    params: common.Params = (gpu.ALLOCATORS, ("llm-decode", "serve-chat", "serve-paged"))
+    param_names = ("allocator", "workload")
+
+    def cell(self, allocator: str, workload: str) -> common.Cell:
+        return gpu.cell(allocator, workload)
+
+    def setup_cache(self) -> object:
+        return self.cells()

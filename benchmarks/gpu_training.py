@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training workloads on a GPU: measured bytes and seconds, n/a where there is none."""
+
+from __future__ import annotations
+
+from benchmarks import common, gpu
+
+
+@common.tracks(**gpu.COLUMNS)
+class Training(common.Suite):
+    """Each pair replayed in a process, and so a CUDA context, of its own."""
+
+    params: common.Params = (gpu.ALLOCATORS, ("gpt2-train", "llama3-8b-lora"))
+    param_names = ("allocator", "workload")
+
+    def cell(self, allocator: str, workload: str) -> common.Cell:
+        return gpu.cell(allocator, workload)
+
+    def setup_cache(self) -> object:
+        return self.cells()

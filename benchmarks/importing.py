@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast traces are read from files in the formats of others and of our own."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import workloads
+from benchmarks import common
+from workloads import catalog
+
+_READS = 3
+
+
+class Import:
+    """One workload, written as a file and read as a user would read it."""
+
+    params: common.Params = (("parquet", "csv", "lifetimes", "snapshot"), ("gpt2-train",))
+    param_names = ("format", "workload")
+
+    def setup(self, kind: str, workload: str) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        extension = {"lifetimes": "csv", "snapshot": "pickle"}.get(kind, kind)
+        self.path = Path(self.folder.name, f"trace.{extension}")
+        if kind == "snapshot":
+            made = common.replay(
+                "caching",
+                workload,
+                *("--time", "0", "--no-min-capacity", "--snapshot", str(self.path)),
+            )
+            if isinstance(made, str):
+                raise NotImplementedError(made)
+            return
+        options = {"kind": kind} if kind == "lifetimes" else {}
+        try:
+            workloads.write(catalog.load(workload), self.path, **options)
+        except TypeError as error:  # commits whose `write` knows Parquet and CSV alone
+            raise NotImplementedError(f"this commit writes no {kind}") from error
+
+    def teardown(self, kind: str, workload: str) -> None:
+        self.folder.cleanup()
+
+    def track_seconds_per_event(self, kind: str, workload: str) -> float:
+        """The fastest of some reads."""
+        fastest = float("inf")
+        for _ in range(_READS):
+            began = time.perf_counter()
+            with common.not_there():
+                trace = workloads.read(self.path)
+            fastest = min(fastest, (time.perf_counter() - began) / len(trace))
+        return fastest
+
+    track_seconds_per_event.unit = "seconds"  # type: ignore[attr-defined]
+    track_seconds_per_event.version = "1"  # type: ignore[attr-defined]

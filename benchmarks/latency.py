@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host seconds of allocs and frees on the simulated device; they mean this machine alone."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from numpy.typing import NDArray
+
+import allocators
+from benchmarks import common
+from workloads import catalog
+
+_SAMPLES = 512
+_COLUMNS = [
+    *(f"{call}_{which}_seconds" for call in ("alloc", "free") for which in ("p50", "p90", "p99")),
+    "alloc_p999_seconds",
+    "free_p999_seconds",
+    "seconds_per_event_cold",
+    "seconds_per_event_steady",
+]
+
+
+@common.tracks(seconds_per_event_cold="seconds", seconds_per_event_steady="seconds")
+class FastLatency(common.Suite):
+    """Seconds per event, over whole passes."""
+
+    params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS[:1])
+    param_names = ("allocator", "workload")
+
+    def cell(self, allocator: str, workload: str) -> common.Cell:
+        return common.replay(allocator, workload, "--time", "3", "--no-min-capacity")
+
+    def setup_cache(self) -> object:
+        return self.cells()
+
+
+@common.tracks(**dict.fromkeys(_COLUMNS, "seconds"))
+class Latency(FastLatency):
+    """Percentiles of single calls, and seconds per event."""
+
+    params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS + common.WORKLOADS)
+
+    def cell(self, allocator: str, workload: str) -> common.Cell:
+        return common.replay(allocator, workload, "--time", "5", "--no-min-capacity")
+
+    def setup_cache(self) -> object:
+        return self.cells()
+
+
+class Calls:
+    """Single calls as samples, for asv's own statistics; needs the plugin in asv_plugin/.
+
+    Without it asv does not see these benchmarks, and `Latency` has the percentiles.
+    """
+
+    params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS)
+    param_names = ("allocator", "workload")
+
+    def setup(self, allocator: str, workload: str) -> None:
+        """Time every call of the second pass over a new allocator."""
+        with common.not_there():
+            trace = catalog.load(workload)
+            made = allocators.make(allocator, allocators.make_device(common.DEVICE))
+        allocators.time_pass(trace, made)
+        self.alloc, self.free, _ = allocators.time_each(trace, made)
+
+    def latency_alloc(self, allocator: str, workload: str) -> list[float]:
+        return _drawn(self.alloc)
+
+    def latency_free(self, allocator: str, workload: str) -> list[float]:
+        return _drawn(self.free)
+
+    latency_alloc.version = latency_free.version = "1"  # type: ignore[attr-defined]
+
+
+def _drawn(seconds: NDArray[np.float32]) -> list[float]:
+    """So many of the samples, drawn evenly and the same every time."""
+    samples: list[float] = seconds.tolist()
+    return random.Random(0).sample(samples, min(_SAMPLES, len(samples)))

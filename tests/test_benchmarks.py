@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites: fixed parameters, n/a with a reason, versions set by hand; asv finds no fault."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import allocators
+import benchmarks
+from benchmarks import common, gpu, latency, memory
+from workloads import catalog
+
+ROOT = Path(__file__).parent.parent
+FLOOR = "bump"
+MODULES = [
+    importlib.import_module(f"benchmarks.{module.name}")
+    for module in pkgutil.iter_modules(benchmarks.__path__)
+]
+
+
+@pytest.fixture(autouse=True)
+def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("ASV_PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "asv_plugin")]))
+
+
+def tracked() -> Iterator[tuple[type, str, Any]]:
+    """Every benchmark: its class, its name, its function."""
+    for module in MODULES:
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == module.__name__:
+                for name in dir(kind):
+                    if name.startswith(("track_", "latency_")):
+                        yield kind, name, getattr(kind, name)
+
+
+def test_every_allocator_is_benchmarked() -> None:
+    assert list(common.ALLOCATORS) == allocators.names(), "set ALLOCATORS in benchmarks/common.py"
+
+
+def test_every_workload_exists() -> None:
+    for workload in common.FAST_WORKLOADS + common.WORKLOADS:
+        assert catalog.knows(workload)
+        assert workload not in common.WORKLOADS or workload not in common.FAST_WORKLOADS
+
+
+def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
+    found = list(tracked())
+    assert len(found) > 40
+    areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in found}
+    assert areas == {
+        *("capture", "cupy", "gpu_inference", "gpu_training", "importing"),
+        *("latency", "memory", "planners", "scaling"),
+    }
+    for kind, name, function in found:
+        assert function.version.isdigit(), (kind, name)
+        assert name.startswith("latency_") or re.match("seconds|bytes|ratio|count", function.unit)
+        assert len(kind.params) == len(kind.param_names) > 0  # type: ignore[attr-defined]
+
+
+def test_every_suite_has_a_cache_of_its_own() -> None:
+    suites = {kind for kind, _, _ in tracked() if issubclass(kind, common.Suite)}
+    codes = [kind.setup_cache.__code__ for kind in suites]  # type: ignore[attr-defined]
+    lines = {(code.co_filename, code.co_firstlineno) for code in codes}
+    assert len(lines) == len(suites) > 5
+
+
+def test_a_row_becomes_sibling_metrics() -> None:
+    suite = memory.FastMemory()
+    cell = suite.cell("buddy", "random:allocs=100")
+    assert isinstance(cell, dict)
+    suite.setup({("buddy", "random:allocs=100"): cell}, "buddy", "random:allocs=100")
+    assert getattr(suite, "track_peak_reserved")({}) == cell["peak_reserved"] > 0  # noqa: B009
+    assert getattr(suite, "track_overhead")({}) == round(cell["overhead"], 9)  # noqa: B009
+
+
+def test_what_is_null_or_unknown_to_a_commit_is_not_available() -> None:
+    suite = memory.FastMemory()
+    suite.row = {"overhead": None}
+    assert math.isnan(getattr(suite, "track_overhead")({}))  # noqa: B009
+    with pytest.raises(NotImplementedError, match="this commit has no peak_reserved"):
+        getattr(suite, "track_peak_reserved")({})  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("allocator", "workload", "reason"),
+    [
+        ("none-such", "random:allocs=100", "none-such"),
+        ("bfc", "none-such", "none-such"),
+    ],
+)
+def test_a_name_that_a_commit_does_not_have_is_not_available(
+    allocator: str, workload: str, reason: str
+) -> None:
+    cell = common.replay(allocator, workload, "--time", "0", "--no-min-capacity")
+    assert not isinstance(cell, common.Failed)
+    with pytest.raises(NotImplementedError, match=reason):
+        common.Suite().setup({(allocator, workload): cell}, allocator, workload)
+
+
+def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "allocbench").mkdir()
+    (tmp_path / "allocbench" / "__main__.py").write_text("raise ValueError('broken')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    cell = common.replay("bfc", "random:allocs=100")
+    assert isinstance(cell, common.Failed)
+    with pytest.raises(RuntimeError, match="exit code 1: ValueError: broken"):
+        common.Suite().setup({("bfc",): cell}, "bfc")
+
+
+def test_without_a_gpu_its_suites_say_why() -> None:
+    cell = gpu.cell("bfc", "random:allocs=100")
+    assert isinstance(cell, dict) or ("cuda" in cell.lower() and type(cell) is str)
+
+
+def test_every_combination_is_measured_once() -> None:
+    class Counted(common.Suite):
+        params = (("a", "b"), (1, 2))
+        seen: list[tuple[str, int]] = []  # noqa: RUF012
+
+        def cell(self, *combination: Any) -> common.Cell:
+            self.seen.append(combination)
+            return str(combination)
+
+    cells = Counted().cells()
+    assert sorted(Counted.seen) == sorted(cells) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert cells["b", 1] == "('b', 1)"
+
+
+def test_samples_are_drawn_from_all_calls() -> None:
+    calls = latency.Calls()
+    calls.setup("bfc", "random:allocs=3000")
+    drawn = calls.latency_alloc("bfc", "random:allocs=3000")
+    assert drawn == calls.latency_alloc("bfc", "random:allocs=3000")
+    assert len(drawn) == 512
+    assert set(drawn) <= set(calls.alloc.tolist())
+    with pytest.raises(NotImplementedError, match="none-such"):
+        calls.setup("none-such", "random:allocs=3000")
+
+
+def test_the_plugin_hands_asv_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("asv_runner", reason="asv is not installed: pip install '.[bench]'")
+    monkeypatch.syspath_prepend(str(ROOT / "asv_plugin"))
+    plugin = importlib.import_module("asv_bench_allocbench.benchmarks.latency")
+    (kind,) = plugin.export_as_benchmark
+    assert kind.name_regex.match("latency_alloc")
+    assert not kind.name_regex.match("track_latency")
+
+    def latency_two() -> list[float]:
+        return [1e-8, 3e-8]
+
+    found = kind("latency_two", latency_two, [latency_two])
+    assert (found.type, found.unit) == ("time", "seconds")
+    assert found.run() == {"samples": [1e-8, 3e-8], "number": 1}
+    with pytest.raises(ValueError, match="no samples"):
+        kind("latency_none", lambda: [], []).run()
+
+
+def test_asv_finds_no_fault_with_the_suites() -> None:
+    line = [sys.executable, "-m", "asv", "check", "-E", "existing:same"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert "No problems found" in done.stdout
+
+
+def test_the_committed_results_are_of_the_simulated_device_and_hold_no_path() -> None:
+    folder = ROOT / "benchmarks" / "results" / "asv"
+    kept = [path for path in folder.glob("*/*.json") if path.name != "machine.json"]
+    assert len(kept) >= 6
+    for path in kept:
+        text = path.read_text()
+        assert "/" not in json.loads(text)["python"]
+        assert "existing-py_" not in text
