@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint traces check-traces stub wheel clean gpu in-place
+.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place
 
 demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -14,6 +14,16 @@ test: $(VENV)/.test  ## the whole test suite
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files
+
+bench: $(VENV)/.bench  ## the fast benchmarks on the working tree; nothing is kept
+	$(BIN)/asv machine --yes
+	$(BIN)/asv check -E existing:same
+	$(BIN)/asv run -E existing:same --bench Fast --launch-method forkserver --show-stderr
+
+BASE ?= main
+HEAD ?= HEAD
+bench-compare: $(VENV)/.bench  ## whether a commit changed what benchmarks count: BASE=main HEAD=HEAD
+	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 	$(BIN)/python -m workloads.catalog
@@ -59,6 +69,10 @@ $(VENV)/.demo: $(NATIVE) | $(BIN)/pip
 $(VENV)/.test: $(NATIVE) | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[test]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
+	$(BIN)/pip install --quiet --editable '.[bench]' ./asv_plugin
+	touch $@
 
 $(VENV)/.lint: $(VENV)/.test
 	$(BIN)/pip install --quiet --editable '.[test,lint]'

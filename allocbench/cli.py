@@ -19,6 +19,9 @@ from typer.exceptions import TyperException
 
 from allocbench import __version__
 from allocbench.commands import (
+    asv_compare,
+    asv_machine,
+    asv_scrub,
     capture,
     compare,
     convert,
@@ -55,6 +58,9 @@ COMMANDS = (
     record,
     match,
     running,
+    asv_compare,
+    asv_machine,
+    asv_scrub,
 )
 
 
@@ -118,7 +124,7 @@ def _app() -> typer.Typer:
     )
     app.callback(epilog=_epilog(compare.EXAMPLES))(_allocbench)
     for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
+        name = command.__name__.rpartition(".")[2].replace("_", "-")
         epilog = _epilog(command.EXAMPLES)
         app.command(name, help=_help(command.run.__doc__), epilog=epilog)(command.run)
     return app

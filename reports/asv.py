@@ -44,16 +44,21 @@ def history(folder: str | Path) -> pd.DataFrame:
     not there, cannot be read, or is not of schema 2.
     """
     place = Path(folder)
-    described = _load(place / "benchmarks.json")
+    described = load(place / "benchmarks.json")
     rows: list[dict[str, Any]] = []
-    for path in sorted(place.glob("*/*.json")):
-        if path.name not in _DESCRIPTIONS:
-            rows += _rows(_load(path), described, path)
+    for path in files(place):
+        rows += _rows(load(path), described, path)
     table = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
     return table.sort_values(["date", "commit"], kind="stable").reset_index(drop=True)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def files(folder: Path) -> list[Path]:
+    """The files of a results folder that hold the results of a commit, sorted."""
+    return [path for path in sorted(folder.glob("*/*.json")) if path.name not in _DESCRIPTIONS]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """One file of asv's results folder; raises ResultError naming it."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -94,7 +99,7 @@ def _values(row: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, Any]
     for combination, value, low, high in zip(combinations, results, *bounds, strict=True):
         if value is None or value != value:
             continue
-        named = dict(itertools.zip_longest(names[: len(combination)], map(_plain, combination)))
+        named = dict(itertools.zip_longest(names[: len(combination)], map(plain, combination)))
         others = [f"{key}={text}" for key, text in named.items() if key not in _OWN]
         yield {
             **{key: named.get(key) or "" for key in _OWN},
@@ -105,7 +110,7 @@ def _values(row: Mapping[str, Any], names: list[str]) -> Iterator[dict[str, Any]
         }
 
 
-def _plain(parameter: str) -> str:
+def plain(parameter: str) -> str:
     """A parameter as it was: asv keeps its `repr`."""
     try:
         return str(ast.literal_eval(parameter))

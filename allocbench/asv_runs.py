@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""asv and git as the gate needs them: commits, what their messages state, their results."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from allocbench.errors import UsageError
+from reports.asv_cells import Cell, cells
+from reports.gate import Statement
+
+TRAILER = "Metric-change"
+CONFIG = "asv.conf.json"
+_RESULTS = ".asv/gate"
+
+
+def commit(name: str) -> str:
+    """The full hash of a commit; raises UsageError where git knows none of that name."""
+    return _git(
+        "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name
+    )
+
+
+def statements(base: str, head: str) -> list[Statement]:
+    """What the messages of the commits after `base`, up to `head`, state as changed.
+
+    Raises UsageError for a trailer that is not one to three words.
+    """
+    form = f"%(trailers:key={TRAILER},valueonly)"
+    found = []
+    for line in _git("log", f"--format={form}", f"{base}..{head}", of=head).splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if len(words) > 3:
+            raise UsageError(f"{TRAILER}: {line}: want METRIC [ALLOCATOR [WORKLOAD]]")
+        found.append(Statement(*words))
+    return found
+
+
+def measure(commits: Sequence[str], bench: str) -> list[Cell]:
+    """Run benchmarks on commits; their results, which lie apart from those that are kept.
+
+    What was measured already is not run again. Raises UsageError where asv cannot start; that a
+    benchmark failed, or that nothing ran, is seen in the cells.
+    """
+    if importlib.util.find_spec("asv") is None:
+        raise UsageError("asv is not installed: pip install 'allocbench[bench]'")
+    if not Path(CONFIG).is_file():
+        raise UsageError(f"{CONFIG}: not found here; run this at the top of the repository")
+    asv = [sys.executable, "-m", "asv"]
+    subprocess.run([*asv, "machine", "--yes"], check=False, stdout=sys.stderr)
+    with _config() as config:
+        for one in commits:
+            line = [*asv, "--config", config, "run", f"{one}^!", "--bench", bench]
+            line += ["--skip-existing-successful", "--launch-method", "forkserver", "--show-stderr"]
+            code = subprocess.run(line, check=False, stdout=sys.stderr).returncode
+            if code not in (0, 1, 2):
+                raise UsageError(f"{shlex.join(line)}: exit code {code}")
+    return cells(_RESULTS) if Path(_RESULTS, "benchmarks.json").exists() else []
+
+
+@contextmanager
+def _config() -> Iterator[str]:
+    """The project's configuration with another folder of results, for as long as it lasts."""
+    text = re.sub(r"^\s*//.*$", "", Path(CONFIG).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    try:
+        settings = json.loads(text) | {"results_dir": _RESULTS}
+    except ValueError as error:
+        raise UsageError(f"{CONFIG}: not JSON: {error}") from error
+    with NamedTemporaryFile("w", dir=".", prefix=".asv-", suffix=".json") as file:
+        json.dump(settings, file)
+        file.flush()
+        yield file.name
+
+
+def _git(*arguments: str, of: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = done.stderr.strip().splitlines()
+        raise UsageError(f"{of}: {why[-1] if why else 'git knows no such commit'}")
+    return done.stdout.strip()

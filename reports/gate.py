@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two commits compared: what is counted must be equal unless it is stated, time only informs."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
+
+from reports import units
+from reports.asv_cells import FAILED, NUMBER, STALE, Cell
+from reports.results import SCHEMA
+
+Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]
+_Key: TypeAlias = tuple[str, str, str, str, str]
+_MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A change that a commit message states: patterns with `*` and `?`."""
+
+    metric: str
+    allocator: str = "*"
+    workload: str = "*"
+
+    def covers(self, cell: Cell) -> bool:
+        """Whether the cell is one of those it is about."""
+        pairs = (
+            (cell.metric, self.metric),
+            (cell.allocator, self.allocator),
+            (cell.workload, self.workload),
+        )
+        return all(fnmatchcase(value, pattern) for value, pattern in pairs)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A cell that is not what it was; `stated` when a commit message says so."""
+
+    base: Cell
+    head: Cell
+    stated: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of every cell of two commits.
+
+    compared: counted cells in which the base has a number. failed: of the head. stale: measured by
+    another version of a benchmark, and so not compared. times: seconds of both, base first.
+    """
+
+    compared: int
+    differences: tuple[Difference, ...]
+    failed: tuple[Cell, ...]
+    stale: int
+    times: tuple[tuple[Cell, Cell], ...]
+
+    @property
+    def unstated(self) -> tuple[Difference, ...]:
+        """The differences that no commit message states."""
+        return tuple(one for one in self.differences if not one.stated)
+
+    @property
+    def outcome(self) -> Outcome:
+        """One word for all: failed before changed, for what failed may have changed too."""
+        if self.failed:
+            return "failed"
+        if not self.compared:
+            return "nothing ran"
+        return "changed" if self.unstated else "same"
+
+
+def compare(
+    base: Iterable[Cell], head: Iterable[Cell], statements: Sequence[Statement] = ()
+) -> Comparison:
+    """Compare the cells of two commits, one by one, within each machine and environment.
+
+    A number that becomes n/a is a change; one that is new is none. A cell that the base measured
+    and the head has not at all has failed: its process gave no result.
+    """
+    before = {_key(cell): cell for cell in base}
+    after = {_key(cell): cell for cell in head}
+    where = {key[:2] for key in before} & {key[:2] for key in after}
+    differences, failed, times = [], [], []
+    compared = stale = 0
+    for key in sorted(key for key in before | after if key[:2] in where):
+        old, new = before.get(key), after.get(key)
+        if new is None:
+            failed += [old] if old and old.deterministic and old.state == NUMBER else []
+        elif new.state == FAILED:
+            failed.append(new)
+        elif old is None or old.state == FAILED:
+            continue
+        elif STALE in (old.state, new.state):
+            stale += 1
+        elif old.deterministic:
+            compared += old.state == NUMBER
+            if old.state == NUMBER and not _equal(old, new):
+                stated = any(statement.covers(new) for statement in statements)
+                differences.append(Difference(old, new, stated))
+        elif old.unit == "seconds" and (old.state, new.state) == (NUMBER, NUMBER):
+            times.append((old, new))
+    return Comparison(compared, tuple(differences), tuple(failed), stale, tuple(times))
+
+
+def markdown(found: Comparison, base: str, head: str) -> str:
+    """The comparison for a pull request, its outcome first."""
+    parts = [f"## Benchmarks: {found.outcome}", "", f"`{base}` → `{head}`: {_sentence(found)}"]
+    if found.differences:
+        parts += ["", "| metric | allocator | workload | base | head | head / base | stated |"]
+        parts += ["|---|---|---|--:|--:|--:|---|"]
+        parts += _cut([_difference(one) for one in (*found.unstated, *_stated(found))])
+    if found.failed:
+        parts += ["", "| failed | allocator | workload |", "|---|---|---|"]
+        parts += _cut(
+            [_row(cell.benchmark, cell.allocator, cell.workload) for cell in found.failed]
+        )
+    if found.times:
+        parts += ["", "Time, which only informs; half of the pairs lie within the spread:", ""]
+        parts += ["| metric | pairs | head / base, median | spread | farthest |"]
+        parts += ["|---|--:|--:|--:|---|", *_times(found.times)]
+    return "\n".join(parts) + "\n"
+
+
+def _stated(found: Comparison) -> tuple[Difference, ...]:
+    return tuple(one for one in found.differences if one.stated)
+
+
+def _sentence(found: Comparison) -> str:
+    if found.outcome == "nothing ran":
+        return "no counted metric was measured on both commits, on one machine and environment."
+    stated = len(found.differences) - len(found.unstated)
+    words = [
+        f"{found.compared} counted values compared",
+        f"{len(found.unstated)} changed",
+        *([f"{stated} changed as stated"] if stated else []),
+        *([f"{len(found.failed)} failed"] if found.failed else []),
+        *([f"{found.stale} of another version not compared"] if found.stale else []),
+    ]
+    return ", ".join(words) + "."
+
+
+def _key(cell: Cell) -> _Key:
+    return cell.machine, cell.environment, cell.benchmark, cell.allocator, cell.workload
+
+
+def _equal(old: Cell, new: Cell) -> bool:
+    return new.state == NUMBER and old.value == new.value
+
+
+def _difference(one: Difference) -> str:
+    cell = one.head
+    ratio = "n/a"
+    if cell.state == NUMBER and one.base.value:
+        ratio = f"{cell.value / one.base.value:.3f}x"
+    stated = "yes" if one.stated else "**no**"
+    shown = _shown(one.base), _shown(cell)
+    return _row(cell.metric, cell.allocator, cell.workload, *shown, ratio, stated)
+
+
+def _shown(cell: Cell) -> str:
+    if cell.state != NUMBER:
+        return units.NOT_AVAILABLE
+    if cell.unit == "bytes":
+        return f"{units.size(cell.value)} ({cell.value:,.0f})"
+    column = SCHEMA.get(cell.metric)
+    return units.percent(cell.value) if column and column.fraction else f"{cell.value:,.9g}"
+
+
+def _times(times: Sequence[tuple[Cell, Cell]]) -> list[str]:
+    rows = []
+    for metric in dict.fromkeys(old.metric for old, _ in times):
+        ratios = {
+            (new.allocator, new.workload): new.value / old.value
+            for old, new in times
+            if old.metric == metric and old.value > 0 and new.value > 0
+        }
+        if not ratios:
+            continue
+        values = sorted(ratios.values())
+        low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
+        farthest = max(ratios, key=lambda pair: abs(math.log(ratios[pair])))
+        rows.append(
+            _row(
+                metric,
+                str(len(values)),
+                f"{statistics.median(values):.2f}x",
+                f"{low:.2f}x to {high:.2f}x",
+                f"{ratios[farthest]:.2f}x: {' on '.join(filter(None, farthest))}",
+            )
+        )
+    return rows
+
+
+def _row(*columns: str) -> str:
+    return "| " + " | ".join(column.replace("|", "\\|") for column in columns) + " |"
+
+
+def _cut(rows: list[str]) -> list[str]:
+    more = len(rows) - _MOST_ROWS
+    return rows if more <= 0 else [*rows[:_MOST_ROWS], f"| and {more} more |"]

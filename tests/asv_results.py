@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A results folder of asv, made up: two allocators on one workload, as asv 0.6 writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+ALLOCATORS = ("bfc", "naive")
+WORKLOADS = ("train",)
+PEAK, EXTERNAL, STEADY, CALLS = (
+    "memory.FastMemory.track_peak_reserved",
+    "memory.FastMemory.track_external_fragmentation",
+    "latency.FastLatency.track_seconds_per_event_steady",
+    "latency.Calls.latency_alloc",
+)
+UNITS = {PEAK: "bytes", EXTERNAL: "ratio", STEADY: "seconds", CALLS: "seconds"}
+NAN = float("nan")
+Numbers: TypeAlias = dict[str, list[float | None] | None]
+NUMBERS: Numbers = {
+    PEAK: [4096, 8192],
+    EXTERNAL: [0.25, NAN],
+    STEADY: [2e-8, 3e-8],
+    CALLS: [1e-8, 2e-8],
+}
+_COLUMNS = ["result", "params", "version", "started_at", "duration", "stats_ci_99_a"]
+_COLUMNS += ["stats_ci_99_b", "stats_q_25", "stats_q_75"]
+
+
+def write(
+    folder: Path,
+    commit: str,
+    numbers: Mapping[str, Sequence[float | None] | None] = NUMBERS,
+    *,
+    date: int = 1000,
+    machine: str = "sim",
+    version: str = "1",
+    environment: str = "virtualenv-py3.11",
+    python: str = "3.11",
+) -> Path:
+    """Add the results of a commit to a folder; its file."""
+    described: dict[str, Any] = {
+        name: {"name": name, "param_names": ["allocator", "workload"], "unit": unit, "version": "1"}
+        for name, unit in UNITS.items()
+    }
+    place = folder / machine
+    place.mkdir(parents=True, exist_ok=True)
+    (folder / "benchmarks.json").write_text(json.dumps(described | {"version": 2}))
+    (place / "machine.json").write_text(json.dumps({"machine": machine, "version": 1}))
+    params = [[repr(name) for name in names] for names in (ALLOCATORS, WORKLOADS)]
+    rows: dict[str, list[Any]] = {}
+    for name, values in numbers.items():
+        rows[name] = [values, params, version]
+        if name == CALLS and values:
+            spread = [[None if v is None else f * v for v in values] for f in (0.9, 1.1, 0.8, 1.2)]
+            rows[name] += [0, [1, 1], *spread]
+    stored = {
+        "commit_hash": commit,
+        "env_name": environment,
+        "date": date,
+        "params": {"machine": machine, "python": python},
+        "python": python,
+        "result_columns": _COLUMNS,
+        "results": rows,
+        "version": 2,
+    }
+    path = place / f"{commit[:8]}-{environment}.json"
+    path.write_text(json.dumps(stored))
+    return path

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of asv's results, and why some have no number."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from reports import asv_cells
+from reports.output import ResultError
+from tests import asv_results as made
+
+OLD, NEW = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    made.write(tmp_path / "asv", NEW, made.NUMBERS | {made.PEAK: [6144, 8192]}, date=2000)
+    made.write(tmp_path / "asv", OLD)
+    return tmp_path / "asv"
+
+
+def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv_cells.Cell:
+    (found,) = (
+        one
+        for one in asv_cells.cells(folder)
+        if (one.benchmark, one.allocator, one.commit) == (benchmark, allocator, commit)
+    )
+    return found
+
+
+def test_a_cell_has_its_names_its_number_and_its_unit(folder: Path) -> None:
+    found = cell(folder, made.PEAK, "bfc")
+    assert (found.metric, found.workload, found.unit) == ("peak_reserved", "train", "bytes")
+    assert (found.value, found.state, found.machine) == (4096, asv_cells.NUMBER, "sim")
+    assert found.deterministic
+    assert math.isnan(found.quartile_25)
+
+
+def test_samples_keep_their_quartiles(folder: Path) -> None:
+    found = cell(folder, made.CALLS, "naive")
+    assert (found.metric, found.value) == ("alloc", 2e-8)
+    assert (found.quartile_25, found.quartile_75) == (1.6e-8, 2.4e-8)
+    assert not found.deterministic
+
+
+def test_not_available_failed_and_stale_are_told_apart(tmp_path: Path) -> None:
+    made.write(tmp_path, OLD, made.NUMBERS | {made.PEAK: [None, 1]})
+    assert cell(tmp_path, made.EXTERNAL, "naive").state == asv_cells.NOT_AVAILABLE
+    assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.FAILED
+    made.write(tmp_path, NEW, {made.PEAK: None})
+    assert cell(tmp_path, made.PEAK, "naive", NEW).state == asv_cells.FAILED
+    made.write(tmp_path, OLD, version="0")
+    assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.STALE
+
+
+def test_what_a_gpu_measured_is_not_deterministic(folder: Path) -> None:
+    described = json.loads((folder / "benchmarks.json").read_text())
+    stored = json.loads((folder / "sim" / f"{OLD[:8]}-virtualenv-py3.11.json").read_text())
+    name = "gpu_training.Training.track_peak_reserved"
+    described[name] = described[made.PEAK]
+    stored["results"] = {name: stored["results"][made.PEAK]}
+    (folder / "benchmarks.json").write_text(json.dumps(described))
+    (folder / "sim" / "gpu.json").write_text(json.dumps(stored))
+    found = cell(folder, name, "bfc")
+    assert (found.device_kind, found.deterministic) == ("cuda", False)
+
+
+def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
+    described = json.loads((folder / "benchmarks.json").read_text())
+    described[made.PEAK]["param_names"] = ["planner", "blocks"]
+    (folder / "benchmarks.json").write_text(json.dumps(described))
+    assert cell(folder, made.PEAK, "bfc").workload == "blocks=train"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        ("benchmarks.json", None, "cannot read"),
+        ("benchmarks.json", "[]", "want asv results of schema 2, found None"),
+        ("sim/x.json", "{", "not JSON"),
+        ("sim/x.json", '{"version": 3}', "schema 2, found 3"),
+        ("sim/x.json", '{"version": 2}', "not asv results"),
+    ],
+)
+def test_a_folder_that_is_none_of_asv_is_refused_by_name(
+    folder: Path, path: str, text: str | None, words: str
+) -> None:
+    if text is None:
+        (folder / path).unlink()
+    else:
+        (folder / path).write_text(text)
+    with pytest.raises(ResultError, match=words) as found:
+        asv_cells.cells(folder)
+    assert str(folder / path) in str(found.value)

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate: what is counted must be equal unless it is stated; nothing ran is not the same."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from reports import asv_cells, gate
+from reports.gate import Comparison, Statement
+from tests import asv_results as made
+from tests.commands import run
+
+BASE, HEAD = "a" * 40, "b" * 40
+
+
+def compared(
+    tmp_path: Path, head: dict[str, Any], *statements: Statement, **changes: Any
+) -> Comparison:
+    made.write(tmp_path, BASE)
+    made.write(tmp_path, HEAD, made.NUMBERS | head, **changes)
+    found = asv_cells.cells(tmp_path)
+    base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
+    return gate.compare(base, new, statements)
+
+
+def names(found: Comparison) -> list[tuple[str, str]]:
+    return [(one.head.metric, one.head.allocator) for one in found.unstated]
+
+
+def test_equal_counts_are_the_same(tmp_path: Path) -> None:
+    found = compared(tmp_path, {})
+    assert (found.outcome, found.compared, found.differences) == ("same", 3, ())
+
+
+@pytest.mark.parametrize("value", [4097, 4095, made.NAN])
+def test_any_other_number_is_a_change(tmp_path: Path, value: float) -> None:
+    found = compared(tmp_path, {made.PEAK: [value, 8192]})
+    assert (found.outcome, names(found)) == ("changed", [("peak_reserved", "bfc")])
+
+
+def test_a_new_number_is_none(tmp_path: Path) -> None:
+    assert compared(tmp_path, {made.EXTERNAL: [0.25, 0.5]}).outcome == "same"
+
+
+def test_time_fails_nothing_and_shows_its_spread(tmp_path: Path) -> None:
+    found = compared(tmp_path, {made.STEADY: [4e-8, 3e-8]})
+    assert found.outcome == "same"
+    text = gate.markdown(found, "base", "head")
+    assert "| seconds_per_event_steady | 2 | 1.50x | 0.75x to 2.25x | 2.00x: bfc on train |" in text
+
+
+def test_a_failure_is_no_change(tmp_path: Path) -> None:
+    found = compared(tmp_path, {made.PEAK: [None, 1]})
+    assert (found.outcome, names(found)) == ("failed", [("peak_reserved", "naive")])
+    assert [(cell.benchmark, cell.allocator) for cell in found.failed] == [(made.PEAK, "bfc")]
+    assert "| memory.FastMemory.track_peak_reserved | bfc | train |" in gate.markdown(
+        found, "base", "head"
+    )
+
+
+def test_a_commit_whose_build_failed_has_failed(tmp_path: Path) -> None:
+    found = compared(tmp_path, dict.fromkeys(made.NUMBERS))
+    assert (found.outcome, found.compared) == ("failed", 0)
+
+
+def test_a_benchmark_that_the_head_does_not_have_has_failed(tmp_path: Path) -> None:
+    made.write(tmp_path, BASE)
+    made.write(tmp_path, HEAD, {made.EXTERNAL: [0.25, made.NAN]})
+    found = asv_cells.cells(tmp_path)
+    base, head = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
+    assert gate.compare(base, head).outcome == "failed"
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"machine": "other"}, {"environment": "virtualenv-py3.14"}, {"version": "2"}]
+)
+def test_what_cannot_be_compared_is_not_the_same(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    assert compared(tmp_path, {}, **elsewhere).outcome == "nothing ran"
+
+
+def test_nothing_on_one_side_is_nothing(tmp_path: Path) -> None:
+    made.write(tmp_path, BASE)
+    assert gate.compare(asv_cells.cells(tmp_path), []).outcome == "nothing ran"
+    assert gate.compare([], asv_cells.cells(tmp_path)).outcome == "nothing ran"
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        (("peak_reserved",), "same"),
+        (("*", "bfc", "train"), "same"),
+        (("peak_*", "b?c"), "same"),
+        (("peak_reserved", "naive"), "changed"),
+        (("overhead", "bfc"), "changed"),
+        (("peak_reserved", "bfc", "serve*"), "changed"),
+    ],
+)
+def test_a_stated_change_is_shown_and_accepted(
+    tmp_path: Path, words: tuple[str, ...], outcome: str
+) -> None:
+    found = compared(tmp_path, {made.PEAK: [8192, 8192]}, Statement(*words))
+    assert found.outcome == outcome
+    stated = "yes" if outcome == "same" else "**no**"
+    assert (
+        f"| peak_reserved | bfc | train | 4.00 KiB (4,096) | 8.00 KiB (8,192) | 2.000x | {stated} |"
+        in gate.markdown(found, "base", "head")
+    )
+
+
+def git(*arguments: str) -> str:
+    settings = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    line = ["git", *settings, *arguments]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(message: str) -> str:
+    git("commit", "--allow-empty", "--quiet", "--message", message)
+    return git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository as the working folder, with one commit that was measured."""
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet", "--initial-branch", "main")
+    made.write(tmp_path / "asv", commit("Begin"))
+    return tmp_path / "asv"
+
+
+def asv_compare(base: str, head: str, rest: str = "") -> Result:
+    return run(f"asv-compare {base} {head} --results asv {rest}")
+
+
+def test_the_exit_code_tells_what_happened(repository: Path) -> None:
+    same = commit("Nothing")
+    made.write(repository, same)
+    changed = commit("More memory")
+    made.write(repository, changed, made.NUMBERS | {made.PEAK: [8192, 8192]})
+    failed = commit("Crash")
+    made.write(repository, failed, dict.fromkeys(made.NUMBERS))
+    commit("Never measured")
+    codes = {
+        head: asv_compare("main~4", head).exit_code
+        for head in ("main~4", "main~3", "main~2", "main~1", "main")
+    }
+    assert codes == {"main~4": 0, "main~3": 0, "main~2": 1, "main~1": 4, "main": 3}
+    result = asv_compare("main~4", "main~2")
+    assert result.stdout.startswith("## Benchmarks: changed\n")
+    assert "3 counted values compared, 1 changed" in result.stdout
+
+
+def test_a_trailer_states_a_change_from_its_commit_on(repository: Path) -> None:
+    head = commit("Bigger regions\n\nFor a reason.\n\nMetric-change: peak_reserved bfc")
+    made.write(repository, head, made.NUMBERS | {made.PEAK: [8192, 8192]})
+    assert asv_compare("main~1", "main").exit_code == 0
+    assert "1 changed as stated" in asv_compare("main~1", "main").stdout
+    later = commit("And back, unsaid")
+    made.write(repository, later)
+    assert asv_compare("main~1", "main").exit_code == 1
+
+
+def test_the_summary_goes_to_a_file(repository: Path) -> None:
+    result = asv_compare("main", "main", "--markdown summary.md")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert Path("summary.md").read_text().startswith("## Benchmarks: same\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("main nowhere --results asv", "nowhere: git knows no such commit"),
+        ("main --version --results asv", "No such option"),
+        ("main main --results missing", "missing/benchmarks.json: cannot read"),
+        ("main main", "asv.conf.json: not found here"),
+    ],
+)
+def test_wrong_usage_is_one_line(repository: Path, arguments: str, words: str) -> None:
+    result = run(f"asv-compare {arguments}")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_trailer_that_cannot_be_read_is_wrong_usage(repository: Path) -> None:
+    commit("x\n\nMetric-change: peak reserved of bfc")
+    result = asv_compare("main~1", "main")
+    assert (result.exit_code, "want METRIC" in result.stderr) == (2, True)
