@@ -38,10 +38,9 @@ class Recommendation:
     best, the best first; the recommended one is `keep` where that is among them, for then nothing
     has to be changed, else the one of them that is best by the balanced objective. margin: the
     score of the best of the others divided by that of the best, None where there is none.
-    agreement: the share of the perturbed
-    traces on which the recommended one is not far behind the best,
-    None where there are none. failed: those that did not serve every request, of the trace or of a
-    perturbed one.
+    agreement: the share of the perturbed traces on which the recommended one is not far behind the
+    best, None where there are none. failed: those that did not serve every request, of the trace or
+    of a perturbed one.
     """
 
     objective: Objective

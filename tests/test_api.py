@@ -12,6 +12,7 @@ import pytest
 
 from allocbench import api
 from allocbench.errors import UsageError
+from reports.results import records
 from tests.commands import folder, output
 from workloads import catalog
 
@@ -29,11 +30,12 @@ def test_frames_hold_what_commands_write() -> None:
     given = ["naive", "caching"]
     found = api.fit("gpt2-train", given, time_limit=0)
     line = "fit gpt2-train --allocators naive,caching --time-limit 0 --json -"
-    assert json.loads(output(line)) == json.loads(found.to_json(orient="records"))
+    assert json.loads(output(line)) == json.loads(json.dumps(records(found)))
     by_trace = api.fit(catalog.load("gpt2-train"), given, time_limit=0)
     pd.testing.assert_frame_equal(found, by_trace)
     (row,) = api.explain("gpt2-train", "caching", "sim:8GiB").to_dict("records")
-    assert (row["kind"], row["event"]) == ("fragmentation", 24766)
+    assert row["kind"] == "fragmentation"
+    assert "naive" in row["saved_by"]
     assert api.explain("gpt2-train").empty
 
 

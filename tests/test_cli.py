@@ -64,7 +64,7 @@ def test_every_example_works(example: str) -> None:
         run(f"compare good.parquet {QUICK} --allocators bfc --results monday.zip")
         run(f"compare good.csv {QUICK} --allocators bfc --json tuesday.json")
     line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
-    if line.startswith(("compare", "replay")):
+    if line.startswith(("compare", "replay", "sweep")):
         line = f"{line} {QUICK}"
     result = run(line)
     assert result.exit_code == 0, result.output

@@ -21,7 +21,7 @@ __all__ = ["folder"]  # the fixture, by its import
 
 DEVICE = "sim:80GiB"
 MIB = 1 << 20
-SOME = [*catalog.captured(), "straddler", "sawtooth", "bomb-best-fit"]
+SOME = ["gpt2-train", "llama3-8b-lora", "straddler", "sawtooth", "bomb-best-fit"]
 
 
 @pytest.mark.parametrize("workload", SOME)
