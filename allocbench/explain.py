@@ -219,7 +219,7 @@ def _changes(trace: Trace, allocator: str, device: str, event: int) -> list[Chan
     tried = [(f"{name} with {what}", one) for what, one in space.singles(allocator, device)]
     tried += [
         (f"the allocator {other}", other)
-        for other in allocators.names()
+        for other in allocators.names(allocators.make_device(device))
         if other != name and allocators.info(other).candidate
     ]
     passed = before(trace, event + 1)

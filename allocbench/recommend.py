@@ -64,11 +64,11 @@ def study(
 ) -> Study:
     """Run allocators on a trace and on perturbed ones, and recommend one.
 
-    specs: all strategies when None. orders: how many perturbed traces. tuning: how many settings
-    of caching are tried, 0 for none; needs the extra `tune`. begin: called with what is done next,
-    `stages` times. Raises SpecError.
+    specs: all strategies that can work on the device when None. orders: how many perturbed traces.
+    tuning: how many settings of caching are tried, 0 for none; needs the extra `tune`. begin:
+    called with what is done next, at most `stages` times. Raises SpecError.
     """
-    chosen = list(allocators.names() if specs is None else specs)
+    chosen = list(_all(device) if specs is None else specs)
     if tuning:
         begin("tuning caching")
         chosen += [spec for spec in _tuned(trace, device, objective, tuning, seed) if spec]
@@ -86,9 +86,15 @@ def study(
     return Study(found, ranked[list(COLUMNS)], others)
 
 
-def stages(specs: Sequence[str] | None, orders: int = ORDERS, tuning: int = TUNING) -> int:
+def _all(device: str) -> list[str]:
+    return allocators.names(allocators.make_device(device))
+
+
+def stages(
+    device: str, specs: Sequence[str] | None = None, orders: int = ORDERS, tuning: int = TUNING
+) -> int:
     """How often `study` begins something, at most."""
-    count = len(allocators.names() if specs is None else specs)
+    count = len(_all(device) if specs is None else specs)
     return (count + bool(tuning)) * (orders + 1) + bool(tuning)
 
 

@@ -154,7 +154,7 @@ def test_tuned_caching_is_among_them_where_it_helps() -> None:
         begin=begun.append,
     )
     assert found.recommendation.allocator == "caching:conf=expandable_segments:True"
-    assert len(begun) == stages(["caching", "bfc"], 1, 30)
+    assert len(begun) == stages("sim:24GiB", ["caching", "bfc"], 1, 30)
     assert len(found.perturbed) == 1
 
 

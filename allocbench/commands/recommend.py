@@ -71,7 +71,7 @@ def run(
     check_outputs(json)
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
-    with progress_bar(recommending.stages(None, orders, tuning)) as begin:
+    with progress_bar(recommending.stages(device, None, orders, tuning)) as begin:
         found = recommending.study(
             trace,
             device,
