@@ -49,6 +49,12 @@ def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
     for capacity in found.fails_above:
         assert capacity > found.capacity
         assert not completes_on(trace, "free_lists", DEVICE, capacity)
+    low, high = trace.max_load // STEP, -(-peak // STEP)
+    while high - low > 1:  # what bisection alone ends at
+        middle = (low + high) // 2
+        enough = completes_on(trace, "free_lists", DEVICE, middle * STEP)
+        low, high = (low, middle) if enough else (middle, high)
+    assert found.capacity < high * STEP
     below = min_capacity(trace, "free_lists", DEVICE, max_load=trace.max_load, peak_reserved=peak)
     assert below == found.capacity
 

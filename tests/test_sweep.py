@@ -121,7 +121,7 @@ def test_killed_in_the_middle_it_finishes_with_each_row_once() -> None:
     process.kill()
     process.wait()
     before = [one["key"] for one in open_records("s.jsonl")]
-    runs = 2 * len(allocators.strategies())
+    runs = 2 * len(allocators.names())
     assert 3 <= len(before) < runs
     file.write_bytes(file.read_bytes() + b'{"key": {"workload": "gpt')
     assert f"{runs} rows, {len(before)} of them there before" in output(
