@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -58,12 +59,14 @@ def measure(commits: Sequence[str], bench: str) -> list[Cell]:
     if not Path(CONFIG).is_file():
         raise UsageError(f"{CONFIG}: not found here; run this at the top of the repository")
     asv = [sys.executable, "-m", "asv"]
+    # asv's fork server hands a PYTHONPATH on, and with it other code than that of the commit
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([*asv, "machine", "--yes"], check=False, stdout=sys.stderr)
     with _config() as config:
         for one in commits:
             line = [*asv, "--config", config, "run", f"{one}^!", "--bench", bench]
             line += ["--skip-existing-successful", "--launch-method", "forkserver", "--show-stderr"]
-            code = subprocess.run(line, check=False, stdout=sys.stderr).returncode
+            code = subprocess.run(line, check=False, stdout=sys.stderr, env=clean).returncode
             if code not in (0, 1, 2):
                 raise UsageError(f"{shlex.join(line)}: exit code {code}")
     return cells(_RESULTS) if Path(_RESULTS, "benchmarks.json").exists() else []

@@ -46,8 +46,9 @@ def tracked() -> Iterator[tuple[type, str, Any]]:
 
 
 def test_every_allocator_is_benchmarked() -> None:
-    here = "ALLOCATORS in benchmarks/common.py, or in gpu.py for those that need a GPU"
-    assert sorted(gpu.ALLOCATORS) == allocators.names(), here
+    assert list(common.ALLOCATORS) == allocators.names(), "set ALLOCATORS in benchmarks/common.py"
+    every = sorted(info.name for info in allocators.strategies())
+    assert sorted(gpu.ALLOCATORS) == every, "set ALLOCATORS in benchmarks/gpu.py"
 
 
 def test_every_workload_exists() -> None:
