@@ -73,7 +73,7 @@ class Repository:
         environment = {
             **os.environ,
             "HOME": str(self.folder.parent),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(package),
             "ASV_PYTHONPATH": str(package),
         }
         done = subprocess.run(
@@ -92,8 +92,7 @@ class Repository:
         """Run the benchmarks on an installed package, as the results of a commit."""
         asv = [sys.executable, "-m", "asv", "run", "--machine", "test", "--bench", BENCH]
         installed = ["--environment", "existing:same", "--set-commit-hash", commit]
-        # a fork server would be started without ASV_PYTHONPATH
-        self.run(*asv, *installed, "--launch-method", "spawn", package=package)
+        self.run(*asv, *installed, "--launch-method", "forkserver", package=package)
 
     def compare(self, base: str, head: str, *, code: int) -> str:
         line = [sys.executable, "-P", "-m", "allocbench", "asv-compare", base, head]

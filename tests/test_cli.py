@@ -35,12 +35,13 @@ def placements(line: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in rows]
 
 
-NEED_MORE = tuple(f"allocbench {name}" for name in ("capture", "record", "run"))  # tested elsewhere
+_ELSEWHERE = ("capture", "record", "run", "asv-compare", "asv-machine", "asv-scrub")
+NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_help_has_its_examples(command: ModuleType) -> None:
-    name = command.__name__.rpartition(".")[2]
+    name = command.__name__.rpartition(".")[2].replace("_", "-")
     shown = " ".join(output(f"{name} --help").split())
     assert command.EXAMPLES
     for example in command.EXAMPLES:
