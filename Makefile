@@ -29,6 +29,7 @@ bench-compare: $(VENV)/.bench  ## whether a commit changed what benchmarks count
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 	$(BIN)/python -m workloads.catalog
+	$(BIN)/python -m workloads.again
 
 check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
 	$(BIN)/python -m workloads.catalog --check
