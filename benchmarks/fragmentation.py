@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 import allocators
+import workloads  # asv imports this on every commit: what came later is looked up late
 from reports import units
-from workloads import MARK, TRIM, Trace, again, catalog, lifetimes, write_plan
+from workloads import MARK, TRIM, Trace, catalog
 
 DEVICE = "sim:200GiB"
 PASSES = 4  # the last of them counts
@@ -48,10 +49,10 @@ def trimmed(trace: Trace) -> tuple[Trace, int]:
 
 def plan(trace: Trace, path: Path) -> str:
     """The spec of `planned` with the plan of a run, as `allocbench plan -o` writes it."""
-    blocks = lifetimes(trace)
+    blocks = workloads.lifetimes(trace)
     made = allocators.plan(blocks.size, blocks.first, blocks.last, planner="greedy_by_size")
     with path.open("wb") as file:
-        write_plan(blocks, made.offsets, file)
+        workloads.write_plan(blocks, made.offsets, file)
     return f"planned:plan={path}"
 
 
@@ -68,6 +69,8 @@ def times_as_long(trace: Trace) -> float:
 
 def measure(name: str) -> dict[str, int]:
     """Bytes of fragmentation on a training workload, in each way."""
+    from workloads import again
+
     trace = catalog.load(name)
     cut, at = trimmed(trace)
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +86,8 @@ def measure(name: str) -> dict[str, int]:
 
 def frame() -> pd.DataFrame:
     """One row for each training workload, with what `measure` finds."""
+    from workloads import again
+
     return pd.DataFrame({name: measure(name) for name in again.names()}).T
 
 
@@ -114,4 +119,4 @@ def markdown(found: pd.DataFrame, times: dict[str, float]) -> str:
 
 if __name__ == "__main__":
     measured = frame()
-    print(markdown(measured, {name: times_as_long(catalog.load(name)) for name in again.names()}))
+    print(markdown(measured, {name: times_as_long(catalog.load(name)) for name in measured.index}))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
@@ -69,6 +70,24 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
         assert function.version.isdigit(), (kind, name)
         assert name.startswith("latency_") or re.match("seconds|bytes|ratio|count", function.unit)
         assert len(kind.params) == len(kind.param_names) > 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("path", sorted(Path(benchmarks.__path__[0]).glob("*.py")), ids=str)
+def test_every_module_can_be_imported_on_the_first_commit(path: Path) -> None:
+    """asv imports them all, whatever it runs; what came later is looked up when it is used."""
+    known = {
+        "allocators": set[str](),
+        "reports": {"units"},
+        "workloads": {"ALLOC", "FREE", "MARK", "TRIM", "Trace", "catalog"},
+    }
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            package, _, below = node.module.partition(".")
+            if package in known:
+                assert not below
+                assert {alias.name for alias in node.names} <= known[package]
+        elif isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("allocbench") for alias in node.names)
 
 
 def test_every_suite_has_a_cache_of_its_own() -> None:
