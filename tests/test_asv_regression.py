@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import allocators
+from tests import bare
 
 ROOT = Path(__file__).parent.parent
 COPIED = ("allocators", "allocbench", "benchmarks", "reports", "workloads")
@@ -33,8 +34,8 @@ BENCH = "FastMemory.track_(peak_reserved|overhead|device_calls)"
 class Repository:
     """A small copy of this project as a git repository, and asv over its commits."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder, self.python = folder, python
         left_out = shutil.ignore_patterns("results", "__pycache__", "*.so", "*.pyc")
         for name in COPIED:
             shutil.copytree(ROOT / name, folder / name, ignore=left_out)
@@ -90,13 +91,21 @@ class Repository:
 
     def measure(self, commit: str, package: Path) -> None:
         """Run the benchmarks on an installed package, as the results of a commit."""
-        asv = [sys.executable, "-m", "asv", "run", "--machine", "test", "--bench", BENCH]
+        asv = [self.python, "-m", "asv", "run", "--machine", "test", "--bench", BENCH]
         installed = ["--environment", "existing:same", "--set-commit-hash", commit]
         self.run(*asv, *installed, "--launch-method", "forkserver", package=package)
 
     def compare(self, base: str, head: str, *, code: int) -> str:
         line = [sys.executable, "-P", "-m", "allocbench", "asv-compare", base, head]
         return self.run(*line, "--results", "benchmarks/results/asv", code=code).stdout
+
+
+def present(folder: Path) -> Path:
+    """The package that is tested, with its extension, in one place."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("results"))
+    shutil.copy(str(allocators._core.__file__), folder / "allocators")
+    return folder
 
 
 def installed(repository: Repository, folder: Path) -> Path:
@@ -114,13 +123,14 @@ def test_a_strategy_that_no_longer_coalesces_is_found(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert Path(allocators.__file__).is_relative_to(ROOT)
-    repository = Repository(tmp_path / "project")
+    repository = Repository(tmp_path / "project", bare.python(tmp_path / "bare"))
+    package = present(tmp_path / "present")
     asv = [sys.executable, "-m", "asv", "machine", "--machine", "test", "--yes"]
     repository.run(*asv)
     base = repository.git("rev-parse", "HEAD")
-    repository.measure(base, ROOT)
+    repository.measure(base, package)
     same = repository.commit("Change nothing")
-    repository.measure(same, ROOT)
+    repository.measure(same, package)
 
     repository.edit(HEADER, re.escape(GIVE), NEVER_COALESCE)
     planted = repository.commit("Faster frees in bfc")

@@ -21,6 +21,7 @@ import pytest
 import allocators
 import benchmarks
 from benchmarks import common, gpu, latency, memory
+from tests import bare
 from workloads import catalog
 
 ROOT = Path(__file__).parent.parent
@@ -134,6 +135,7 @@ def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     (tmp_path / "allocbench").mkdir()
     (tmp_path / "allocbench" / "__main__.py").write_text("raise ValueError('broken')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", bare.python(tmp_path / "bare"))
     cell = common.replay("bfc", "random:allocs=100")
     assert isinstance(cell, common.Failed)
     with pytest.raises(RuntimeError, match="exit code 1: ValueError: broken"):
