@@ -96,9 +96,7 @@ def test_confidence_falls_with_a_close_second_and_with_other_orders() -> None:
     assert (found.agreement, found.confidence) == (0.5, "low")
 
 
-@pytest.mark.parametrize(
-    "workload", ["gpt2-train", "llama3-8b-lora", "straddler", "bomb-best-fit", "ramp"]
-)
+@pytest.mark.parametrize("workload", [*catalog.captured(), "straddler", "bomb-best-fit", "ramp"])
 def test_memory_agrees_with_trying_everything(workload: str) -> None:
     trace = catalog.load(workload)
     names = [name for name in allocators.names() if name != "planned"]  # it is slow to search for
