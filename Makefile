@@ -33,6 +33,7 @@ traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 
 check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
 	$(BIN)/python -m workloads.catalog --check
+	$(BIN)/python -m workloads.again --check
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocators._core -o allocators/_core.pyi

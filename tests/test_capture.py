@@ -60,7 +60,6 @@ def test_recreating_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
     made_with = {read(path).provenance.torch for path in bundled.values()}
     if {torch.__version__.partition("+")[0]} != made_with:
         pytest.skip(f"the bundled traces were made with torch {made_with}")
-    assert catalog.changed([]) == []
     catalog.recreate(bundled, tmp_path)
     for name, path in bundled.items():
         again = tmp_path / path.name

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from workloads import catalog
+from workloads import catalog, recreating
 from workloads.capture import capture
-from workloads.fake_cuda import CaptureError
 from workloads.files import read, write
 from workloads.trace import Trace, TraceError
 
@@ -41,15 +40,5 @@ def recreate(names: Iterable[str], folder: Path = DATA) -> None:
         write(trace, folder / f"{name}.parquet")
 
 
-def main() -> int:
-    """Recreate every file; returns the exit code."""
-    try:
-        recreate(names())
-    except (CaptureError, TraceError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(recreating.main("workloads.again", names(), recreate, DATA))

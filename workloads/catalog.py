@@ -7,16 +7,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from workloads import recreating
 from workloads.capture import capture as capture_module
-from workloads.fake_cuda import CaptureError
 from workloads.files import read, write
 from workloads.generator import Generator, Value, parse
 from workloads.serving import GENERATORS as SERVING
@@ -234,33 +232,12 @@ def markdown() -> str:
     return "\n".join(lines)
 
 
-def changed(names: Iterable[str]) -> list[str]:
-    """Those workloads that, captured anew, do not give the bundled bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        recreate(names, Path(folder))
-        return [
-            name
-            for name in names
-            if (Path(folder) / bundled(name).path.name).read_bytes()
-            != bundled(name).path.read_bytes()
-        ]
-
-
 def main() -> int:
-    """Recreate every bundled trace, or compare with --check; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.catalog", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="leave the files, compare the bytes")
-    try:
-        if parser.parse_args().check:
-            for name in (others := changed(captured())):
-                print(f"error: {name}: captured anew, it is another file", file=sys.stderr)
-            return 1 if others else 0
-        recreate(captured())
-    except (CaptureError, TraceError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown())
-    return 0
+    """Recreate every bundled trace and print what they hold, or compare with --check."""
+    code = recreating.main("workloads.catalog", captured(), recreate, DATA)
+    if not code:
+        print(markdown())
+    return code
 
 
 if __name__ == "__main__":

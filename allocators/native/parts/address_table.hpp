@@ -36,8 +36,6 @@ class AddressTable {
     return values_[at];
   }
 
-  std::size_t size() const { return slots_.size(); }
-
  private:
   AddressMap slots_;  // address -> index of its value
   std::vector<Value> values_;

@@ -33,7 +33,6 @@ class Placements {
   }
 
   bool empty() const { return alive_.empty(); }
-  std::size_t size() const { return alive_.size(); }
   // A segment in which all of them lie.
   Segment tiled_in(Address start, Size size) const {
     return tiled(start, size, alive_.begin(), alive_.end());

@@ -21,6 +21,7 @@ Size between(Size at_0, Size at_1, double proportion) {
   return static_cast<Size>(std::max(0.0, a + (b - a) * proportion));
 }
 
+// Further off a line than rounding accounts for.
 bool far(Size size, Size line) {
   return std::max(size, line) - std::min(size, line) > std::max(line / kErratic, StepKind::kUnit);
 }
@@ -116,9 +117,7 @@ void StepKind::widen(Step const& step, bool below) {
 // an erratic one. Whether the plan is to change.
 bool StepKind::Request::see_size(Size size, double proportion) {
   Size const line = at(proportion);
-  Size const off = std::max(size, line) - std::min(size, line);
-  bool const was_erratic =
-      std::exchange(erratic, erratic || off > std::max(line / kErratic, kUnit));
+  bool const was_erratic = std::exchange(erratic, erratic || far(size, line));
   if (size <= line + kUnit) return erratic && !was_erratic;
   low += size - line;
   high += size - line;
@@ -150,7 +149,7 @@ bool StepKind::Request::see_end(End seen) {
 bool StepKind::Request::worth_a_place(std::size_t number) const {
   bool const dies =
       end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
-  return dies && !erratic && std::max(low, high) >= kLeast;
+  return dies && std::max(low, high) >= kLeast;
 }
 
 std::uint64_t StepKind::price() const {

@@ -4,13 +4,12 @@
 // Steps of one kind have equally many requests whose blocks die at the same places in the
 // sequence; sizes differ, for batches differ in length. The first request whose size varies is the
 // key: the size of every other request is taken to be a linear function of its size, above all
-// that was seen, which for the tensors of a model is mostly exact; those whose sizes are far from
-// any line, as where tokens are routed to experts, have no place. So a step is planned twice, for
+// that was seen, which for the tensors of a model is mostly exact. So a step is planned twice, for
 // the smallest and for the largest key, with the same blocks above the same, and a step whose key
 // lies between finds its places between those of the two plans, in proportion. Beyond the largest
-// key the proportion is carried on; where only one step was seen, the plan is stretched. Where
-// sizes follow no line, as where tokens are routed to experts, there are no places: pages would
-// only move between the blocks that have one and the others.
+// key the proportion is carried on; where only one step was seen, the plan is stretched. Where a
+// large request's sizes follow no line, as where tokens are routed to experts, the kind has no
+// places: pages would only move between the blocks that have one and the others.
 #pragma once
 
 #include <algorithm>

@@ -3,10 +3,8 @@
 #include "strategies/planned.hpp"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "core/errors.hpp"
 #include "planners/profile_file.hpp"
 
 namespace allocbench {
@@ -63,7 +61,7 @@ Block Planned::from_plan(Size offset, Size size, Size requested) {
   return {};
 }
 
-// Addresses for twice what the device has, or for as much as it gives; not twice.
+// Addresses for twice what the device has, or for as much as it gives.
 bool Planned::reserve_plan(Size least) {
   for (Size size = 2 * device().capacity(); size >= least; size /= 2) {
     plan_.size = round_up(size, page());

@@ -6,8 +6,8 @@
 // block dies, and every block that does not outlive the next step has a planned place in one range
 // of addresses, the plan's. A request takes its place if it is no larger than what was planned and
 // the place is free; any other is served from pools of best fit with coalescing, as all are until
-// a step is known. Steps begin with the marks of a trace or, without any, where the sequence of
-// sizes is found to repeat itself.
+// a step is known, and where its large sizes follow no rule. Steps begin with the marks of a trace
+// or, without any, where the sequence of sizes is found to repeat itself.
 //
 // Addresses are reserved, and memory is mapped to them page by page where blocks come to lie. A
 // page that no block touches is unmapped when another is wanted, before the device is asked for
