@@ -126,10 +126,10 @@ Block PooledBlocks::allocate(Index block, Size requested) {
   return nodes_[block].block;
 }
 
-Block PooledBlocks::deallocate(Address address, Stream stream) {
+PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream) {
   Index const block = allocated_.erase(address);
   if (block == kNone) return {};
-  Block const given = nodes_[block].block;
+  Freed const given{nodes_[block].block, block};
   nodes_[block].block.requested = 0;
   facts_[block].waits = stream != facts_[block].pool->stream;
   if (facts_[block].waits)

@@ -50,6 +50,11 @@ class PooledBlocks {
     std::uint64_t free_since = 0;  // in ticks
   };
 
+  struct Freed {
+    Block block = {};
+    Index index = kNone;
+  };
+
   // With `rank_each`, a block made by a split ranks after all blocks made before it; else it has
   // the rank of the block that is split.
   explicit PooledBlocks(bool rank_each) : rank_each_(rank_each) {}
@@ -92,8 +97,9 @@ class PooledBlocks {
 
   // A free block that is out of its pool becomes an allocated one.
   Block allocate(Index block, Size requested);
-  // The block as it was, or one of size 0 when none is allocated at the address.
-  Block deallocate(Address address, Stream stream);
+  // The block as it was, with its index until then; of size 0 when none is allocated at the
+  // address.
+  Freed deallocate(Address address, Stream stream);
 
   // All streams have been waited for: the blocks that wait by now may be freed, and are by
   // `free_waiting`.

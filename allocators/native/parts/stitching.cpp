@@ -14,8 +14,8 @@ Stitching::Stitching(Device& device, Options const& given, Size small, double sl
                              std::to_string(device.granularity()) + " bytes");
 }
 
-Block Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
-  if (wanted > device().capacity()) return {};
+Index Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
+  if (wanted > device().capacity()) return kNone;
   blocks_.free_waiting();
   PooledBlocks::Pools& pools = blocks_.of(stream);
   Pool& pool = wanted <= small_ ? pools.small : pools.large;
@@ -25,13 +25,14 @@ Block Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
     blocks_.free_waiting();
     block = obtain(pool, wanted, true);
   }
-  if (block == kNone) return {};
+  if (block == kNone) return kNone;
   if (blocks_.size(block) > wanted) {
     Index const front = blocks_.split_front(block, wanted);
     blocks_.insert(block);
     block = front;
   }
-  return blocks_.allocate(block, requested);
+  blocks_.allocate(block, requested);
+  return block;
 }
 
 Size Stitching::give_up_free_pages(Size most) {

@@ -30,9 +30,10 @@ class Stitching : public Allocator {
   // of the load.
   Stitching(Device& device, Options const& given, Size small, double slack);
 
-  // A block of at least `size` bytes, or one of size 0.
-  Block allocate_in_pools(Size size, Size requested, Stream stream);
-  Block deallocate_in_pools(Address address, Stream stream) {
+  // An allocated block of at least `size` bytes, or kNone.
+  Index allocate_in_pools(Size size, Size requested, Stream stream);
+  Block block(Index index) const { return index == kNone ? Block{} : blocks_[index].block; }
+  PooledBlocks::Freed deallocate_in_pools(Address address, Stream stream) {
     return blocks_.deallocate(address, stream);
   }
   void streams_done() { blocks_.streams_done(); }

@@ -59,7 +59,7 @@ class Caching final : public Allocator {
 
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override {
-    return blocks_.deallocate(address, stream);
+    return blocks_.deallocate(address, stream).block;
   }
   void do_trim() override;
   void do_step() override { blocks_.streams_done(); }

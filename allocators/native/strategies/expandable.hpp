@@ -42,10 +42,10 @@ class Expandable final : public Stitching {
 
  private:
   Block do_allocate(Size requested, Stream stream) override {
-    return allocate_in_pools(round_up(requested, kRounding), requested, stream);
+    return block(allocate_in_pools(round_up(requested, kRounding), requested, stream));
   }
   Block do_deallocate(Address address, Stream stream) override {
-    return deallocate_in_pools(address, stream);
+    return deallocate_in_pools(address, stream).block;
   }
   void do_trim() override { trim_pools(); }
   void do_step() override { streams_done(); }

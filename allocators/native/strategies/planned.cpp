@@ -3,6 +3,7 @@
 #include "strategies/planned.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "planners/profile_file.hpp"
@@ -11,9 +12,8 @@ namespace allocbench {
 
 Planned::Planned(Device& device, Options const& given)
     : Stitching(device, given, StepKind::kLeast, 0),
-      profile_(given.given("plan") ? read_profile(given, "plan") : Profile()) {
-  plan_.page = page();
-}
+      profile_(given.given("plan") ? read_profile(given, "plan") : Profile()),
+      plan_(page()) {}
 
 Block Planned::do_allocate(Size requested, Stream stream) {
   Size const size = round_up(requested, StepKind::kUnit);
@@ -23,22 +23,29 @@ Block Planned::do_allocate(Size requested, Stream stream) {
     was_crossed_ = std::exchange(crossed_, false);
   }
   auto const [ticket, offset] = profile_.request(requested);
-  Block block = offset == Profile::kNowhere ? Block{} : from_plan(offset, size, requested);
-  Served& served = block.size != 0 ? planned_ : fallback_;
-  if (block.size == 0) block = allocate_in_pools(size, requested, stream);
-  if (block.size == 0) return {};
-  ++served.requests;
-  served.bytes += requested;
-  if (ticket.request != kNone) tickets_.insert(block.address, ticket);
-  return block;
+  if (offset != Profile::kNowhere) {
+    if (Block const block = from_plan(offset, size, requested, ticket); block.size != 0) {
+      planned_.count(requested);
+      return block;
+    }
+  }
+  Index const index = allocate_in_pools(size, requested, stream);
+  if (index == kNone) return {};
+  fallback_.count(requested);
+  if (tickets_.size() <= index) tickets_.resize(2 * std::size_t{index} + 1);
+  tickets_[index] = ticket;
+  return block(index);
 }
 
 Block Planned::do_deallocate(Address address, Stream stream) {
-  if (auto const ticket = tickets_.take(address)) profile_.freed(*ticket);
-  if (!plan_.contains(address)) return deallocate_in_pools(address, stream);
-  Block const freed = alive_.take(address);
-  if (freed.size != 0) plan_.pages.leave(plan_.touched(freed));
-  return freed;
+  if (plan_.contains(address)) {
+    auto const [block, ticket] = plan_.take(address);
+    if (block.size != 0) profile_.freed(ticket);
+    return block;
+  }
+  auto const [block, index] = deallocate_in_pools(address, stream);
+  if (index != kNone) profile_.freed(tickets_[index]);
+  return block;
 }
 
 // Where there are no marks, steps end where the profile says, as long as it is right, and are
@@ -49,26 +56,27 @@ bool Planned::begins_step(Size requested) {
   return profile_.follows() ? profile_.complete() : found;
 }
 
-Block Planned::from_plan(Size offset, Size size, Size requested) {
-  if (plan_.size == 0 && !reserve_plan(offset + size)) return {};
-  Block const block{plan_.address + offset, size, requested};
-  if (offset + size > plan_.size || !alive_.add(block)) {
+Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket) {
+  if (!plan_.is_open() && !reserve_plan(offset + size)) return {};
+  Block const block{plan_.begin() + offset, size, requested};
+  if (!plan_.place(block, ticket)) {
     crossed_ = true;
     return {};
   }
   if (furnish(block)) return block;
-  alive_.take(block.address);
+  plan_.take(block.address);
   return {};
 }
 
 // Addresses for twice what the device has, or for as much as it gives.
 bool Planned::reserve_plan(Size least) {
   for (Size size = 2 * device().capacity(); size >= least; size /= 2) {
-    plan_.size = round_up(size, page());
-    plan_.address = reserve(plan_.size);
-    if (plan_.address != 0) return true;
+    Size const pages = round_up(size, page());
+    Address const begin = reserve(pages);
+    if (begin == 0) continue;
+    plan_.open(begin, pages);
+    return true;
   }
-  plan_.size = 0;
   return false;
 }
 
@@ -78,7 +86,6 @@ bool Planned::reserve_plan(Size least) {
 // is known to need, too.
 bool Planned::furnish(Block const& block) {
   Pages::Run const run = plan_.touched(block);
-  plan_.pages.enter(run);
   for (;;) {
     Pages::Run const missing = plan_.pages.first_run(run, false);
     if (missing.count == 0) return true;
@@ -88,10 +95,8 @@ bool Planned::furnish(Block const& block) {
     do_give_up(excess(std::max(load, needed()), bytes));
     if (map_run(missing)) continue;
     do_give_up(bytes - give_up_free_pages(bytes));
-    if (!map_run(missing)) break;
+    if (!map_run(missing)) return false;
   }
-  plan_.pages.leave(run);
-  return false;
 }
 
 // Bytes of the pools, and of the plan of this step to its end: what it is known to need, unless
@@ -130,23 +135,17 @@ void Planned::do_trim() {
 
 std::vector<Segment> Planned::do_snapshot() const {
   auto found = blocks().snapshot();
-  plan_.add_mapped(alive_.tiled_in(plan_.address, plan_.size), found);
+  std::ranges::move(plan_.snapshot(), std::back_inserter(found));
   return found;
 }
 
 Size Planned::do_largest_free() const {
-  Size largest = blocks().largest_free();
-  std::vector<Segment> of_plan;
-  plan_.add_mapped(alive_.tiled_in(plan_.address, plan_.size), of_plan);
-  for (Segment const& segment : of_plan)
-    for (Block const& block : segment.blocks)
-      if (!block.allocated()) largest = std::max(largest, block.size);
-  return largest;
+  return std::max(blocks().largest_free(), plan_.largest_free());
 }
 
 void Planned::do_check() const {
   blocks().check();
-  plan_.check(alive_.tiled_in(plan_.address, plan_.size));
+  plan_.check();
 }
 
 Counters Planned::do_counters() const {

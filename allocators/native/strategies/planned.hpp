@@ -13,8 +13,8 @@
 // page that no block touches is unmapped when another is wanted, before the device is asked for
 // more: so a step that differs from the plan costs calls of the device, but no memory beside the
 // pages that are only partly used.
-// A planned request or free takes O(log n) steps in the planned blocks alive; every other, those
-// of best fit.
+// A planned request or free takes O(1) steps, and one for each 64 pages; every other, those of best
+// fit.
 //
 // Bad at: programs that never repeat themselves; each of their pages moves again and again.
 #pragma once
@@ -22,8 +22,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "parts/address_table.hpp"
-#include "parts/placements.hpp"
 #include "parts/space.hpp"
 #include "parts/stitching.hpp"
 #include "planners/profile.hpp"
@@ -56,6 +54,10 @@ class Planned final : public Stitching {
   struct Served {
     std::uint64_t requests = 0;
     Size bytes = 0;
+    void count(Size requested) {
+      ++requests;
+      bytes += requested;
+    }
   };
 
   Block do_allocate(Size requested, Stream stream) override;
@@ -70,7 +72,7 @@ class Planned final : public Stitching {
   void do_give_up(Size most) override;
 
   bool begins_step(Size requested);
-  Block from_plan(Size offset, Size size, Size requested);
+  Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
   bool reserve_plan(Size least);
   bool furnish(Block const& block);
   Size needed() const;
@@ -83,9 +85,8 @@ class Planned final : public Stitching {
   bool mark_ = false;                           // a step begins with the next request
   bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
 
-  Space plan_;                             // where planned blocks lie
-  Placements alive_;                       // those blocks
-  AddressTable<Profile::Ticket> tickets_;  // of blocks worth a place
+  Space<Profile::Ticket> plan_;           // where planned blocks lie
+  std::vector<Profile::Ticket> tickets_;  // of the blocks in pools, by their index
   Served planned_, fallback_;
 };
 
