@@ -92,10 +92,10 @@ def run(
     prepared: the trace, when the tables of `reports.details` are wanted; they come from a replay
         of their own, and there are none without it.
 
-    Each stage has its own device and allocator. Time: a cold pass on a new allocator and a steady
-    pass on the same one again, as often as the effort says. Latency: the second pass over an
-    allocator, call by call. Host seconds never contain the device's. What is no candidate, the
-    floor, has its time taken on a device with room for all it ever asks for: else that would be
+    Each stage has its own device and allocator. Time: cold passes, each on a new allocator, as many
+    as the effort says, and as many steady ones, all on the last of them. Latency: the second pass
+    over an allocator, call by call. Host seconds never contain the device's. What is no candidate,
+    the floor, has its time taken on a device with room for all it ever asks for: else that would be
     the time of failing. An allocator that cannot work on the device has a row that says why, and
     no timeline. Raises SpecError.
     """
@@ -243,11 +243,11 @@ def _fragmentation(result: ReplayResult, info: StrategyInfo) -> Row:
 
 
 def _passes(trace: Trace, allocator: str, device: str, passes: int) -> Row:
-    cold, steady = [], []
+    cold = []
     for _ in range(passes):
         made = _fresh(allocator, device)
         cold.append(allocators.time_pass(trace, made))
-        steady.append(allocators.time_pass(trace, made))
+    steady = [allocators.time_pass(trace, made) for _ in range(passes)]
     return {
         "seconds_per_event_cold": min(cold),
         "seconds_per_event_cold_median": statistics.median(cold),

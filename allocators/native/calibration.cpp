@@ -23,9 +23,9 @@ CallCosts measure_calls(Device& device, Size size, std::size_t repeats) {
   if (size % device.granularity() != 0) return costs;
   Address const reservation = device.reserve(size, &costs);
   for (std::size_t n = 0; n < repeats && reservation != 0; ++n) {
-    if (!timed(costs.map, [&] { return device.map(reservation, size); })) break;
+    if (!timed(costs.map, [&] { return device.map(reservation, size, size); })) break;
     timed(costs.unmap, [&] {
-      device.unmap(reservation, size);
+      device.unmap(reservation, size, size);
       return true;
     });
   }

@@ -198,10 +198,11 @@ def test_nothing_is_known_of_the_future(marked: bool) -> None:
     assert addresses([]) == addresses([MIB, 77 * MIB, 12]) == addresses([30 * MIB])
 
 
+@pytest.mark.parametrize("page", ["2MiB", "32MiB"])
 @pytest.mark.parametrize("seed", range(4))
-def test_steps_that_drift_never_corrupt(seed: int) -> None:
+def test_steps_that_drift_never_corrupt(seed: int, page: str) -> None:
     draw = random.Random(seed)
-    watched = planned("512MiB")
+    watched = planned("512MiB", f"planned:page={page}")
     kept: list[int] = []
     for _ in range(30):
         watched.step()

@@ -203,18 +203,13 @@ Address Allocator::reserve(Size size) { return device_.reserve(size, this); }
 void Allocator::unreserve(Address reservation) { device_.unreserve(reservation); }
 
 bool Allocator::map(Address first, Size size, Size page) {
-  if (size > permitted()) return false;
-  for (Size done = 0; done < size; done += page)
-    if (!device_.map(first + done, page)) {
-      while (done > 0) device_.unmap(first + (done -= page), page);
-      return false;
-    }
+  if (size > permitted() || !device_.map(first, size, page)) return false;
   count_reserved(size);
   return true;
 }
 
 void Allocator::unmap(Address first, Size size, Size page) {
-  for (Size done = 0; done < size; done += page) device_.unmap(first + done, page);
+  device_.unmap(first, size, page);
   count_unreserved(size);
 }
 

@@ -39,47 +39,37 @@ Address Device::reserve(Size size, void const* owner) {
   return reservation;
 }
 
-bool Device::map(Address page, Size size) {
+bool Device::map(Address first, Size size, Size page) {
   std::scoped_lock const guard(mutex_);
   if (closed_) return false;
-  auto const above = held_.upper_bound(page);
-  require(above != held_.begin(), "a page lies in a reservation");
-  auto const& [start, segment] = *std::prev(above);
-  require(segment.kind == Kind::kReservation && page + size <= start + segment.size,
-          "a page lies in a reservation");
-  require(size > 0 && size % granularity() == 0 && (page - start) % granularity() == 0,
+  auto const reservation = reservation_around(first, size);
+  auto const count = static_cast<std::uint32_t>(page / granularity());
+  require(page > 0 && page % granularity() == 0 && size % page == 0 &&
+              (first - reservation->first) % granularity() == 0,
           "a page begins and ends at multiples of the granularity");
-  auto const next = pages_.lower_bound(page);
-  if (next != pages_.end() && next->first == page && next->second.size == size &&
-      std::exchange(next->second.unreturned, false))
-    return true;  // the memory never went
-  auto const previous = next == pages_.begin() ? pages_.end() : std::prev(next);
-  for (auto const beside : {previous, next})
-    if (beside != pages_.end() && beside->first < page + size &&
-        page < beside->first + beside->second.size) {
-      require(beside->second.unreturned, "a page is mapped once");
-      return false;
-    }
-  ++stats_.map_calls;
-  double const before = stats_.seconds;
-  bool const mapped = do_map(page, size, reserved_, stats_.seconds);
-  note(CallKind::kMap, mapped ? page : 0, size, before);
-  if (!mapped) {
-    ++stats_.refused_calls;
+  std::size_t const begin = (first - reservation->first) / granularity();
+  std::size_t const end = begin + size / granularity();
+  for (std::size_t at = begin; at < end; at += count) {
+    if (map_page(reservation, {at, count})) continue;
+    while (at > begin) unmap_page(reservation, {at -= count, count});
     return false;
   }
-  pages_.emplace_hint(next, page, Page{size});
-  reserved_ += size;
   return true;
 }
 
-void Device::unmap(Address page, Size size) {
+void Device::unmap(Address first, Size size, Size page) {
   std::scoped_lock const guard(mutex_);
   if (closed_) return;
-  auto const found = pages_.find(page);
-  if (found == pages_.end() || found->second.size != size || found->second.unreturned)
-    throw BadFree("the device has mapped no page of " + human_bytes(size) + " at " + hex(page));
-  unmap(found);
+  auto const reservation = reservation_around(first, size);
+  auto& [start, held] = *reservation;
+  for (Address at = first; at < first + size; at += page) {
+    auto const found =
+        held.pages.first((at - start) / granularity(), (at + page - start) / granularity());
+    if (start + found.first * granularity() != at || found.count * granularity() != page ||
+        found.state != MappedPages::State::kMapped)
+      throw BadFree("the device has mapped no page of " + human_bytes(page) + " at " + hex(at));
+    unmap_page(reservation, found);
+  }
 }
 
 void Device::unreserve(Address reservation) {
@@ -146,7 +136,7 @@ std::size_t Device::close() {
   for (auto segment = held_.begin(); segment != held_.end();) segment = free_held(segment);
   for (auto pool = pools_.begin(); pool != pools_.end();) close_pool((pool++)->first);
   closed_ = true;
-  std::size_t const left = held_.size() + pages_.size() + pools_.size();
+  std::size_t const left = held_.size() + pages_ + pools_.size();
   if (left == 0 && !std::exchange(gone_, true)) do_close();
   return left;
 }
@@ -236,8 +226,7 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream 
       if (taken) reserved_ -= held.size;
       break;
     case Kind::kReservation:
-      taken =
-          free_pages(start, start + held.size) && do_unreserve(start, held.size, stats_.seconds);
+      taken = free_pages(segment) && do_unreserve(start, held.size, stats_.seconds);
       break;
     case Kind::kPooled:
       ++stats_.free_calls;
@@ -250,25 +239,70 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream 
   return std::next(segment);
 }
 
-// Is no page left?
-bool Device::free_pages(Address begin, Address end) {
-  for (auto page = pages_.lower_bound(begin); page != pages_.end() && page->first < end;)
-    page = unmap(page);
-  auto const left = pages_.lower_bound(begin);
-  return left == pages_.end() || left->first >= end;
+Device::Segments::iterator Device::reservation_around(Address first, Size size) {
+  auto const above = held_.upper_bound(first);
+  require(above != held_.begin(), "a page lies in a reservation");
+  auto const found = std::prev(above);
+  auto const& [start, segment] = *found;
+  require(segment.kind == Kind::kReservation && size > 0 && size <= segment.size &&
+              first - start <= segment.size - size,
+          "a page lies in a reservation");
+  return found;
 }
 
-Device::Pages::iterator Device::unmap(Pages::iterator page) {
+// False when the device refuses, or could not take back what was mapped there.
+bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& page) {
+  auto& [start, held] = *reservation;
+  if (auto const found = held.pages.first(page.first, page.end()); found.count > 0) {
+    require(found.state == MappedPages::State::kUnreturned, "a page is mapped once");
+    if (found.first != page.first || found.count != page.count) return false;
+    held.pages.set(page);
+    return true;  // the memory never went
+  }
+  Address const address = start + page.first * granularity();
+  Size const size = page.count * granularity();
+  ++stats_.map_calls;
+  double const before = stats_.seconds;
+  bool const mapped = do_map(address, size, reserved_, stats_.seconds);
+  note(CallKind::kMap, mapped ? address : 0, size, before);
+  if (!mapped) {
+    ++stats_.refused_calls;
+    return false;
+  }
+  held.pages.set(page);
+  ++pages_;
+  reserved_ += size;
+  return true;
+}
+
+// Whether the device takes it.
+bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) {
+  auto& [start, held] = *reservation;
+  Address const address = start + page.first * granularity();
+  Size const size = page.count * granularity();
   ++stats_.unmap_calls;
   double const before = stats_.seconds;
-  bool const taken = do_unmap(page->first, page->second.size, stats_.seconds);
-  note(CallKind::kUnmap, page->first, page->second.size, before);
+  bool const taken = do_unmap(address, size, stats_.seconds);
+  note(CallKind::kUnmap, address, size, before);
   if (!taken) {
-    page->second.unreturned = true;
-    return std::next(page);
+    page.state = MappedPages::State::kUnreturned;
+    held.pages.set(page);
+    return false;
   }
-  reserved_ -= page->second.size;
-  return pages_.erase(page);
+  held.pages.erase(page);
+  --pages_;
+  reserved_ -= size;
+  return true;
+}
+
+// Is no page left?
+bool Device::free_pages(Segments::iterator reservation) {
+  MappedPages const& pages = reservation->second.pages;
+  std::size_t const end = reservation->second.size / granularity();
+  bool all = true;
+  for (auto page = pages.first(0, end); page.count > 0; page = pages.first(page.end(), end))
+    all &= unmap_page(reservation, page);
+  return all;
 }
 
 void Device::recount(Pool pool) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/mapped_pages.hpp"
 #include "core/stats.hpp"
 #include "core/types.hpp"
 
@@ -59,10 +60,11 @@ class Device {
   // no memory behind them until pages are mapped; reserved bytes count the mapped ones alone.
   // The address of a reservation, or 0 when the device has no addresses left.
   Address reserve(Size size, void const* owner);
-  // Puts memory behind `size` bytes at `page`, inside one reservation; false when the device
-  // refuses. `unmap` takes a page back as it was mapped.
-  bool map(Address page, Size size);
-  void unmap(Address page, Size size);
+  // Puts memory behind `size` bytes at `first`, inside one reservation, in pages of `page` bytes
+  // each: behind all, or none and it is false when the device refuses one. `unmap` takes pages back
+  // as they were mapped.
+  bool map(Address first, Size size, Size page);
+  void unmap(Address first, Size size, Size page);
   // Gives a reservation back, with the pages still mapped.
   void unreserve(Address reservation);
 
@@ -111,18 +113,14 @@ class Device {
     std::uint32_t ordinal;
     void const* owner;  // null: given back by its owner, but not taken by the device
     Kind kind;
-    Pool pool = 0;  // of a block
-  };
-  struct Page {
-    Size size;
-    bool unreturned = false;  // given back by its owner, but not taken by the device
+    Pool pool = 0;           // of a block
+    MappedPages pages = {};  // of a reservation
   };
   struct Holding {
     void const* owner;
     Size reserved = 0;
   };
   using Segments = std::map<Address, Held>;
-  using Pages = std::map<Address, Page>;
 
   // Each adds what the call cost to `seconds`; `reserved` is what is held before it. Those that
   // give back return false when the device does not take it.
@@ -144,15 +142,17 @@ class Device {
   Segments::iterator held(Address segment, Kind kind);
   void hold(Address segment, Size size, void const* owner, Kind kind, Pool pool = 0);
   Segments::iterator free_held(Segments::iterator segment, Stream stream = 0);
-  bool free_pages(Address begin, Address end);
+  Segments::iterator reservation_around(Address first, Size size);
+  bool map_page(Segments::iterator reservation, MappedPages::Page const& page);
+  bool unmap_page(Segments::iterator reservation, MappedPages::Page page);
+  bool free_pages(Segments::iterator reservation);
   void note(CallKind kind, Address address, Size size, double before);
-  Pages::iterator unmap(Pages::iterator page);
   void recount(Pool pool);
   void close_pool(Pool pool);
 
   mutable std::mutex mutex_;
   Segments held_;
-  Pages pages_;
+  std::size_t pages_ = 0;  // in all reservations
   std::map<Pool, Holding> pools_;
   std::uint32_t obtained_ = 0;
   Size reserved_ = 0;
