@@ -106,6 +106,20 @@ def test_a_longer_step_than_any_before_stretches_the_plan() -> None:
     assert fallback_of_a_step(watched, 840) == 0, "known from steps of two lengths"
 
 
+@pytest.mark.parametrize(("mebibytes", "others_are_planned"), [(2, True), (40, False)])
+def test_sizes_that_follow_no_rule_unlearn_a_step_only_when_they_are_many(
+    mebibytes: int, others_are_planned: bool
+) -> None:
+    watched = planned()
+    draw = random.Random(5)
+    for _ in range(12):
+        before = counted(watched)["planned_requests"]
+        run_step(watched, draw.randrange(600, 900))
+        watched.free(get(watched, draw.randrange(mebibytes << 19, mebibytes << 20)))
+    of_the_last_step = counted(watched)["planned_requests"] - before
+    assert (of_the_last_step > 0) == others_are_planned
+
+
 def test_what_a_first_step_keeps_is_not_planned_in_the_next() -> None:
     watched = planned()
     run_step(watched, 700, states=True)

@@ -7,6 +7,8 @@
 #include <optional>
 #include <tuple>
 
+#include "planners/ceiling.hpp"
+#include "planners/load.hpp"
 #include "planners/placed_blocks.hpp"
 
 namespace allocbench {
@@ -18,6 +20,7 @@ bool wraps(Arc const& arc) { return arc.last <= arc.first; }
 Lifetime head(Arc const& arc) { return {arc.size, arc.first, wraps(arc) ? kForever : arc.last}; }
 
 // The part in the next step, of the same kind: so it is alive when that step begins.
+bool has_tail(Arc const& arc) { return wraps(arc) && arc.last > 0; }
 Lifetime tail(Arc const& arc) { return {arc.size, 0, arc.last}; }
 
 template <class Visit>
@@ -39,12 +42,6 @@ Size best_gap(PlacedBlocks const& placed, Arc const& arc) {
   return best.value_or(end);
 }
 
-Size top(PlacedBlocks const& placed, Arc const& arc) {
-  Size end = 0;
-  alive_with(placed, arc, [&](Size, Size placed_end) { end = std::max(end, placed_end); });
-  return end;
-}
-
 using Order = std::vector<std::uint32_t>;
 
 template <class Key>
@@ -55,39 +52,56 @@ Order order_by(std::size_t count, Key key) {
   return order;
 }
 
-template <class Place>
-Plan place_all(std::span<Arc const> arcs, Order const& order, Place place) {
+std::vector<Lifetime> lifetimes_of(std::span<Arc const> arcs) {
   std::vector<Lifetime> lifetimes;
   for (Arc const& arc : arcs) {
     lifetimes.push_back(head(arc));
-    if (wraps(arc)) lifetimes.push_back(tail(arc));
+    if (has_tail(arc)) lifetimes.push_back(tail(arc));
   }
-  PlacedBlocks placed(lifetimes);
+  return lifetimes;
+}
+
+}  // namespace
+
+Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given) {
+  std::vector<Arc> rounded(arcs.begin(), arcs.end());
+  for (Arc& arc : rounded) arc.size = round_up(arc.size, alignment);
+  PlacedBlocks placed(lifetimes_of(rounded));
   Plan plan{std::vector<Size>(arcs.size()), 0};
-  for (std::uint32_t const at : order) {
-    Arc const& arc = arcs[at];
-    plan.offsets[at] = place(placed, arc);
+  // Those given come first, the lowest of them first.
+  auto const key = [&](std::uint32_t at) {
+    return at < given.size() ? std::tuple(false, given[at], 0u, at)
+                             : std::tuple(true, ~rounded[at].size, rounded[at].first, at);
+  };
+  for (std::uint32_t const at : order_by(rounded.size(), key)) {
+    Arc const& arc = rounded[at];
+    plan.offsets[at] = at < given.size() ? given[at] : best_gap(placed, arc);
     placed.add(head(arc), plan.offsets[at]);
-    if (wraps(arc) && arc.last > 0) placed.add(tail(arc), plan.offsets[at]);
+    if (has_tail(arc)) placed.add(tail(arc), plan.offsets[at]);
   }
   plan.height = placed.height();
   return plan;
 }
 
-}  // namespace
-
-Plan plan_periodic(std::span<Arc const> arcs, Size alignment) {
-  std::vector<Arc> rounded(arcs.begin(), arcs.end());
-  for (Arc& arc : rounded) arc.size = round_up(arc.size, alignment);
-  auto const key = [&](std::uint32_t at) {
-    return std::tuple(~rounded[at].size, rounded[at].first, at);
-  };
-  return place_all(rounded, order_by(rounded.size(), key), best_gap);
+Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
+  std::uint32_t instants = 1;
+  for (Arc const& arc : arcs) instants = std::max({instants, arc.first + 1, arc.last});
+  Ceiling ceiling(instants);
+  Plan plan{std::vector<Size>(arcs.size()), 0};
+  auto const key = [&](std::uint32_t at) { return std::tuple(offsets[at], at); };
+  for (std::uint32_t const at : order_by(arcs.size(), key)) {
+    Arc const& arc = arcs[at];
+    std::uint32_t const head_end = wraps(arc) ? instants : arc.last;
+    Size offset = ceiling.over(arc.first, head_end);
+    if (has_tail(arc)) offset = std::max(offset, ceiling.over(0, arc.last));
+    ceiling.raise(arc.first, head_end, offset + arc.size);
+    if (has_tail(arc)) ceiling.raise(0, arc.last, offset + arc.size);
+    plan.offsets[at] = offset;
+    plan.height = std::max(plan.height, offset + arc.size);
+  }
+  return plan;
 }
 
-Plan plan_in_order(std::span<Arc const> arcs, Plan const& earlier) {
-  auto const key = [&](std::uint32_t at) { return std::tuple(earlier.offsets[at], at); };
-  return place_all(arcs, order_by(arcs.size(), key), top);
-}
+Size max_load(std::span<Arc const> arcs) { return max_load(lifetimes_of(arcs)); }
 
 }  // namespace allocbench

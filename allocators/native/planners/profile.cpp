@@ -144,12 +144,13 @@ Index Profile::unused_kind() {
 
 // Plans a kind that changed, if that is paid for.
 void Profile::plan(Kind& kind) {
-  if (!kind.steps.stale()) return;
-  std::uint64_t const price = kind.steps.price();
-  if (price > credit_) return;
-  credit_ -= price;
-  kind.steps.plan();
-  plans_ += price > 0;
+  while (kind.steps.stale()) {
+    std::uint64_t const price = kind.steps.price();
+    if (price > credit_) return;
+    credit_ -= price;
+    kind.steps.plan();
+    plans_ += price > 0 && !kind.steps.stale();
+  }
 }
 
 }  // namespace allocbench

@@ -11,6 +11,9 @@ namespace allocbench {
 namespace {
 
 constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
+constexpr std::uint64_t kInOrder = 128;     // comparisons for each block of a plan in order
+constexpr Size kWaste = 2048;               // the share of its load that such a plan may waste
+constexpr Size kMostErratic = 16;           // the share of large bytes that may be
 constexpr Size kErratic = 256;              // the share of its size that one may be off the line
 constexpr double kMostStretch = 2;
 constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded up
@@ -131,7 +134,9 @@ void StepKind::see_ends(Step const& step, bool others) {
     End end = step[at].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;
-    stale_ |= requests_[at].see_end(end);
+    if (!requests_[at].see_end(end)) continue;
+    requests_[at].planned = false;
+    stale_ = true;
   }
 }
 
@@ -149,51 +154,69 @@ bool StepKind::Request::see_end(End seen) {
 bool StepKind::Request::worth_a_place(std::size_t number) const {
   bool const dies =
       end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
-  return dies && std::max(low, high) >= kLeast;
+  return dies && !erratic && std::max(low, high) >= kLeast;
 }
 
 std::uint64_t StepKind::price() const {
-  if (is_erratic()) return 0;
-  std::uint64_t blocks = 0;
-  for (std::size_t at = 0; at < requests_.size(); ++at) blocks += requests_[at].worth_a_place(at);
-  blocks = std::min<std::uint64_t>(blocks, kMostPlanned);
-  return blocks * blocks / 4;
+  auto const [requests, kept] = chosen();
+  return (requests.size() * requests.size() - kept * kept) / 4 + kept * kInOrder;
 }
 
 bool StepKind::is_erratic() const {
-  return std::ranges::any_of(requests_, [](Request const& request) {
-    return request.erratic && std::max(request.low, request.high) >= kLeast;
-  });
+  Size erratic = 0, all = 0;
+  for (Request const& request : requests_) {
+    Size const most = std::max(request.low, request.high);
+    if (most < kLeast) continue;
+    all += most;
+    if (request.erratic) erratic += most;
+  }
+  return erratic > all / kMostErratic;
 }
 
+StepKind::Chosen StepKind::chosen() const {
+  std::vector<std::uint32_t> found;
+  if (is_erratic()) return {};
+  for (std::uint32_t at = 0; at < requests_.size(); ++at)
+    if (requests_[at].worth_a_place(at)) found.push_back(at);
+  if (found.size() > kMostPlanned) {
+    auto const size = [&](std::uint32_t at) { return requests_[at].high; };
+    std::ranges::nth_element(found, found.begin() + kMostPlanned, std::greater(), size);
+    found.resize(kMostPlanned);
+  }
+  auto const kept = [&](std::uint32_t at) { return requests_[at].planned && !anew_; };
+  auto const others = std::ranges::stable_partition(found, kept);
+  return {found, found.size() - others.size()};
+}
+
+// What had a place before keeps its order. When that wastes bytes the kind stays stale, and all of
+// it is planned anew for another price.
 void StepKind::plan() {
-  bool const erratic = is_erratic();
-  std::vector<Request*> chosen;
-  for (std::size_t at = 0; at < requests_.size(); ++at) {
-    requests_[at].planned = false;
-    if (!erratic && requests_[at].worth_a_place(at)) chosen.push_back(&requests_[at]);
-  }
-  if (chosen.size() > kMostPlanned) {
-    std::ranges::nth_element(chosen, chosen.begin() + kMostPlanned, std::greater(), &Request::high);
-    chosen.resize(kMostPlanned);
-  }
+  auto const [requests, kept] = chosen();
   Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for what is rounded between the plans
   std::vector<Arc> low, high;
-  for (Request const* request : chosen) {
-    auto const first = static_cast<std::uint32_t>(request - requests_.data());
-    low.push_back({round_up(request->low, kUnit) + spare, first, request->end.last});
-    high.push_back({round_up(request->high, kUnit) + spare, first, request->end.last});
+  std::vector<Size> before;
+  for (std::uint32_t const at : requests) {
+    Request const& request = requests_[at];
+    low.push_back({round_up(request.low, kUnit) + spare, at, request.end.last});
+    high.push_back({round_up(request.high, kUnit) + spare, at, request.end.last});
+    if (before.size() < kept) before.push_back(request.high_offset);
   }
-  Plan const of_high = plan_periodic(high, kUnit);
-  Plan const of_low = key_ == kNone ? of_high : plan_in_order(low, of_high);
-  for (std::size_t at = 0; at < chosen.size(); ++at) {
-    chosen[at]->planned = true;
-    chosen[at]->low_offset = of_low.offsets[at];
-    chosen[at]->high_offset = of_high.offsets[at];
+  Plan of_high = plan_in_order(std::span(high).first(kept), before);
+  if (kept < requests.size()) of_high = plan_periodic(high, kUnit, of_high.offsets);
+  Size const load = max_load(high);
+  anew_ = kept > 0 && of_high.height > load + load / kWaste;
+  if (anew_) return;
+  Plan const of_low = key_ == kNone ? of_high : plan_in_order(low, of_high.offsets);
+  for (Request& request : requests_) request.planned = false;
+  for (std::size_t at = 0; at < requests.size(); ++at) {
+    Request& request = requests_[requests[at]];
+    request.planned = true;
+    request.low_offset = of_low.offsets[at];
+    request.high_offset = of_high.offsets[at];
   }
   low_height_ = of_low.height;
   high_height_ = of_high.height;
-  planned_ = !chosen.empty();
+  planned_ = !requests.empty();
   stale_ = false;
 }
 

@@ -7,9 +7,10 @@
 // that was seen, which for the tensors of a model is mostly exact. So a step is planned twice, for
 // the smallest and for the largest key, with the same blocks above the same, and a step whose key
 // lies between finds its places between those of the two plans, in proportion. Beyond the largest
-// key the proportion is carried on; where only one step was seen, the plan is stretched. Where a
-// large request's sizes follow no line, as where tokens are routed to experts, the kind has no
-// places: pages would only move between the blocks that have one and the others.
+// key the proportion is carried on; where only one step was seen, the plan is stretched. A request
+// whose sizes follow no line has no place. Where many large ones follow none, as where tokens are
+// routed to experts, none has: pages would only move between the blocks that have one and the
+// others.
 #pragma once
 
 #include <algorithm>
@@ -95,9 +96,14 @@ class StepKind {
     bool see_end(End seen);
     bool worth_a_place(std::size_t number) const;
   };
+  struct Chosen {                         // to have places
+    std::vector<std::uint32_t> requests;  // by number
+    std::size_t kept = 0;                 // the first so many have places by now
+  };
 
   double proportion(Size key) const;
-  bool is_erratic() const;  // some large request is: then none has a place
+  bool is_erratic() const;  // too many large requests are: then none has a place
+  Chosen chosen() const;
   void find_key(Step const& step);
   void widen(Step const& step, bool below);
 
@@ -108,6 +114,7 @@ class StepKind {
   Size low_height_ = 0, high_height_ = 0;
   bool planned_ = false;
   bool stale_ = true;
+  bool anew_ = false;  // no place is to be kept
 };
 
 }  // namespace allocbench
