@@ -40,12 +40,14 @@ stub: $(VENV)/.test  ## re-create the type stub of the native core
 
 # The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
-# DRY=1 goes through all of it in small, on the processor and a stand-in for the driver.
-gpu: in-place  ## every measurement on a real GPU
+# DRY=1 goes through all of it in small, on the processor and a stand-in for the driver, with what
+# the tests need.
 ifdef DRY
-	LD_LIBRARY_PATH=$$($(PYTHON) -m tests.stand_in) PYTHONPATH=. $(PYTHON) -m allocbench.gpu \
+gpu: $(VENV)/.test
+	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.stand_in) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
 	  --dry --into build/gpu-dry $(if $(ONLY),--only $(ONLY))
 else
+gpu: in-place  ## every measurement on a real GPU
 	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY))
 endif
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four questions and many runs, from Python: each function returns a DataFrame.
+"""The four questions, many runs and their history, from Python: each function returns a DataFrame.
 
 A workload is a trace, or what the command line takes: the name of a workload, or a file. Devices
 and allocators are written as specs. Errors are those of the command line: UsageError, SpecError,
@@ -12,11 +12,13 @@ TraceError.
     api.recommend("gpt2-train", "sim:24GiB", "balanced")
     api.tune("gpt2-train", budget=100)
     api.sweep(["gpt2-train", "llm-decode"], ["bfc", "caching"], ["sim:24GiB"], "sweep.jsonl")
+    api.history("benchmarks/results/asv")
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import pandas as pd
@@ -26,6 +28,7 @@ from allocbench import fit as fitting
 from allocbench import inputs, options
 from allocbench import recommend as recommending
 from allocbench.experiment import Effort
+from reports import asv
 from reports.recommending import Objective
 from workloads import Trace
 
@@ -132,6 +135,11 @@ def sweep(
         scheduler=scheduler,
         retry=retry,
     )
+
+
+def history(folder: str | Path) -> pd.DataFrame:
+    """Results that asv keeps, as rows like those of every run: see `reports.asv.frame`."""
+    return asv.frame(folder)
 
 
 def _trace(workload: Workload) -> Trace:

@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every cell of asv's results, those without a number included, as comparing commits needs them.
+"""Result files of airspeed velocity (asv), schema 2, cell by cell.
 
-A cell is one benchmark at one combination of its parameters, on one commit and machine.
+A cell is one benchmark at one combination of its parameters, on one commit and machine; those
+without a number are cells too.
 """
 
+import ast
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from reports.asv import files, load, plain
 from reports.output import ResultError
 
+SCHEMA_VERSION = 2
 NUMBER: Final = "number"
 NOT_AVAILABLE: Final = "n/a"
 FAILED: Final = "failed"
 STALE: Final = "stale"
 State: TypeAlias = Literal["number", "n/a", "failed", "stale"]
 
+_DESCRIPTIONS = ("benchmarks.json", "machine.json")
 _PREFIXES = ("track_", "latency_")
 _ON_A_GPU = ("gpu_", "cupy.")
 _COUNTED = ("bytes", "ratio", "count")
@@ -30,9 +34,10 @@ class Cell:
     """One cell.
 
     commit_date: milliseconds since 1970. allocator: that parameter, or the planner; empty when the
-    benchmark has neither. workload: the parameter, or all others as `name=value`. `state` is stale
-    for what another version of the benchmark measured. value: NaN unless it is a number; the
-    median where there are samples, with their quartiles beside it.
+    benchmark has neither. parameters: all but those two and the workload, as `name=value`. `state`
+    is stale for what another version of the benchmark measured. value: NaN unless it is a number;
+    the median where there are samples, with their quartiles and asv's 99 % confidence interval
+    beside it.
     """
 
     commit: str
@@ -45,10 +50,18 @@ class Cell:
     device_kind: str
     allocator: str
     workload: str
+    parameters: str
     state: State
     value: float
     quartile_25: float
     quartile_75: float
+    low: float
+    high: float
+
+    @property
+    def case(self) -> str:
+        """The workload with the parameters."""
+        return f"{self.workload} {self.parameters}".strip()
 
     @property
     def deterministic(self) -> bool:
@@ -74,6 +87,25 @@ def cells(folder: str | Path) -> list[Cell]:
     return sorted(found, key=lambda cell: cell.commit_date)
 
 
+def files(folder: Path) -> list[Path]:
+    """The files of a results folder that hold the results of a commit, sorted."""
+    return [path for path in sorted(folder.glob("*/*.json")) if path.name not in _DESCRIPTIONS]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """One file of asv's results folder; raises ResultError naming it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ResultError(f"{path}: not JSON: {error}") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version != SCHEMA_VERSION:
+        raise ResultError(f"{path}: want asv results of schema {SCHEMA_VERSION}, found {version!r}")
+    return content
+
+
 def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Cell]:
     for name, row in stored["results"].items():
         columns = dict(zip(stored["result_columns"], row, strict=False))
@@ -84,9 +116,8 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
         combinations = list(itertools.product(*(columns.get("params") or [])))
         for n, combination in enumerate(combinations):
             value = _at(columns.get("result"), n)
-            names = dict(zip(benchmark["param_names"], map(plain, combination), strict=True))
+            names = dict(zip(benchmark["param_names"], map(_plain, combination), strict=True))
             allocator = names.pop("allocator", None) or names.pop("planner", "")
-            only = names.pop("workload", None)
             yield Cell(
                 commit=stored["commit_hash"],
                 commit_date=int(stored["date"]),
@@ -97,13 +128,14 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
                 unit=benchmark["unit"],
                 device_kind="cuda" if name.startswith(_ON_A_GPU) else "simulated",
                 allocator=allocator,
-                workload=" ".join(
-                    ([only] if only else []) + [f"{key}={value}" for key, value in names.items()]
-                ),
+                workload=names.pop("workload", ""),
+                parameters=" ".join(f"{key}={text}" for key, text in names.items()),
                 state=STALE if stale else _state(value),
                 value=math.nan if value is None else float(value),
                 quartile_25=_number(_at(columns.get("stats_q_25"), n)),
                 quartile_75=_number(_at(columns.get("stats_q_75"), n)),
+                low=_number(_at(columns.get("stats_ci_99_a"), n)),
+                high=_number(_at(columns.get("stats_ci_99_b"), n)),
             )
 
 
@@ -112,6 +144,14 @@ def _metric(benchmark: str) -> str:
     for prefix in _PREFIXES:
         function = function.removeprefix(prefix)
     return function
+
+
+def _plain(parameter: str) -> str:
+    """A parameter as it was: asv keeps its `repr`."""
+    try:
+        return str(ast.literal_eval(parameter))
+    except (ValueError, SyntaxError):
+        return parameter
 
 
 def _at(values: list[Any] | None, n: int) -> Any:

@@ -30,7 +30,7 @@ class Statement:
         pairs = (
             (cell.metric, self.metric),
             (cell.allocator, self.allocator),
-            (cell.workload, self.workload),
+            (cell.case, self.workload),
         )
         return all(fnmatchcase(value, pattern) for value, pattern in pairs)
 
@@ -115,9 +115,7 @@ def markdown(found: Comparison, base: str, head: str) -> str:
         parts += _cut([_difference(one) for one in (*found.unstated, *_stated(found))])
     if found.failed:
         parts += ["", "| failed | allocator | workload |", "|---|---|---|"]
-        parts += _cut(
-            [_row(cell.benchmark, cell.allocator, cell.workload) for cell in found.failed]
-        )
+        parts += _cut([_row(cell.benchmark, cell.allocator, cell.case) for cell in found.failed])
     if found.times:
         parts += ["", "Time, which only informs; half of the pairs lie within the spread:", ""]
         parts += ["| metric | pairs | head / base, median | spread | farthest |"]
@@ -144,7 +142,7 @@ def _sentence(found: Comparison) -> str:
 
 
 def _key(cell: Cell) -> _Key:
-    return cell.machine, cell.environment, cell.benchmark, cell.allocator, cell.workload
+    return cell.machine, cell.environment, cell.benchmark, cell.allocator, cell.case
 
 
 def _equal(old: Cell, new: Cell) -> bool:
@@ -158,7 +156,7 @@ def _difference(one: Difference) -> str:
         ratio = f"{cell.value / one.base.value:.3f}x"
     stated = "yes" if one.stated else "**no**"
     shown = _shown(one.base), _shown(cell)
-    return _row(cell.metric, cell.allocator, cell.workload, *shown, ratio, stated)
+    return _row(cell.metric, cell.allocator, cell.case, *shown, ratio, stated)
 
 
 def _shown(cell: Cell) -> str:
@@ -174,7 +172,7 @@ def _times(times: Sequence[tuple[Cell, Cell]]) -> list[str]:
     rows = []
     for metric in dict.fromkeys(old.metric for old, _ in times):
         ratios = {
-            (new.allocator, new.workload): new.value / old.value
+            (new.allocator, new.case): new.value / old.value
             for old, new in times
             if old.metric == metric and old.value > 0 and new.value > 0
         }

@@ -247,7 +247,7 @@ def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
     checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(given, 1)]
     table = pd.DataFrame(
         {
-            column.name: pd.Series([row[column.name] for row in checked], dtype=_dtype(column))
+            column.name: pd.Series([row[column.name] for row in checked], dtype=dtype(column))
             for column in COLUMNS
         }
     )
@@ -258,6 +258,15 @@ def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
         raise ResultError(f"{where}: row {n + 1}: a second row for {key}")
     _check_sources(checked, where)
     return table
+
+
+def dtype(column: Column) -> Any:
+    """Of a column in a frame of results."""
+    if column.name == "candidate":
+        return "bool"
+    if column.unit == "":
+        return "object"
+    return "Int64" if column.unit in ("bytes", "count") else "float64"
 
 
 def read(path: str | Path) -> pd.DataFrame:
@@ -343,14 +352,6 @@ def _value(column: Column, value: Any, where: str) -> Any:
             )
         return int(plain)
     return float(plain)
-
-
-def _dtype(column: Column) -> Any:
-    if column.name == "candidate":
-        return "bool"
-    if column.unit == "":
-        return "object"
-    return "Int64" if column.unit in ("bytes", "count") else "float64"
 
 
 def _check_sources(rows: Sequence[Mapping[str, Any]], where: str) -> None:

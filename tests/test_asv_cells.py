@@ -74,7 +74,7 @@ def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
     described = json.loads((folder / "benchmarks.json").read_text())
     described[made.PEAK]["param_names"] = ["planner", "blocks"]
     (folder / "benchmarks.json").write_text(json.dumps(described))
-    assert cell(folder, made.PEAK, "bfc").workload == "blocks=train"
+    assert cell(folder, made.PEAK, "bfc").case == "blocks=train"
 
 
 @pytest.mark.parametrize(

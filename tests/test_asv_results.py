@@ -12,8 +12,10 @@ import pytest
 
 pytest.importorskip("seaborn")
 
-from reports import asv, charts, describing, html
+from allocbench import api
+from reports import asv, charts, describing, html, results
 from reports.output import ResultError
+from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
 
 NAME = "memory.Memory.track_peak_reserved"
@@ -24,8 +26,8 @@ DAY = 86_400_000
 def described() -> dict[str, Any]:
     names = ["allocator", "workload"]
     return {
-        NAME: {"param_names": names, "unit": "bytes"},
-        LATENCY: {"param_names": [*names, "streams"], "unit": "seconds"},
+        NAME: {"param_names": names, "unit": "bytes", "version": "1"},
+        LATENCY: {"param_names": [*names, "streams"], "unit": "seconds", "version": "1"},
         "version": 2,
     }
 
@@ -36,6 +38,7 @@ def commit(n: int, bfc: float | None = 2.0 * GIB) -> dict[str, Any]:
         "commit_hash": f"{n:040x}",
         "date": 1_700_000_000_000 + n * DAY,
         "params": {"machine": "bench"},
+        "env_name": "virtualenv-py3.11",
         "result_columns": [
             *("result", "params", "version", "started_at", "duration"),
             *("stats_ci_99_a", "stats_ci_99_b"),
@@ -99,6 +102,27 @@ def test_the_history_is_a_line_for_each_allocator(folder: Path) -> None:
     assert NAME in page
 
 
+def test_a_history_has_the_columns_of_results(tmp_path: Path) -> None:
+    for n, version in enumerate(("1", "1", "0")):
+        numbers = made.NUMBERS | {made.PEAK: [4096.0 + n, None]}
+        made.write(tmp_path, str(n) * 40, numbers, date=DAY * n, version=version)
+    table = asv.frame(tmp_path)
+    assert list(table) == ["commit", "machine", *results.SCHEMA]
+    found = table[["commit", "allocator", "peak_reserved", "external_fragmentation", "date"]]
+    assert found.astype(object).where(found.notna(), None).to_numpy().tolist() == [
+        [str(n) * 40, *values, f"1970-01-0{n + 1}T00:00:00Z"]
+        for n in (0, 1)
+        for values in (["bfc", 4096 + n, 0.25], ["naive", None, None])
+    ]
+    assert table["seconds_per_event_steady"].tolist() == [2e-8, 3e-8] * 2
+    ours = results.frame([row("bfc")])
+    kinds = table.dtypes.drop(["commit", "machine", "candidate"])
+    assert kinds.equals(ours.dtypes.drop("candidate"))
+    assert table["candidate"].isna().all()
+    assert set(table["device_kind"]) == {"simulated"}
+    assert api.history(tmp_path).equals(table)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -106,7 +130,7 @@ def test_the_history_is_a_line_for_each_allocator(folder: Path) -> None:
         ("benchmarks.json", "{", "benchmarks.json: not JSON"),
         ("bench/a.json", "[]", "a.json: want asv results of schema 2, found None"),
         ("bench/a.json", '{"version": 1}', "found 1"),
-        ("bench/a.json", '{"version": 2}', "a.json: not asv results: KeyError('params')"),
+        ("bench/a.json", '{"version": 2}', "a.json: not asv results: KeyError('results')"),
     ],
 )
 def test_bad_files_are_named(folder: Path, name: str, text: str | None, message: str) -> None:
