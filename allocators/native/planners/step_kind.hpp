@@ -7,7 +7,8 @@
 // that was seen, which for the tensors of a model is mostly exact. So a step is planned twice, for
 // the smallest and for the largest key, with the same blocks above the same, and a step whose key
 // lies between finds its places between those of the two plans, in proportion. Beyond the largest
-// key the proportion is carried on; where only one step was seen, the plan is stretched. A request
+// key the proportion is carried on; where only one step was seen, the plan is stretched. When more
+// is known, blocks stay above one another as they were, unless that wastes bytes. A request
 // whose sizes follow no line has no place. Where many large ones follow none, as where tokens are
 // routed to experts, none has: pages would only move between the blocks that have one and the
 // others.
