@@ -41,11 +41,18 @@ class ClassMarks {
     return 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
   }
 
-  // The last marked number, or `count`.
-  std::size_t last() const {
-    if (words_ == 0) return count;
-    auto const word = static_cast<std::size_t>(63 - std::countl_zero(words_));
-    return 64 * word + static_cast<std::size_t>(63 - std::countl_zero(marks_[word]));
+  // The last marked number before `end`, or `count`.
+  std::size_t last(std::size_t end = count) const {
+    if (end == 0) return count;
+    std::size_t word = (end - 1) / 64;
+    std::uint64_t bits = marks_[word] & (~std::uint64_t{0} >> (63 - (end - 1) % 64));
+    if (bits == 0) {
+      std::uint64_t const earlier = words_ & ((std::uint64_t{1} << word) - 1);
+      if (earlier == 0) return count;
+      word = static_cast<std::size_t>(63 - std::countl_zero(earlier));
+      bits = marks_[word];
+    }
+    return 64 * word + static_cast<std::size_t>(63 - std::countl_zero(bits));
   }
 
  private:

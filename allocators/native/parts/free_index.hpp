@@ -81,7 +81,8 @@ class FreeIndex {
     return best != kNone ? best : first_from(bin + 1);
   }
 
-  // The free blocks in the order of best fit: the first, and the one after `node`, or kNone.
+  // The free blocks in the order of best fit: the first, the one after `node`, the one before it,
+  // and the last, a largest one; kNone when there is none.
   Index first() const { return first_from(0); }
   Index next(Index node) const {
     std::size_t const bin = Class::of(size(node));
@@ -94,14 +95,17 @@ class FreeIndex {
     return after != kNone ? after : first_from(bin + 1);
   }
 
-  // A largest free block, or kNone.
-  Index last() const {
-    std::size_t const bin = marks_.last();
-    if (bin == Class::kCount) return kNone;
-    Index last = kNone;
-    for (Index at = roots_[bin]; at != kNone; at = nodes_[at].right) last = at;
-    return last;
+  Index previous(Index node) const {
+    std::size_t const bin = Class::of(size(node));
+    Index found = kNone;
+    for (Index at = roots_[bin]; at != kNone; ++steps_) {
+      bool const earlier = before(at, node);
+      if (earlier) found = at;
+      at = earlier ? nodes_[at].right : nodes_[at].left;
+    }
+    return found != kNone ? found : last_before(bin);
   }
+  Index last() const { return last_before(Class::kCount); }
 
   // Bytes of the largest free block; 0 when there is none.
   Size largest() const {
@@ -139,6 +143,15 @@ class FreeIndex {
     Index first = kNone;
     for (Index at = roots_[marked]; at != kNone; at = nodes_[at].left, ++steps_) first = at;
     return first;
+  }
+
+  // The last block of the bins before `bin`, or kNone.
+  Index last_before(std::size_t bin) const {
+    std::size_t const marked = marks_.last(bin);
+    if (marked == Class::kCount) return kNone;
+    Index last = kNone;
+    for (Index at = roots_[marked]; at != kNone; at = nodes_[at].right) last = at;
+    return last;
   }
 
   Nodes& nodes_;

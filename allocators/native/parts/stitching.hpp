@@ -13,14 +13,16 @@ namespace allocbench {
 // What strategies on virtual memory share. Each stream has a pool of small blocks and one of large
 // blocks; each pool has addresses in plenty (reservations), with memory behind them by pages. The
 // best fit among the free blocks of the pool is taken, its front handed out; a freed block
-// coalesces with its free neighbours at once. When none fits, the request is stitched: of all the
-// ranges of addresses without a block in use the one is taken that lacks the fewest pages; the
+// coalesces with its free neighbours at once. When none fits, the request is stitched: of the
+// ranges of addresses without a block in use the one is taken that lacks the fewest pages, as far
+// as it is found around one of the largest free blocks; the
 // pages that it lacks are unmapped where they lie wholly free, in whichever pool, from the smallest
 // free block on, and mapped here. New pages come from the device only when free ones are too few,
 // or as long as reserved bytes stay within a slack above the highest load. So no request fails
 // while wholly free pages and what the device has left suffice for it. A request and a free take
-// O(log n) steps in the free blocks of the pool. A request that is stitched passes all the unmapped
-// ranges of its pool as well, and free blocks of one page or more.
+// O(log n) steps in the free blocks of the pool. A request that is stitched passes free blocks of a
+// page or more as well, as many as give their pages, and all the unmapped ranges of its pool where
+// none around the largest free blocks will do.
 //
 // A block that is freed on another stream than its own counts as used there: it is free for reuse
 // only after the next step, a trim or a shortage, where a program waits for all its streams.
@@ -66,7 +68,7 @@ class Stitching : public Allocator {
   Index obtain(Pool& pool, Size wanted, bool refused);
   Index stitch(Pool& pool, Size wanted, bool refused);
   Spot find_spot(Pool& pool, Size wanted) const;
-  Spot measured(Index first, Range place) const;
+  Spot measured(Index first, Range place, Size most) const;
   Spot new_space(Pool& pool, Size wanted);
   bool make_room(Spot const& spot, Stream stream, bool refused);
   Size excess(Spot const& spot) const;
