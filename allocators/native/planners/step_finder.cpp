@@ -11,7 +11,8 @@ constexpr std::uint64_t kWindow = 8;    // sizes in a hash of 64 bits
 constexpr std::uint64_t kTimes = 4;     // sequences that make a period
 constexpr std::uint64_t kSettled = 64;  // regular steps
 constexpr std::uint64_t kPatience = 4;  // periods without the anchor
-constexpr std::size_t kMostSeen = std::size_t{1} << 18;
+constexpr std::size_t kMostSeen = 8192;
+constexpr std::uint64_t kThinnest = 255;  // one in 256
 
 std::uint64_t mixed(Size size) { return (size * 0x9E3779B97F4A7C15u) >> 24; }
 
@@ -25,11 +26,8 @@ bool StepFinder::begins(Size size, Size live) {
 }
 
 void StepFinder::look_for_longer(Size live) {
-  if (at_ < kWindow) return;
-  if (seen_.size() == kMostSeen) {
-    seen_.clear();
-    missed_ = 0;
-  }
+  if (at_ < kWindow || !looked_at(hash_)) return;
+  if (seen_.size() == kMostSeen) thin_out();
   Seen& seen = seen_[hash_];
   std::uint64_t const distance = at_ - seen.at;
   bool const again = seen.at != 0 && distance == seen.distance;
@@ -50,6 +48,17 @@ void StepFinder::look_for_longer(Size live) {
   last_ = at_;
   regular_ = 0;
   candidate_ = {};
+}
+
+// Half of the sequences are forgotten, and no more looked at; all when few are left.
+void StepFinder::thin_out() {
+  thinning_ = 2 * thinning_ + 1;
+  if (thinning_ <= kThinnest) {
+    std::erase_if(seen_, [this](auto const& seen) { return !looked_at(seen.first); });
+  } else {
+    seen_.clear();
+    thinning_ = missed_ = 0;
+  }
 }
 
 bool StepFinder::at_anchor() {

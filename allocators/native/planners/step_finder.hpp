@@ -7,7 +7,8 @@
 // at the same distance, counted in requests, makes that distance a period. Layers have periods of
 // their own within a step, so the longest counts. Of the sequences of that period the one seen when
 // the fewest bytes were alive becomes the anchor: where it ends, a step begins. Once it has come
-// regularly often enough nothing else is looked for, until it is missed.
+// regularly often enough nothing else is looked for, until it is missed. The more sequences there
+// are, the fewer of them are looked at, the same ones each time that they come.
 // A request takes O(1) expected steps.
 #pragma once
 
@@ -37,11 +38,16 @@ class StepFinder {
   };
 
   void look_for_longer(Size live);
+  void thin_out();
+  bool looked_at(std::uint64_t hash) const {
+    return ((hash * 0x9E3779B97F4A7C15u >> 32) & thinning_) == 0;
+  }
   bool at_anchor();
 
   std::uint64_t at_ = 0;    // requests so far
   std::uint64_t hash_ = 0;  // of the last eight sizes
   std::unordered_map<std::uint64_t, Seen> seen_;
+  std::uint64_t thinning_ = 0;  // bits that are 0 in the hashes looked at, once mixed
   Candidate candidate_;
   std::uint64_t period_ = 0;   // of the anchor; 0: there is none
   std::uint64_t anchor_ = 0;   // hash
