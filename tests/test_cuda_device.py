@@ -279,6 +279,18 @@ def test_what_the_driver_keeps_is_told_at_the_close(driver: Driver) -> None:
     del allocator
 
 
+def test_a_page_that_the_driver_keeps_keeps_its_reservation(driver: Driver) -> None:
+    with allocators.CudaDevice() as device:
+        allocator = allocators.make("expandable", device)
+        allocator.allocate(6 * MIB)
+        before = driver.calls("cuMemAddressFree")
+        driver.fail("cuMemUnmap", 1)
+        del allocator
+        gc.collect()
+        assert driver.calls("cuMemAddressFree") == before
+        assert (driver.outstanding()["mappings"], device.reserved) == (1, 2 * MIB)
+
+
 @pytest.mark.parametrize(
     "call",
     [

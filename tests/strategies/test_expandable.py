@@ -262,6 +262,16 @@ def test_a_trim_unmaps_the_whole_pages_that_are_free(make: Make) -> None:
     assert calls(allocator) == (5, 5)
 
 
+def test_pages_behind_an_unmapped_one_are_given_back_in_the_end() -> None:
+    device = allocators.SimulatedDevice("64MiB")
+    allocator = allocators.make("expandable:page=4MiB", device)
+    first, _ = allocator.allocate(4 * MIB), allocator.allocate(4 * MIB)
+    allocator.deallocate(first)
+    allocator.trim()
+    del allocator
+    assert device.reserved == 0
+
+
 def test_a_block_freed_on_another_stream_waits_for_a_step(make: Make) -> None:
     allocator = make("expandable")
     block = allocator.allocate(PAGE, stream=1)

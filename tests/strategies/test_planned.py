@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""planned: steps learned and served from a plan, whatever their sizes do, on pages that move."""
+"""planned: steps learned and served from a plan, whatever their sizes do."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import allocators
 from tests.conftest import MIB, Case
 from tests.oracle import Watched
-from workloads import catalog, lifetimes, write_plan
-from workloads.trace import Trace
 
 Make = Callable[..., allocators.Allocator]
 PAGE = 2 * MIB
@@ -75,9 +71,6 @@ def fallback_of_a_step(watched: Watched, length: int) -> int:
     return counted(watched)["fallback_bytes"] - before - small
 
 
-# -- learning
-
-
 def test_the_second_step_is_planned_and_the_third_calls_the_device_no_more() -> None:
     watched = planned()
     run_step(watched, 700)
@@ -120,6 +113,61 @@ def test_sizes_that_follow_no_rule_unlearn_a_step_only_when_they_are_many(
     assert (of_the_last_step > 0) == others_are_planned
 
 
+def test_of_very_many_requests_the_largest_have_places(make: Make) -> None:
+    allocator = make("planned")
+    sizes = [*[MIB] * 8192, 9 * MIB]
+    for _ in range(2):
+        allocator.step()
+        for size in sizes:
+            allocator.deallocate(allocator.allocate(size))
+    assert allocator.counters()["planned_bytes"] == sum(sizes) - MIB
+
+
+def test_a_long_step_whose_sizes_alone_change_is_planned_each_time(make: Make) -> None:
+    allocator = make("planned")
+    carried = allocator.allocate(MIB)
+    for more in range(9):
+        allocator.step()
+        for _ in range(8192):
+            allocator.deallocate(allocator.allocate(MIB + more * 4096))
+        allocator.deallocate(carried)
+        carried = allocator.allocate(100 * MIB)
+    assert allocator.counters()["plans"] == 8
+
+
+def test_an_order_that_wastes_bytes_is_given_up() -> None:
+    watched = planned()
+
+    def run(key: int, shrinking: int) -> None:
+        watched.step()
+        small = get(watched, key)
+        for block in [get(watched, shrinking) for _ in range(4)]:
+            watched.free(block)
+        first, second = get(watched, 10 * MIB), get(watched, 10 * MIB)
+        watched.free(first)
+        third, fourth = get(watched, shrinking), get(watched, 10 * MIB)
+        for block in (second, third, fourth, small):
+            watched.free(block)
+
+    for _ in range(2):
+        run(1000, 10 * MIB)  # the fourth above the second above where the first was
+    for _ in range(2):
+        run(2000, 2 * MIB)
+    watched.trim()
+    run(2000, 2 * MIB)
+    assert watched.allocator.stats().reserved <= 22 * MIB + 2 * PAGE
+
+
+def test_small_sizes_that_follow_no_rule_unlearn_nothing() -> None:
+    watched = planned()
+    draw = random.Random(5)
+    for length in (600, 900, 700, 800, 750):
+        run_step(watched, length)
+        for _ in range(40):
+            watched.free(get(watched, draw.randrange(MIB // 4, MIB // 2)))
+    assert fallback_of_a_step(watched, 650) == 0
+
+
 def test_what_a_first_step_keeps_is_not_planned_in_the_next() -> None:
     watched = planned()
     run_step(watched, 700, states=True)
@@ -127,6 +175,20 @@ def test_what_a_first_step_keeps_is_not_planned_in_the_next() -> None:
     run_step(watched, 700)
     assert run_step(watched, 700) == 0
     assert fallback_of_a_step(watched, 700) == 0
+
+
+def test_a_block_that_always_stayed_has_a_place_once_it_died_in_two_steps() -> None:
+    watched = planned()
+    served = []
+    for stays in (True, True, True, True, False, False, False):
+        before = counted(watched)["planned_requests"]
+        watched.step()
+        work, lasting = get(watched, 4 * MIB), get(watched, 3 * MIB)
+        watched.free(work)
+        if not stays:
+            watched.free(lasting)
+        served.append(counted(watched)["planned_requests"] - before)
+    assert served == [0, 1, 1, 1, 1, 1, 2]
 
 
 def test_a_block_that_lives_into_the_next_step_has_a_place_too() -> None:
@@ -152,6 +214,39 @@ def test_a_block_that_lives_into_the_next_step_has_a_place_too() -> None:
     assert after["fallback_requests"] == before["fallback_requests"]
 
 
+@pytest.mark.parametrize("late_units", [4, 6])
+def test_what_a_step_hands_on_keeps_clear_of_both_steps_at_every_length(late_units: int) -> None:
+    watched = planned()
+    handed_on = get(watched, 8)
+    found = []
+    for length in (600, 600, 900, 900, 600, 600, 900, 900, 700, 700, 850, 850, 651, 651):
+        before = counted(watched)["fallback_requests"]
+        watched.step()
+        early = get(watched, 5 * length << 10)
+        watched.free(handed_on)
+        watched.free(early)
+        handed_on = get(watched, 3 * length << 10)
+        watched.free(get(watched, late_units * length << 10))
+        found.append(counted(watched)["fallback_requests"] - before)
+    assert found[7::2] == [0] * 4, "after a step of the same length"
+
+
+def test_what_a_step_hands_on_may_lie_below_what_has_a_place_only_later() -> None:
+    watched = planned()
+    handed_on = get(watched, 8)
+    found = []
+    for at, length in enumerate((*[600] * 8, 900, 900, 600, 600, 700, 700)):
+        before = counted(watched)["fallback_requests"]
+        watched.step()
+        early = get(watched, 5 * length << 10)
+        watched.free(handed_on)
+        if at >= 4:
+            watched.free(early)
+        handed_on = get(watched, 4 * length << 10)
+        found.append(counted(watched)["fallback_requests"] - before)
+    assert found[7::2] == [0] * 4, "after a step of the same length"
+
+
 def test_another_branch_is_learned_beside_the_first() -> None:
     watched = planned()
 
@@ -168,6 +263,26 @@ def test_another_branch_is_learned_beside_the_first() -> None:
         evaluate()
     assert fallback_of_a_step(watched, 700) == 0
     assert evaluate() == 0
+
+
+def test_branches_of_the_same_sizes_are_told_apart_by_where_blocks_die() -> None:
+    watched = planned()
+
+    def run(together: bool) -> None:
+        watched.step()
+        for _ in range(10):
+            block = get(watched, 4 * MIB)
+            if not together:
+                watched.free(block)
+        watched.free_all()
+
+    for _ in range(4):
+        run(together=True)
+        run(together=False)
+    run(together=True)
+    watched.trim()
+    run(together=False)
+    assert watched.allocator.stats().reserved == 4 * MIB
 
 
 def test_an_odd_step_does_not_unlearn_the_others() -> None:
@@ -210,149 +325,3 @@ def test_nothing_is_known_of_the_future(marked: bool) -> None:
         return found
 
     assert addresses([]) == addresses([MIB, 77 * MIB, 12]) == addresses([30 * MIB])
-
-
-@pytest.mark.parametrize("page", ["2MiB", "32MiB"])
-@pytest.mark.parametrize("seed", range(4))
-def test_steps_that_drift_never_corrupt(seed: int, page: str) -> None:
-    draw = random.Random(seed)
-    watched = planned("512MiB", f"planned:page={page}")
-    kept: list[int] = []
-    for _ in range(30):
-        watched.step()
-        alive = []
-        for size in (3, 9, 2, 14, 1):
-            if draw.random() < 0.9:
-                alive.append(get(watched, int(size * MIB * draw.uniform(0.8, 1.2))))
-            if draw.random() < 0.3 and alive:
-                watched.free(alive.pop(draw.randrange(len(alive))))
-        if draw.random() < 0.3 and alive:
-            kept.append(alive.pop())
-        if kept and draw.random() < 0.3:
-            watched.free(kept.pop(0))
-        for block in alive:
-            watched.free(block)
-        watched.allocator.check()
-
-
-# -- memory
-
-
-def test_idle_pages_move_before_the_device_is_asked_for_more() -> None:
-    watched = planned("64MiB")
-    blocks = [get(watched, 4 * MIB) for _ in range(16)]
-    for block in blocks[::2]:
-        watched.free(block)
-    get(watched, 32 * MIB)  # from eight places
-    assert watched.allocator.stats().reserved == 64 * MIB
-    assert watched.allocator.stats().failures == 0
-
-
-def test_a_trim_leaves_only_pages_with_blocks() -> None:
-    watched = planned()
-    run_step(watched, 700)
-    run_step(watched, 700)
-    kept = get(watched, 3 * MIB)
-    watched.trim()
-    assert watched.allocator.stats().reserved <= 3 * MIB + 2 * PAGE
-    watched.free(kept)
-    watched.trim()
-    assert watched.allocator.stats().reserved == 0
-
-
-def test_a_refused_request_changes_nothing_but_the_pages_mapped() -> None:
-    watched = planned("16MiB")
-    kept = get(watched, 9 * MIB)
-    assert watched.allocate(9 * MIB) is None
-    assert watched.allocator.stats().failures == 1
-    watched.free(kept)
-    assert watched.allocate(16 * MIB) is not None
-
-
-@pytest.mark.parametrize("page", ["0", "3MiB", "1MiB"])
-def test_a_page_is_a_multiple_of_the_granularity(make: Make, page: str) -> None:
-    with pytest.raises(allocators.SpecError, match=f"page={page} must be a multiple of .*2097152"):
-        make(f"planned:page={page}")
-
-
-# -- an earlier run
-
-
-def plan_of(trace: Trace, path: Path) -> str:
-    blocks = lifetimes(trace)
-    with path.open("wb") as file:
-        write_plan(blocks, np.zeros(len(blocks), np.uint64), file)
-    return f"planned:plan={path}"
-
-
-LINES = ["id,lower,upper,size,offset,step", "a,0,3,4194304,0,0", "b,1,2,2097152,0,1"]
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Callable[..., str]:
-    def write(lines: Sequence[str], end: str = "\n") -> str:
-        path = tmp_path / "a plan.csv"
-        path.write_text("".join(line + end for line in lines), encoding="utf-8", newline="")
-        return f"planned:plan={path}"
-
-    return write
-
-
-def test_a_plan_file_serves_the_first_step_of_all(written: Callable[..., str]) -> None:
-    lines = ["id,lower,upper,size,offset", "first, second,0,9,8388608,0", "b,1,4,4194304,8388608"]
-    for spec in (written(lines), written(lines, end="\r\n"), written(lines[:1] + lines[:0:-1])):
-        watched = planned(spec=spec)
-        first, second = get(watched, 8 * MIB), get(watched, 4 * MIB)
-        assert abs(watched.address(first) - watched.address(second)) in (4 * MIB, 8 * MIB)
-        assert counted(watched)["planned_requests"] == 2
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "line 1 is not id,lower,upper,size,offset"),
-        (["id,lower,upper,size", "a,0,1,5"], "line 1 is not id,lower,upper,size,offset"),
-        (LINES[:1], "is a plan without blocks"),
-        ([*LINES, "c,5,5,100,0,1"], "line 4 is not an id, an instant, a later one"),
-        ([*LINES, "c,5,6,0,0,1"], "line 4"),
-        ([*LINES, "c,5,6,-1,0,1"], "line 4"),
-        ([*LINES, "c,5,6,99999999999999999999,0,1"], "line 4"),
-        ([*LINES, "c,5,6"], "line 4"),
-        ([*LINES, ""], "line 4"),
-        ([*LINES, "c,5,6,100,0,0"], "a step begins before an earlier one"),
-    ],
-)
-def test_what_is_no_plan_is_refused(
-    make: Make, written: Callable[..., str], lines: Sequence[str], message: str
-) -> None:
-    with pytest.raises(allocators.SpecError, match=message):
-        make(written(lines))
-
-
-def test_a_plan_that_is_not_there_is_named(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(
-        allocators.SpecError, match=r"plan=.*nothing\.csv must be a file that can be read"
-    ):
-        make(f"planned:plan={tmp_path}/nothing.csv")
-    with pytest.raises(allocators.SpecError, match=r"must be a file|is no plan"):
-        make(f"planned:plan={tmp_path}")
-
-
-@pytest.mark.parametrize("workload", ["gpt2-train", "llama3-8b-lora"])
-def test_a_repeated_run_takes_little_more_than_its_load(workload: str, tmp_path: Path) -> None:
-    trace = catalog.load(workload)
-    device = allocators.SimulatedDevice("80GiB")
-    found = allocators.replay(trace, allocators.make(plan_of(trace, tmp_path / "p.csv"), device))
-    assert found.stats.failures == 0
-    assert found.stats.peak_reserved - found.max_load < 16 * MIB
-
-
-def test_a_plan_serves_a_run_without_marks(tmp_path: Path) -> None:
-    trace = catalog.load("llama3-8b-lora")
-    spec = plan_of(trace, tmp_path / "p.csv")
-    marked = allocators.replay(trace, allocators.make(spec, allocators.SimulatedDevice("80GiB")))
-    kept = trace.op != 2
-    bare = Trace(trace.op[kept], trace.block[kept], trace.size[kept], trace.stream[kept])
-    found = allocators.replay(bare, allocators.make(spec, allocators.SimulatedDevice("80GiB")))
-    assert found.counters["planned_requests"] == marked.counters["planned_requests"]
-    assert found.stats.peak_reserved == marked.stats.peak_reserved
