@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "planners/ceiling.hpp"
-#include "planners/load.hpp"
 #include "planners/placed_blocks.hpp"
 
 namespace allocbench {
@@ -52,6 +51,13 @@ Order order_by(std::size_t count, Key key) {
   return order;
 }
 
+// Those that the arcs touch, counted from 0.
+std::uint32_t instants_of(std::span<Arc const> arcs) {
+  std::uint32_t instants = 1;
+  for (Arc const& arc : arcs) instants = std::max({instants, arc.first + 1, arc.last});
+  return instants;
+}
+
 std::vector<Lifetime> lifetimes_of(std::span<Arc const> arcs) {
   std::vector<Lifetime> lifetimes;
   for (Arc const& arc : arcs) {
@@ -84,8 +90,7 @@ Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size con
 }
 
 Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
-  std::uint32_t instants = 1;
-  for (Arc const& arc : arcs) instants = std::max({instants, arc.first + 1, arc.last});
+  std::uint32_t const instants = instants_of(arcs);
   Ceiling ceiling(instants);
   Plan plan{std::vector<Size>(arcs.size()), 0};
   auto const key = [&](std::uint32_t at) { return std::tuple(offsets[at], at); };
@@ -102,6 +107,19 @@ Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
   return plan;
 }
 
-Size max_load(std::span<Arc const> arcs) { return max_load(lifetimes_of(arcs)); }
+Size max_load(std::span<Arc const> arcs) {
+  std::vector<Size> born(instants_of(arcs) + 1), died(born.size());  // bytes, at each instant
+  for (Arc const& arc : arcs) {
+    born[arc.first] += arc.size;
+    died[arc.last] += arc.size;
+    if (wraps(arc)) born[0] += arc.size;
+  }
+  Size load = 0, most = 0;
+  for (std::size_t at = 0; at < born.size(); ++at) {
+    load += born[at] - died[at];
+    most = std::max(most, load);
+  }
+  return most;
+}
 
 }  // namespace allocbench

@@ -29,7 +29,7 @@ Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size con
 // the same in both. O(n log n) steps.
 Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets);
 
-// The largest sum of the sizes alive at one request. O(n log n) steps.
+// The largest sum of the sizes alive at one request. O(n) steps, and one for each request.
 Size max_load(std::span<Arc const> arcs);
 
 }  // namespace allocbench
