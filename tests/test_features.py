@@ -123,6 +123,9 @@ def test_extremes() -> None:
     assert features(make([(ALLOC, 0, 9), (ALLOC, 1, 1)])).peak_width == 1  # 9 is 90 % of 10
     nothing = features(make([(MARK, 0, 0), (TRIM, 0, 0)], labels=("step",)))
     assert (nothing.steps, nothing.live_blocks_peak, nothing.peak_width) == (1, 0, None)
+    huge = make([(ALLOC, 0, 2**54 - 1), (ALLOC, 1, 1)])  # in floating point both are the peak
+    assert huge.load.tolist() == [2**54 - 1, 2**54]
+    assert features(huge).peak_position == 1 / 2
     streams = np.array([0, 3, 7], np.uint16)
     trace = make([(ALLOC, 0, 1), (FREE, 0, 0), (TRIM, 0, 0)], stream=streams)
     assert features(trace).streams == 2

@@ -63,8 +63,8 @@ def features(trace: Trace) -> Features:
     sizes, of_alloc, counts = np.unique(trace.size[allocs], return_inverse=True, return_counts=True)
     shares = counts / max(1, len(allocs))
     live = np.cumsum((trace.op == ALLOC).astype(np.int64) - (trace.op == FREE))
-    load = trace.load.astype(np.float64)
-    max_load = load.max(initial=0)
+    load = trace.load
+    max_load = int(load.max(initial=0))
     lifetimes = ends - allocs
     some = len(allocs) > 0
 
