@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import hypothesis
 import pytest
 
 import allocators
@@ -15,6 +16,9 @@ from allocators.programs import Program
 from allocators.spec import parse
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
+
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 KIB = 1 << 10
 MIB = 1 << 20

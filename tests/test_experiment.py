@@ -235,7 +235,7 @@ def test_a_matrix_runs_every_workload_through_every_allocator_and_tells_its_prog
     assert begun == [(*pair, stage) for pair in pairs for stage in effort.stages]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(valid_traces(), st.sampled_from(allocators.names()), st.integers(24, 40))
 def test_rows_of_any_trace_are_strict_json_and_keep_to_the_bounds(
     trace: Trace, name: str, bits: int

@@ -104,7 +104,7 @@ def test_numbers_worked_out_by_hand() -> None:
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(valid_traces())
 def test_they_follow_their_definitions(trace: Trace) -> None:
     found, expected = asdict(features(trace)), slowly(trace)

@@ -17,7 +17,7 @@ def sizes_of(trace: Trace) -> list[int]:
     return sorted(trace.size[trace.op == ALLOC].tolist())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(valid_traces(), st.integers(0, 5))
 def test_any_valid_trace_stays_valid_and_keeps_its_events(trace: Trace, seed: int) -> None:
     made = perturbed(trace, seed)

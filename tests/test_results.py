@@ -111,7 +111,7 @@ def test_write_is_strict_json_and_reads_back_the_same(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     memory=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
     time=st.one_of(st.none(), st.floats(0, 1e6)),

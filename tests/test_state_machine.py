@@ -106,7 +106,6 @@ def test_12_no_sequence_of_calls_breaks_a_promise(case: Case) -> None:
         settings=settings(
             max_examples=40,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )

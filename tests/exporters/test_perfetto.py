@@ -31,7 +31,7 @@ def exported(trace: Trace, spec: str, device: str = "sim:80GiB") -> dict[str, An
 
 
 @given(trace=servable(), spec=st.sampled_from(SPECS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_counters_are_what_the_replay_measures(trace: Trace, spec: str) -> None:
     events = exported(trace, spec)["traceEvents"]
     made = allocators.make(spec, allocators.SimulatedDevice("80GiB"))

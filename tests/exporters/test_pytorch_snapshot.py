@@ -108,7 +108,7 @@ def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @given(trace=servable(trims=False), spec=st.sampled_from(SPECS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_was_exported_is_imported(
     trace: Trace, spec: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

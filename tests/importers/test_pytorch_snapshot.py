@@ -368,7 +368,7 @@ def test_a_pickle_of_something_else(named: Named, data: Any, told: str, how: int
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_damaged_snapshot_is_refused_or_valid(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -33,6 +33,13 @@ def test_as_low_as_trying_all_orders(blocks: list[Block], alignment: int) -> Non
     assert made.height == lowest_height(blocks, alignment)
 
 
+def test_only_a_block_on_top_may_save_its_rounding() -> None:
+    blocks = [(1, 0, 1)] * 3 + [(1, 10, 12)] * 2 + [(1, 1, 2), (1, 4, 20), (1, 2, 3), (1, 12, 13)]
+    blocks += [(1, 19, 20), (3, 1, 10), (3, 0, 11), (6, 0, 10), (6, 2, 11), (4, 9, 25), (7, 11, 12)]
+    made = plan(blocks, "exact", 4, time_limit=60)
+    assert (made.height, made.optimal) == (29, True)
+
+
 def test_a_bound_above_the_load_is_proven_by_search() -> None:
     blocks = [(2, 0, 1), (3, 0, 2), (1, 1, 3), (1, 1, 4), (1, 2, 4), (3, 3, 5), (2, 4, 5)]
     made = plan(blocks, "exact", time_limit=60)

@@ -32,8 +32,8 @@ def test_a_plan_keeps_every_promise(planner: str, blocks: list[Block], alignment
 @given(blocks_of(25), ALIGNMENTS)
 def test_exact_is_no_higher_than_any_other(blocks: list[Block], alignment: int) -> None:
     exact = plan(blocks, "exact", alignment, time_limit=0.2)
-    for planner in PLANNERS:
-        other = plan(blocks, planner, alignment, time_limit=0.2)
+    for planner in {*PLANNERS} - {"exact"}:
+        other = plan(blocks, planner, alignment)
         assert exact.height <= other.height
         assert other.lower_bound <= exact.height
 

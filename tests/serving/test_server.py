@@ -280,7 +280,7 @@ def test_a_whole_prompt_in_the_cache_still_computes_a_token() -> None:
     assert sizes(trace, "gate_up")[2] == 512 * 2 * 96 * 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     asked=st.lists(
         st.tuples(st.floats(0, 0.001), st.integers(1, 1600), st.integers(1, 60), st.integers(0, 2)),

@@ -33,6 +33,7 @@ Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
   offset_.resize(n);
   floor_.resize(sections);
   least_.resize(sections);
+  rounding_.resize(sections);
   on_floor_.resize(sections);
   uneven_.resize(sections);
   level_.resize(n);
@@ -64,16 +65,12 @@ void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment)
   end_until(kForever);
 
   full_load_.assign(sections, 0);
-  rounding_.assign(sections, 0);
   for (Index const block : begins) {
     auto const [size, first, last] = lifetimes[block];
     Size const rounded = round_up(size, alignment);
     boxes_.push_back({lo[block], hi[block], size, rounded, last - first, block,
                       mix(mix(mix(size) + lo[block]) + hi[block])});
-    for (Index at = lo[block]; at < hi[block]; ++at) {
-      full_load_[at] += rounded;
-      rounding_[at] = std::max(rounding_[at], rounded - size);
-    }
+    for (Index at = lo[block]; at < hi[block]; ++at) full_load_[at] += rounded;
   }
 }
 
@@ -205,10 +202,12 @@ bool Skyline::lift_floors(Part& part) {
     fits = fits && offset + box.size <= height_;
   }
   if (touched != near) find_near(part, near = touched);
-  for (Index s = touched.lo; s < touched.hi; ++s) least_[s] = kNoFloor;
+  for (Index s = touched.lo; s < touched.hi; ++s) least_[s] = kNoFloor, rounding_[s] = 0;
   for (Index const at : near_)
-    for (Index const s : touched.common(boxes_[at].lo, boxes_[at].hi))
+    for (Index const s : touched.common(boxes_[at].lo, boxes_[at].hi)) {
       least_[s] = std::min(least_[s], offset_[at]);
+      rounding_[s] = std::max(rounding_[s], boxes_[at].rounded - boxes_[at].size);
+    }
   for (Index s = touched.lo; s < touched.hi; ++s) {
     set_floor(s, least_[s]);
     fits = fits && floor_[s] + load_[s] <= height_ + rounding_[s];

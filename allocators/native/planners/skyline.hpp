@@ -124,7 +124,6 @@ class Skyline {
   }
 
   std::vector<Box> boxes_;       // in order of `lo`
-  std::vector<Size> rounding_;   // of each section: the most that rounding adds to one box
   std::vector<Size> load_;       // of each section: rounded bytes of unplaced boxes
   std::vector<Size> full_load_;  // the same, of all boxes
 
@@ -139,6 +138,7 @@ class Skyline {
 
   std::vector<Index> near_;              // unplaced boxes close to where floors have changed
   std::vector<Size> least_;              // of each section: the least offset of an unplaced box
+  std::vector<Size> rounding_;           // of each section: the most that rounding adds to one
   std::vector<std::uint32_t> on_floor_;  // of each section: boxes that can lie on its floor
   std::vector<char> uneven_;             // ... some of which span a lower floor as well
   std::vector<char> level_;              // of each box: every floor that it spans is its offset
