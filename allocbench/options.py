@@ -43,6 +43,9 @@ Model = Annotated[
         f"{', '.join(MODELS)}; its numbers are options of the file, as in FILE:tensor_parallel=2.",
     ),
 ]
+Allocators = Annotated[
+    str, typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`.")
+]
 Device = Annotated[
     str, typer.Option(metavar="SPEC", help="Where segments come from; see `list devices`.")
 ]
@@ -76,7 +79,7 @@ Scratch = Annotated[
 ConvolutionScratch = Annotated[
     int, typer.Option(metavar="BYTES", min=0, help="With --scratch: what each convolution takes.")
 ]
-REFERENCE = Annotated[
+Reference = Annotated[
     str | None,
     typer.Option(
         metavar="SPEC", help=f"The row that ratios are to; default: {_COMMON}, else the first."

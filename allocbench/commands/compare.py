@@ -44,13 +44,10 @@ _WIDEST = 1000
 def run(
     context: typer.Context,
     workloads: options.Workloads,
-    allocators: Annotated[
-        str,
-        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
-    ] = inputs.ALL,
+    allocators: options.Allocators = inputs.ALL,
     device: options.Device = options.DEVICE,
     model: options.Model = None,
-    reference: options.REFERENCE = None,
+    reference: options.Reference = None,
     time: options.Passes = experiment.PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,

@@ -28,10 +28,7 @@ _TIME_LIMIT = 5.0  # seconds
 
 def run(
     workload: options.Workload,
-    allocators: Annotated[
-        str,
-        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
-    ] = inputs.ALL,
+    allocators: options.Allocators = inputs.ALL,
     device: options.Device = options.DEVICE,
     model: options.Model = None,
     time_limit: Annotated[

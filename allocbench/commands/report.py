@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from allocbench.errors import UsageError
-from allocbench.options import REFERENCE, reference_of
+from allocbench.options import Reference, reference_of
 from allocbench.outputs import STDOUT, check_folder, check_outputs
 from reports import asv, bundle, markdown
 
@@ -51,7 +51,7 @@ def run(
         str | None,
         typer.Option(metavar="DIR", help="Results of asv, to chart benchmarks across commits."),
     ] = None,
-    reference: REFERENCE = None,
+    reference: Reference = None,
 ) -> None:
     """Make a report of results that were measured before.
 

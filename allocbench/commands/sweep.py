@@ -28,10 +28,7 @@ EXAMPLES = (
 
 def run(
     workloads: options.Workloads,
-    allocators: Annotated[
-        str,
-        typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`."),
-    ] = inputs.ALL,
+    allocators: options.Allocators = inputs.ALL,
     devices: Annotated[
         str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
     ] = options.DEVICE,

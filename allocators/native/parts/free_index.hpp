@@ -72,12 +72,7 @@ class FreeIndex {
   // The best fit for `wanted` bytes, or kNone.
   Index fit(Size wanted) const {
     std::size_t const bin = Class::of(wanted);
-    Index best = kNone;
-    for (Index at = roots_[bin]; at != kNone; ++steps_) {
-      bool const fits = size(at) >= wanted;
-      if (fits) best = at;
-      at = fits ? nodes_[at].left : nodes_[at].right;
-    }
+    Index const best = parted(bin, [&](Index at) { return size(at) >= wanted; }).above;
     return best != kNone ? best : first_from(bin + 1);
   }
 
@@ -86,23 +81,12 @@ class FreeIndex {
   Index first() const { return first_from(0); }
   Index next(Index node) const {
     std::size_t const bin = Class::of(size(node));
-    Index after = kNone;
-    for (Index at = roots_[bin]; at != kNone; ++steps_) {
-      bool const later = before(node, at);
-      if (later) after = at;
-      at = later ? nodes_[at].left : nodes_[at].right;
-    }
-    return after != kNone ? after : first_from(bin + 1);
+    Index const found = parted(bin, [&](Index at) { return before(node, at); }).above;
+    return found != kNone ? found : first_from(bin + 1);
   }
-
   Index previous(Index node) const {
     std::size_t const bin = Class::of(size(node));
-    Index found = kNone;
-    for (Index at = roots_[bin]; at != kNone; ++steps_) {
-      bool const earlier = before(at, node);
-      if (earlier) found = at;
-      at = earlier ? nodes_[at].right : nodes_[at].left;
-    }
+    Index const found = parted(bin, [&](Index at) { return !before(at, node); }).below;
     return found != kNone ? found : last_before(bin);
   }
   Index last() const { return last_before(Class::kCount); }
@@ -134,6 +118,22 @@ class FreeIndex {
   Index* child(Index at, Index node) {
     ++steps_;
     return before(node, at) ? &nodes_[at].left : &nodes_[at].right;
+  }
+
+  // The last block of a bin that is not late and the first that is, each kNone when there is none.
+  // All that come after a late one are late.
+  struct Parted {
+    Index below, above;
+  };
+  template <class Late>
+  Parted parted(std::size_t bin, Late is_late) const {
+    Parted found{kNone, kNone};
+    for (Index at = roots_[bin]; at != kNone; ++steps_) {
+      bool const late = is_late(at);
+      (late ? found.above : found.below) = at;
+      at = late ? nodes_[at].left : nodes_[at].right;
+    }
+    return found;
   }
 
   // The first block of the bins from `bin` on, or kNone.
