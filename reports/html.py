@@ -237,6 +237,7 @@ def _about(
                 "first": name in first,
             }
             for name in case.allocators
+            if name not in case.unavailable
         ],
     }
 
