@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history that airspeed velocity (asv) keeps, as frames."""
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
-from reports.asv_cells import NUMBER, Cell, cells
+from reports.asv_cells import NUMBER, cells
 from reports.results import SCHEMA, dtype
 
 COLUMNS = {
@@ -37,7 +36,13 @@ def history(folder: str | Path) -> pd.DataFrame:
     skipped, has failed, or was measured by another version of the benchmark, has no row. Raises
     ResultError naming the file that is not there, cannot be read, or is not of schema 2.
     """
-    return _table(cell for cell in cells(folder) if cell.state == NUMBER)
+    rows = [
+        asdict(cell) | {"date": pd.Timestamp(cell.commit_date, unit="ms", tz="UTC")}
+        for cell in cells(folder)
+        if cell.state == NUMBER
+    ]
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
+    return table.sort_values(["date", "commit"], kind="stable").reset_index(drop=True)
 
 
 def frame(folder: str | Path) -> pd.DataFrame:
@@ -58,12 +63,3 @@ def frame(folder: str | Path) -> pd.DataFrame:
     kinds = {name: dtype(column) for name, column in SCHEMA.items()} | {"candidate": "boolean"}
     kinds = dict.fromkeys(("commit", "machine"), "object") | kinds
     return rows.rename_axis(columns=None).reindex(columns=list(kinds)).astype(kinds)
-
-
-def _table(found: Iterable[Cell]) -> pd.DataFrame:
-    rows = [
-        asdict(cell) | {"date": pd.Timestamp(cell.commit_date, unit="ms", tz="UTC")}
-        for cell in found
-    ]
-    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
-    return table.sort_values(["date", "commit"], kind="stable").reset_index(drop=True)

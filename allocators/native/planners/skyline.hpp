@@ -136,9 +136,9 @@ class Skyline {
   std::vector<std::pair<Index, Size>> old_floors_;
   std::vector<Index> placed_;
 
-  std::vector<Index> near_;              // unplaced boxes close to where floors have changed
-  std::vector<Size> least_;              // of each section: the least offset of an unplaced box
-  std::vector<Size> rounding_;           // of each section: the most that rounding adds to one
+  std::vector<Index> near_;     // unplaced boxes close to where floors have changed
+  std::vector<Size> least_;     // of each section: the least offset of an unplaced box
+  std::vector<Size> rounding_;  // of each section: the most that rounding adds to one of them
   std::vector<std::uint32_t> on_floor_;  // of each section: boxes that can lie on its floor
   std::vector<char> uneven_;             // ... some of which span a lower floor as well
   std::vector<char> level_;              // of each box: every floor that it spans is its offset
