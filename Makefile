@@ -28,15 +28,15 @@ bench-compare: $(VENV)/.bench  ## whether a commit changed what benchmarks count
 	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
-	$(BIN)/python -m workloads.catalog
-	$(BIN)/python -m workloads.again
+	$(BIN)/python -m allocbench.workloads.catalog
+	$(BIN)/python -m allocbench.workloads.again
 
 check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
-	$(BIN)/python -m workloads.catalog --check
-	$(BIN)/python -m workloads.again --check
+	$(BIN)/python -m allocbench.workloads.catalog --check
+	$(BIN)/python -m allocbench.workloads.again --check
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
-	$(BIN)/python -m nanobind.stubgen -q -m allocators._core -o allocators/_core.pyi
+	$(BIN)/python -m nanobind.stubgen -q -m allocbench.allocators._core -o allocators/_core.pyi
 
 # The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocator strategies behind one interface, on a simulated device or a real one."""
 
-from allocators._core import (
+from allocbench.allocators._core import (
     Allocator,
     ArenaPlanner,
     BadFree,
@@ -30,14 +30,20 @@ from allocators._core import (
     unavailable,
     wrappers,
 )
-from allocators._core import planners as planner_infos
-from allocators._core import strategy as info
-from allocators.devices import DEVICE_SPECS, CudaDevice, SimulatedDevice, make_device, parse_bytes
-from allocators.factory import make, names
-from allocators.observers import Leak, Recording, leaks, recording
-from allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
-from allocators.programs import GpuUse, Program
-from allocators.replays import ReplayResult, completes, replay, time_each, time_pass
+from allocbench.allocators._core import planners as planner_infos
+from allocbench.allocators._core import strategy as info
+from allocbench.allocators.devices import (
+    DEVICE_SPECS,
+    CudaDevice,
+    SimulatedDevice,
+    make_device,
+    parse_bytes,
+)
+from allocbench.allocators.factory import make, names
+from allocbench.allocators.observers import Leak, Recording, leaks, recording
+from allocbench.allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
+from allocbench.allocators.programs import GpuUse, Program
+from allocbench.allocators.replays import ReplayResult, completes, replay, time_each, time_pass
 
 __all__ = [
     "DEVICE_SPECS",

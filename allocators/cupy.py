@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under CuPy: `allocators.cupy.use("bfc")`, `with allocators.cupy.using("bfc")`."""
+"""Any allocator under CuPy: `use("bfc")`, or `with using("bfc")` for a block of code."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import cupy
 
-from allocators import _core
-from allocators._core import OutOfMemory
-from allocators.programs import Program
+from allocbench.allocators import _core
+from allocbench.allocators._core import OutOfMemory
+from allocbench.allocators.programs import Program
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
@@ -22,7 +22,7 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
     of that stream, as with CuPy's own pool. Arrays that exist keep their memory. A request that
     fails raises OutOfMemory, a MemoryError, with the numbers of the allocator.
 
-    For the parameters and what is raised, see `allocators.programs.Program`.
+    For the parameters and what is raised, see `allocbench.allocators.programs.Program`.
     """
     program = Program(spec, limit=limit, poison=poison)
     cupy.cuda.set_allocator(_malloc(program))

@@ -7,8 +7,8 @@ import json
 from importlib.resources import files
 from typing import Any, Self
 
-from allocators import _core, spec
-from allocators._core import Device, SpecError
+from allocbench.allocators import _core, spec
+from allocbench.allocators._core import Device, SpecError
 
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: alignment, "
@@ -84,7 +84,7 @@ class CudaDevice(_core.CudaDevice):
 
 def cost_model() -> dict[str, Any]:
     """The cost of device calls on the simulated device, with its provenance."""
-    text = files("allocators").joinpath("device_costs.json").read_text(encoding="utf-8")
+    text = files("allocbench.allocators").joinpath("device_costs.json").read_text(encoding="utf-8")
     model: dict[str, Any] = json.loads(text)
     return model
 

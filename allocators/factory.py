@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from allocators import _core, spec
-from allocators._core import Allocator, Device, SpecError
+from allocbench.allocators import _core, spec
+from allocbench.allocators._core import Allocator, Device, SpecError
 
 
 def names(device: Device | None = None) -> list[str]:

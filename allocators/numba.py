@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under Numba, as an external memory manager: `allocators.numba.use("bfc")`."""
+"""Any allocator under Numba, as an external memory manager: `use("bfc")`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from numba import cuda
 
-from allocators.programs import Program
+from allocbench.allocators.programs import Program
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
@@ -16,7 +16,7 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
 
     Numba names no stream when it asks or frees: all is of the default stream, so an array that is
     used on another must be kept until the work there is done. For the parameters and what is
-    raised, see `allocators.programs.Program`.
+    raised, see `allocbench.allocators.programs.Program`.
     """
     program = Program(spec, limit=limit, poison=poison)
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators import _core
-from allocators._core import Allocator
+from allocbench.allocators import _core
+from allocbench.allocators._core import Allocator
 
 _ALLOC, _MARK = 0, 2
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from allocators import _core
-from allocators._core import Graph, GraphPlan, SpecError
+from allocbench.allocators import _core
+from allocbench.allocators._core import Graph, GraphPlan, SpecError
 
 FOREVER = 2**32 - 1
 """The `last` of a block that is never freed."""

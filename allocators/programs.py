@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from allocators import _core, factory
-from allocators._core import DeviceStats, Latency, Seen, SpecError, Stats
-from allocators.devices import parse_bytes
-from allocators.observers import Recording, recording
+from allocbench.allocators import _core, factory
+from allocbench.allocators._core import DeviceStats, Latency, Seen, SpecError, Stats
+from allocbench.allocators.devices import parse_bytes
+from allocbench.allocators.observers import Recording, recording
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 

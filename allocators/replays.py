@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators import _core
-from allocators._core import Allocator, DeviceStats, Moment, Stats
+from allocbench.allocators import _core
+from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
 
 Columns = dict[str, NDArray[Any]]
 CALL_KINDS = ("malloc", "free", "map", "unmap")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under RMM, and with it under cuDF and cuML: `allocators.rmm.use("bfc")`."""
+"""Any allocator under RMM, and with it under cuDF and cuML: `use("bfc")`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import rmm
 
-from allocators._core import SpecError
-from allocators.programs import Program
+from allocbench.allocators._core import SpecError
+from allocbench.allocators.programs import Program
 
 _PROTOCOL = "__cuda_stream__"
 

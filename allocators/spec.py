@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from allocators._core import SpecError
+from allocbench.allocators._core import SpecError
 
 OF = "of"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under PyTorch: `allocators.torch.use("bfc")` before the program touches CUDA."""
+"""Any allocator under PyTorch: `use("bfc")` before the program touches CUDA."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from allocators import _core
-from allocators._core import SpecError
-from allocators.programs import GpuUse, Program
+from allocbench.allocators import _core
+from allocbench.allocators._core import SpecError
+from allocbench.allocators.programs import GpuUse, Program
 
 HOOKS = {
     "set_reset_fn": "allocbench_torch_reset",
@@ -41,7 +41,7 @@ def use(
     PyTorch's own statistics (`torch.cuda.max_memory_allocated` and others) tell this allocator's
     numbers; its snapshots and the memory history do not exist then.
 
-    spec, limit, poison: see `allocators.programs.Program`.
+    spec, limit, poison: see `allocbench.allocators.programs.Program`.
     steps: a step begins after each call of an optimizer's `step`.
 
     Raises SpecError when the spec is wrong, when this is the second call, when CUDA has started

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators.replays import CALL_KINDS
+from allocbench.allocators.replays import CALL_KINDS
 
 if TYPE_CHECKING:
     from allocbench.details import Prepared

@@ -28,9 +28,9 @@ from allocbench import fit as fitting
 from allocbench import inputs, options
 from allocbench import recommend as recommending
 from allocbench.experiment import Effort
-from reports import asv
-from reports.recommending import Objective
-from workloads import Trace
+from allocbench.reports import asv
+from allocbench.reports.recommending import Objective
+from allocbench.workloads import Trace
 
 Workload: TypeAlias = Trace | str
 
@@ -91,7 +91,7 @@ def recommend(
 ) -> pd.DataFrame:
     """The allocators ranked, best first: see `allocbench.recommend.Study.rows`.
 
-    `attrs["recommendation"]` of the frame is the `reports.recommending.Recommendation`.
+    `attrs["recommendation"]` of the frame is the `allocbench.reports.recommending.Recommendation`.
     Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.
     """
     found = recommending.study(

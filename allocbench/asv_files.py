@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.errors import UsageError
-from reports.output import write_text
+from allocbench.reports.output import write_text
 
 MACHINES = "~/.asv-machine.json"
 _MACHINES_VERSION = 1

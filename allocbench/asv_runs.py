@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from allocbench.errors import UsageError
-from reports.asv_cells import Cell, cells
-from reports.gate import Statement
+from allocbench.reports.asv_cells import Cell, cells
+from allocbench.reports.gate import Statement
 
 TRAILER = "Metric-change"
 CONFIG = "asv.conf.json"

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-import allocators
-from allocators import SpecError, spec
-from workloads import Trace
+from allocbench import allocators
+from allocbench.allocators import SpecError, spec
+from allocbench.workloads import Trace
 
 STEP = 2 << 20
 """Bytes; capacities are searched in multiples of this."""

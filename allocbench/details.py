@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from allocators import ReplayResult
 from allocbench.address_map import AddressMap, address_map
+from allocbench.allocators import ReplayResult
 from allocbench.errors import one_line
-from reports.details import RUN, Details, table
-from workloads import ALLOC, FREE, MARK, Trace, lifetimes
+from allocbench.reports.details import RUN, Details, table
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
 
 INTERVALS = 500
 """Of each the extremes are kept, which is as much as a chart is wide."""

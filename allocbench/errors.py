@@ -4,11 +4,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from allocators import SpecError
-from reports.output import ResultError
-from workloads import TraceError
-from workloads.fake_cuda import CaptureError
-from workloads.recording import RecordError
+from allocbench.allocators import SpecError
+from allocbench.reports.output import ResultError
+from allocbench.workloads import TraceError
+from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads.recording import RecordError
 
 
 class UsageError(ValueError):

@@ -21,15 +21,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-import allocators
-from allocators import Allocator, Device, ReplayResult, StrategyInfo, Unavailable
-from allocators.spec import parse
-from allocbench import __version__
+from allocbench import __version__, allocators
+from allocbench.allocators import Allocator, Device, ReplayResult, StrategyInfo, Unavailable
+from allocbench.allocators.spec import parse
 from allocbench.capacity import min_capacity, roomy
 from allocbench.details import INTERVALS, Prepared, of_latency, of_replay, with_key
-from reports.details import Details, join
-from reports.results import SCHEMA
-from workloads import Features, Trace, features
+from allocbench.reports.details import Details, join
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import Features, Trace, features
 
 Row: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, NDArray[Any]]

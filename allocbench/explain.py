@@ -9,14 +9,13 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-import allocators
-from allocators import spec
-from allocbench import space
+from allocbench import allocators, space
+from allocbench.allocators import spec
 from allocbench.capacity import boundary
 from allocbench.failure import Failure, before, first_failure, operators
 from allocbench.growth import Growth, growths
-from reports import units
-from workloads import Trace
+from allocbench.reports import units
+from allocbench.workloads import Trace
 
 Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import allocators
-from allocators import OutOfMemory, Segment
+from allocbench import allocators
 from allocbench.address_map import address_map
+from allocbench.allocators import OutOfMemory, Segment
 from allocbench.details import Prepared
-from workloads import FREE, MARK, Trace
+from allocbench.workloads import FREE, MARK, Trace
 
 Ints = NDArray[np.int64]
 

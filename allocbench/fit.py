@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-import allocators
-from allocators import PlanResult
-from allocators.planning import TIME_LIMIT
+from allocbench import allocators
+from allocbench.allocators import PlanResult
+from allocbench.allocators.planning import TIME_LIMIT
 from allocbench.capacity import boundary, completes_on
 from allocbench.cards import cards
-from workloads import Trace, lifetimes
+from allocbench.workloads import Trace, lifetimes
 
 COLUMNS = (
     "workload",

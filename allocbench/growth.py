@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allocbench.failure import Failure, operators
-from workloads import MARK
+from allocbench.workloads import MARK
 
 _STEPS = 3
 """Steps before the last in each of which a group must have left blocks, to be seen as growing."""

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-import allocators
-from allocators import human_bytes, spec
-from allocbench import experiment
+from allocbench import allocators, experiment
+from allocbench.allocators import human_bytes, spec
 from allocbench.errors import UsageError, errors_naming, one_line
-from workloads import (
+from allocbench.workloads import (
     Lifetimes,
     Trace,
     catalog,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from allocbench.errors import UsageError
-from workloads.serving.models import MODELS
+from allocbench.workloads.serving.models import MODELS
 
 DEVICE = "sim:80GiB"
 _COMMON = "caching"  # what most programs run on

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import pandas as pd
 
 from allocbench.errors import UsageError
-from reports import results
+from allocbench.reports import results
 
 STDOUT = "-"
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from allocators import Segment
-from reports import units
+from allocbench.allocators import Segment
+from allocbench.reports import units
 
 FREE, PARTLY, FULL, PIN = "·", "▒", "█", "X"
 LEGEND = f"{FULL} allocated, {PARTLY} partly, {FREE} free, {PIN} with a block in the way"

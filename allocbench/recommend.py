@@ -8,12 +8,18 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-import allocators
+from allocbench import allocators
 from allocbench.capacity import min_capacity
+from allocbench.reports.recommending import (
+    PROGRAM_SECONDS,
+    Objective,
+    Recommendation,
+    recommend,
+    scores,
+)
 from allocbench.switching import with_conf
-from reports.recommending import PROGRAM_SECONDS, Objective, Recommendation, recommend, scores
-from workloads import Trace
-from workloads.perturbing import perturbed
+from allocbench.workloads import Trace
+from allocbench.workloads.perturbing import perturbed
 
 ORDERS = 3
 """Perturbed traces behind a confidence."""
@@ -41,7 +47,7 @@ class Study:
 
     rows: one for each allocator, best first, then those without a score. Bytes of min_capacity and
     peak_reserved; host_seconds (measured) and device_seconds (estimated on a simulated device) per
-    event; score: see `reports.recommending.scores`, null for what is not recommended.
+    event; score: see `allocbench.reports.recommending.scores`, null for what is not recommended.
     perturbed: the same for each perturbed trace.
     """
 

@@ -118,8 +118,8 @@ class _After(MetaPathFinder):
 
 
 def _choose() -> None:
-    from allocators import SpecError
-    from allocators import torch as plugged
+    from allocbench.allocators import SpecError
+    from allocbench.allocators import torch as plugged
 
     settings = Settings(**json.loads(os.environ[_VARIABLE]))
     try:

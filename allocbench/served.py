@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-import allocators
-from allocators import Allocator, OutOfMemory
-from workloads import ALLOC, FREE, MARK, TRIM, Trace
-from workloads.exporters.served import DeviceEvent, Held, Range, Served
+from allocbench import allocators
+from allocbench.allocators import Allocator, OutOfMemory
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
+from allocbench.workloads.exporters.served import DeviceEvent, Held, Range, Served
 
 _Segments = dict[int, int]  # address -> size
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import allocators
-from allocators import Option, SpecError, spec
+from allocbench import allocators
+from allocbench.allocators import Option, SpecError, spec
 
 Settings = Mapping[str, str]
 """Option -> value as written in a spec; an option that is not there has its default."""

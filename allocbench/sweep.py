@@ -15,6 +15,7 @@ import pandas as pd
 from allocbench import experiment
 from allocbench.errors import UsageError, one_line
 from allocbench.experiment import Effort, Row
+from allocbench.reports.extra import needs_extra
 from allocbench.sweep_file import (
     Key,
     Record,
@@ -26,8 +27,7 @@ from allocbench.sweep_file import (
     open_records,
     record,
 )
-from reports.extra import needs_extra
-from workloads import Trace
+from allocbench.workloads import Trace
 
 with needs_extra("sweep"):
     from joblib import cpu_count

@@ -19,11 +19,11 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from allocators import _core
 from allocbench import __version__
+from allocbench.allocators import _core
 from allocbench.errors import UsageError
-from reports.results import KEY, SCHEMA
-from workloads import Trace
+from allocbench.reports.results import KEY, SCHEMA
+from allocbench.workloads import Trace
 
 Record: TypeAlias = dict[str, Any]
 _DIGITS = 16  # of a hash
@@ -101,7 +101,7 @@ def key_of(one: Record) -> Key:
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as a frame: the columns of `reports.results`, then trace, code and error.
+    """Records as a frame: the columns of `allocbench.reports.results`, then trace, code and error.
 
     Where a run is there twice, because it was tried again, the later one counts. A run with an
     error has the columns of its key, and null in all others.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from allocators import SpecError, spec
+from allocbench.allocators import SpecError, spec
 
 VARIABLE = "PYTORCH_ALLOC_CONF"
 _FLAGS = {"true": "True", "false": "False"}
@@ -34,7 +34,7 @@ def how(text: str) -> str:
         return f"{VARIABLE}={conf(text)}" if conf(text) else f"unset {VARIABLE}"
     if parsed.name == "naive":
         return "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
-    return f'import allocators.torch\nallocators.torch.use("{text}")'
+    return f'import allocbench.allocators.torch\nallocbench.allocators.torch.use("{text}")'
 
 
 def with_conf(text: str) -> str:

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from reports import units
-from reports.results import SCHEMA
+from allocbench.reports import units
+from allocbench.reports.results import SCHEMA
 
 Row: TypeAlias = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ import typer
 
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, open_output
-from workloads import FREE, Trace, TraceError
-from workloads.files import WRITERS, kind_by_extension
-from workloads.scratch import GPUS, with_scratch
+from allocbench.workloads import FREE, Trace, TraceError
+from allocbench.workloads.files import WRITERS, kind_by_extension
+from allocbench.workloads.scratch import GPUS, with_scratch
 
 
 def check_trace_output(path: str, kind: str | None = None) -> str:

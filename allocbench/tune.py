@@ -10,12 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-import allocators
-from allocators import SpecError
-from allocbench import space
+from allocbench import allocators, space
+from allocbench.allocators import SpecError
+from allocbench.reports.extra import needs_extra
 from allocbench.switching import how, with_conf
-from reports.extra import needs_extra
-from workloads import Trace
+from allocbench.workloads import Trace
 
 with needs_extra("tune"):
     import optuna

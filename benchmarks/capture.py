@@ -7,7 +7,7 @@ import importlib.util
 import time
 
 from benchmarks import common
-from workloads import catalog
+from benchmarks.packages import catalog
 
 
 class Capture:

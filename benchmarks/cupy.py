@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from benchmarks import common
-from workloads import ALLOC, FREE, Trace, catalog
+from benchmarks.packages import catalog, workloads
 
 _PASSES = 3
 
@@ -46,14 +46,14 @@ class CuPy:
     track_peak_reserved.version = track_seconds_per_event.version = "1"  # type: ignore[attr-defined]
 
 
-def _serve(trace: Trace, pool: Any) -> float:
+def _serve(trace: workloads.Trace, pool: Any) -> float:
     """Seconds of one pass over the trace; what lives at its end is dropped."""
     live: dict[int, Any] = {}
     events = list(zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True))
     began = time.perf_counter()
     for op, block, size in events:
-        if op == ALLOC:
+        if op == workloads.ALLOC:
             live[block] = pool.malloc(size)
-        elif op == FREE:
+        elif op == workloads.FREE:
             del live[block]
     return time.perf_counter() - began

@@ -18,17 +18,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import allocators
-import workloads  # asv imports this on every commit: what came later is looked up late
-from reports import units
-from workloads import MARK, TRIM, Trace, catalog
+from benchmarks.packages import allocators, catalog, units, workloads
 
 DEVICE = "sim:200GiB"
 PASSES = 4
 ROUNDS = 5  # of passes; the least times count
 
 
-def fragmentation(trace: Trace, spec: str, first_event: int = 0) -> int:
+def fragmentation(trace: workloads.Trace, spec: str, first_event: int = 0) -> int:
     """peak_reserved - max_load in bytes, both from an event on."""
     allocator = allocators.make(spec, allocators.make_device(DEVICE))
     found = allocators.replay(trace, allocator, samples=len(trace))
@@ -39,16 +36,16 @@ def fragmentation(trace: Trace, spec: str, first_event: int = 0) -> int:
     return int(reserved.max()) - int(load.max())
 
 
-def trimmed(trace: Trace) -> tuple[Trace, int]:
+def trimmed(trace: workloads.Trace) -> tuple[workloads.Trace, int]:
     """The trace with a trim before its second step, and the event of the trim."""
-    steps = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    steps = np.flatnonzero((trace.op == workloads.MARK) & (trace.block == trace.step_label))
     at = int(steps[1])
     columns = {name: np.insert(column, at, 0) for name, column in trace.columns().items()}
-    columns["op"][at] = TRIM
-    return Trace(**columns, labels=trace.labels, provenance=trace.provenance), at
+    columns["op"][at] = workloads.TRIM
+    return workloads.Trace(**columns, labels=trace.labels, provenance=trace.provenance), at
 
 
-def plan(trace: Trace, path: Path) -> str:
+def plan(trace: workloads.Trace, path: Path) -> str:
     """The spec of `planned` with the plan of a run, as `allocbench plan -o` writes it."""
     blocks = workloads.lifetimes(trace)
     made = allocators.plan(blocks.size, blocks.first, blocks.last, planner="greedy_by_size")
@@ -59,7 +56,7 @@ def plan(trace: Trace, path: Path) -> str:
 
 def times_as_long(name: str) -> dict[str, float]:
     """Seconds per event over those of `caching`: its first pass with a plan, a later one alone."""
-    from workloads import again
+    from allocbench.workloads import again
 
     trace = catalog.load(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +73,7 @@ def times_as_long(name: str) -> dict[str, float]:
 
 def measure(name: str) -> dict[str, int]:
     """Bytes of fragmentation on a training workload, in each way."""
-    from workloads import again
+    from allocbench.workloads import again
 
     trace = catalog.load(name)
     cut, at = trimmed(trace)
@@ -93,7 +90,7 @@ def measure(name: str) -> dict[str, int]:
 
 def frame() -> pd.DataFrame:
     """One row for each training workload, with what `measure` finds."""
-    from workloads import again
+    from allocbench.workloads import again
 
     return pd.DataFrame({name: measure(name) for name in again.names()}).T
 

@@ -7,9 +7,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import workloads
 from benchmarks import common
-from workloads import catalog
+from benchmarks.packages import catalog, workloads
 
 _READS = 3
 

@@ -8,9 +8,8 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-import allocators
 from benchmarks import common
-from workloads import catalog
+from benchmarks.packages import allocators, catalog
 
 _SAMPLES = 512
 _COLUMNS = [

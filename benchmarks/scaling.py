@@ -6,9 +6,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
-import allocators
 from benchmarks import common
-from workloads import catalog
+from benchmarks.packages import allocators, catalog
 
 
 class _Growing(common.Suite):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from reports.asv_cells import NUMBER, cells
-from reports.results import SCHEMA, dtype
+from allocbench.reports.asv_cells import NUMBER, cells
+from allocbench.reports.results import SCHEMA, dtype
 
 COLUMNS = {
     "benchmark": "object",

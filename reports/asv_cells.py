@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from reports.output import ResultError
+from allocbench.reports.output import ResultError
 
 SCHEMA_VERSION = 2
 NUMBER: Final = "number"

@@ -14,10 +14,10 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
-from reports import details as detail_tables
-from reports import results
-from reports.details import TABLES, Details
-from reports.output import ResultError, write_bytes
+from allocbench.reports import details as detail_tables
+from allocbench.reports import results
+from allocbench.reports.details import TABLES, Details
+from allocbench.reports.output import ResultError, write_bytes
 
 _ROWS = "rows.json"
 _LARGEST = 1 << 30  # bytes of one member, unpacked

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports import units
-from reports.extra import needs_extra
+from allocbench.reports import units
+from allocbench.reports.extra import needs_extra
 
 with needs_extra("report"):
     import seaborn
@@ -16,7 +16,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    from reports import theme
+    from allocbench.reports import theme
 
 Looks = Mapping[str, theme.Look]
 CALLS = ("alloc", "free")

@@ -10,16 +10,16 @@ from functools import partial
 
 import pandas as pd
 
-from reports import describing, findings
-from reports.details import Details, of_run
-from reports.extra import needs_extra
-from reports.ranking import Case, cases
-from reports.results import COLUMNS
+from allocbench.reports import describing, findings
+from allocbench.reports.details import Details, of_run
+from allocbench.reports.extra import needs_extra
+from allocbench.reports.ranking import Case, cases
+from allocbench.reports.results import COLUMNS
 
 with needs_extra("report"):
     from matplotlib.figure import Figure
 
-    from reports import call_figures, figures, history_figures, theme, workload_figures
+    from allocbench.reports import call_figures, figures, history_figures, theme, workload_figures
 
 RANKED = ("peak_reserved", "seconds_per_event_steady")
 HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_seconds")

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-from reports.output import ResultError
+from allocbench.reports.output import ResultError
 
 Kind: TypeAlias = Literal["text", "whole", "number", "flag"]
 Details: TypeAlias = Mapping[str, pd.DataFrame]

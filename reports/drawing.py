@@ -16,10 +16,10 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
-from reports import units
-from reports.ranking import Case, marks
-from reports.results import SCHEMA, Column
-from reports.theme import FAINT, FLOOR, INK, PAPER, Look
+from allocbench.reports import units
+from allocbench.reports.ranking import Case, marks
+from allocbench.reports.results import SCHEMA, Column
+from allocbench.reports.theme import FAINT, FLOOR, INK, PAPER, Look
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
 _BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load

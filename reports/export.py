@@ -12,11 +12,11 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from reports import charts, theme
-from reports.bundle import Bundle
-from reports.charts import Chart
-from reports.output import ResultError, write_bytes
-from reports.ranking import cases
+from allocbench.reports import charts, theme
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.charts import Chart
+from allocbench.reports.output import ResultError, write_bytes
+from allocbench.reports.ranking import cases
 
 DOTS_PER_INCH = 200
 

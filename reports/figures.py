@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from reports import units
-from reports.extra import needs_extra
-from reports.ranking import Case, cases
-from reports.results import SCHEMA, Column
+from allocbench.reports import units
+from allocbench.reports.extra import needs_extra
+from allocbench.reports.ranking import Case, cases
+from allocbench.reports.results import SCHEMA, Column
 
 with needs_extra("report"):
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    from reports import drawing, theme
+    from allocbench.reports import drawing, theme
 
 Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
 Bound: TypeAlias = Callable[[Case], float | None]

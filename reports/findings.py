@@ -4,9 +4,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reports import units
-from reports.ranking import Case, best, extremes, ranked
-from reports.results import SCHEMA
+from allocbench.reports import units
+from allocbench.reports.ranking import Case, best, extremes, ranked
+from allocbench.reports.results import SCHEMA
 
 CAPACITY = ("min_capacity", "peak_reserved")
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")

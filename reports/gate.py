@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from reports import units
-from reports.asv_cells import FAILED, NUMBER, STALE, Cell
-from reports.results import SCHEMA
+from allocbench.reports import units
+from allocbench.reports.asv_cells import FAILED, NUMBER, STALE, Cell
+from allocbench.reports.results import SCHEMA
 
 Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]
 _Key: TypeAlias = tuple[str, str, str, str, str]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from reports import units
-from reports.extra import needs_extra
+from allocbench.reports import units
+from allocbench.reports.extra import needs_extra
 
 with needs_extra("report"):
     import seaborn
@@ -15,7 +15,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    from reports import theme
+    from allocbench.reports import theme
 
 _MOST_TICKS = 8
 

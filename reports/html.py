@@ -16,22 +16,22 @@ from typing import Any
 
 import pandas as pd
 
-from reports import bundle, charts, describing, findings, island, tables
-from reports.bundle import Bundle
-from reports.details import of_run
-from reports.extra import needs_extra
-from reports.findings import Claim
-from reports.output import ResultError, write_text
-from reports.ranking import Case, best, cases
-from reports.results import COLUMNS, SCHEMA, Column, Rows, frame
-from reports.tables import Table
+from allocbench.reports import bundle, charts, describing, findings, island, tables
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.details import of_run
+from allocbench.reports.extra import needs_extra
+from allocbench.reports.findings import Claim
+from allocbench.reports.output import ResultError, write_text
+from allocbench.reports.ranking import Case, best, cases
+from allocbench.reports.results import COLUMNS, SCHEMA, Column, Rows, frame
+from allocbench.reports.tables import Table
 
 with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from reports import svg, theme
-    from reports.charts import Chart
+    from allocbench.reports import svg, theme
+    from allocbench.reports.charts import Chart
 
 _SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
 _EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
@@ -94,7 +94,7 @@ def render(
     found = cases(table)
     looks = theme.looks(found)
     environment = Environment(
-        loader=PackageLoader("reports"),
+        loader=PackageLoader("allocbench.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -253,12 +253,16 @@ def _shown_first(case: Case, reference: str | None) -> set[str]:
 
 @cache
 def _template(name: str) -> str:
-    return (files("reports") / "templates" / name).read_text(encoding="utf-8")
+    return (files("allocbench.reports") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _vendored(name: str) -> str:
-    return (files("reports") / "vendor" / "uplot" / name).read_text(encoding="utf-8").strip()
+    return (
+        (files("allocbench.reports") / "vendor" / "uplot" / name)
+        .read_text(encoding="utf-8")
+        .strip()
+    )
 
 
 def _digest(script: str) -> str:

@@ -5,9 +5,9 @@ import re
 
 import pandas as pd
 
-from reports import findings, tables
-from reports.ranking import cases
-from reports.tables import Cell, Row, Table
+from allocbench.reports import findings, tables
+from allocbench.reports.ranking import cases
+from allocbench.reports.tables import Cell, Row, Table
 
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]<>#|~&$@]|(?<=:)/|(?<=www)\.")
 

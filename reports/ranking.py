@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-from reports.output import ResultError
-from reports.results import SCHEMA, Column
+from allocbench.reports.output import ResultError
+from allocbench.reports.results import SCHEMA, Column
 
 Mark: TypeAlias = Literal["", "best", "worst", "failed"]
 

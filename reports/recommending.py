@@ -15,8 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from reports import units
-from reports.results import records
+from allocbench.reports import units
+from allocbench.reports.results import records
 
 Objective: TypeAlias = Literal["memory", "latency", "balanced"]
 OBJECTIVES: tuple[Objective, ...] = ("memory", "latency", "balanced")

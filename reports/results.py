@@ -16,10 +16,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import pandas as pd
 
-from reports.column import Column as Column
-from reports.output import ResultError as ResultError
-from reports.output import write_text
-from reports.workload_columns import WORKLOAD
+from allocbench.reports.column import Column as Column
+from allocbench.reports.output import ResultError as ResultError
+from allocbench.reports.output import write_text
+from allocbench.reports.workload_columns import WORKLOAD
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]] | pd.DataFrame
 

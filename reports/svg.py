@@ -10,7 +10,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from reports import theme
+from allocbench.reports import theme
 
 _VARIABLES = {
     theme.INK: "var(--ink)",

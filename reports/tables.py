@@ -13,9 +13,9 @@ import rich.box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from reports import units
-from reports.ranking import Case, Mark, cases, marks, plain
-from reports.results import COLUMNS, SCHEMA, Column
+from allocbench.reports import units
+from allocbench.reports.ranking import Case, Mark, cases, marks, plain
+from allocbench.reports.results import COLUMNS, SCHEMA, Column
 
 TERMINAL = (
     "min_capacity",

@@ -5,7 +5,7 @@ L(t) are the live requested bytes after event t; a block's lifetime is the numbe
 its alloc to its free, or to the end of the trace.
 """
 
-from reports.column import Column, Unit
+from allocbench.reports.column import Column, Unit
 
 
 def _feature(

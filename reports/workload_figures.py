@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reports import units
-from reports.extra import needs_extra
-from reports.ranking import Case, ranked
-from reports.results import SCHEMA, Column
+from allocbench.reports import units
+from allocbench.reports.extra import needs_extra
+from allocbench.reports.ranking import Case, ranked
+from allocbench.reports.results import SCHEMA, Column
 
 with needs_extra("report"):
     import seaborn
@@ -20,7 +20,7 @@ with needs_extra("report"):
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    from reports import theme
+    from allocbench.reports import theme
 
 Looks = Mapping[str, theme.Look]
 _DARK, _LIGHT = "#101418", "#ffffff"  # text on a coloured cell, the same on light and dark pages

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import allocators
+import allocbench
 from allocbench.cli import app
+from allocbench.workloads import ALLOC, FREE, Provenance, write
 from tests.traces import Event, make
-from workloads import ALLOC, FREE, Provenance, write
 
 QUICK = "--time 0 --no-min-capacity"
 EVENTS: list[Event] = [
@@ -31,7 +31,7 @@ EVENTS: list[Event] = [
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An own working folder with one good trace and the bad ones."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(allocators.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(allocbench.__file__).parents[1]))
     monkeypatch.chdir(tmp_path)
     write(make(EVENTS), "good.csv")
     write(make(EVENTS, provenance=Provenance(name="made", kind="synthetic")), "good.parquet")

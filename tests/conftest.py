@@ -11,9 +11,9 @@ from typing import Any
 import hypothesis
 import pytest
 
-import allocators
-from allocators.programs import Program
-from allocators.spec import parse
+from allocbench import allocators
+from allocbench.allocators.programs import Program
+from allocbench.allocators.spec import parse
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-import allocators
+from allocbench import allocators
 
 
 class Promise(StrEnum):

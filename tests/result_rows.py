@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from reports.bundle import Bundle
-from reports.details import join, table
-from reports.results import frame
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.details import join, table
+from allocbench.reports.results import frame
 
 GIB = 2**30
 HOSTILE = "<script>alert('x')</script> & \"q\" $x^2$ {{ 7 * 7 }} [red]"

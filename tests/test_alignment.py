@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
+from allocbench.workloads.alignment import Symbol, agreement, common
 from tests.traces import assert_same, make, message_of, valid_traces
-from workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
-from workloads.alignment import Symbol, agreement, common
 
 symbols = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=40)
 

@@ -12,9 +12,9 @@ import pytest
 
 from allocbench import api
 from allocbench.errors import UsageError
-from reports.results import records
+from allocbench.reports.results import records
+from allocbench.workloads import catalog
 from tests.commands import folder, output
-from workloads import catalog
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests import bare
 
 ROOT = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ class Repository:
         self.folder, self.python = folder, python
         left_out = shutil.ignore_patterns("results", "__pycache__", "*.so", "*.pyc")
         for name in COPIED:
-            shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=left_out)
         for name in FILES:
             shutil.copy(ROOT / name, folder)
         self.edit(
@@ -103,7 +103,9 @@ class Repository:
 def present(folder: Path) -> Path:
     """The package that is tested, with its extension, in one place."""
     for name in COPIED:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("results"))
+        shutil.copytree(
+            ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("results")
+        )
     shutil.copy(str(allocators._core.__file__), folder / "allocators")
     return folder
 

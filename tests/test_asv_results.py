@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("seaborn")
 
 from allocbench import api
-from reports import asv, charts, describing, html, results
-from reports.output import ResultError
+from allocbench.reports import asv, charts, describing, html, results
+from allocbench.reports.output import ResultError
 from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
 

@@ -15,12 +15,12 @@ pytest.importorskip("jinja2")
 from allocbench import experiment
 from allocbench.details import Prepared
 from allocbench.experiment import Effort
-from reports import html, results, units
-from reports.bundle import Bundle
-from reports.details import join, of_run
+from allocbench.reports import html, results, units
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.details import join, of_run
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.browser import chromium, needs_chromium, trouble, visit
 from tests.traces import Event, make
-from workloads import ALLOC, FREE, MARK, Trace, catalog
 
 MIB = 1 << 20
 SPECS = ["caching", "bfc", "naive", "buddy", "bump"]

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports import bundle, details, results
-from reports.bundle import Bundle
-from reports.details import TABLES
-from reports.output import ResultError
+from allocbench.reports import bundle, details, results
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.details import TABLES
+from allocbench.reports.output import ResultError
 from tests.result_rows import GIB, HOSTILE, memory, row, with_memory
 
 

@@ -22,12 +22,12 @@ torch = pytest.importorskip("torch", reason="captures need the extra 'torch'")
 from torch import nn  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, fake_cuda, read  # noqa: E402
+from allocbench.workloads.capture import CaptureError, capture  # noqa: E402
+from allocbench.workloads.models import llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
+from allocbench.workloads.program import Mark, Program  # noqa: E402
+from allocbench.workloads.recorder import record  # noqa: E402
 from tests.traces import assert_same  # noqa: E402
-from workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, fake_cuda, read  # noqa: E402
-from workloads.capture import CaptureError, capture  # noqa: E402
-from workloads.models import llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
-from workloads.program import Mark, Program  # noqa: E402
-from workloads.recorder import record  # noqa: E402
 
 MODULES = [catalog.bundled(name).module for name in catalog.captured()]
 
@@ -96,7 +96,7 @@ def test_a_program_runs_alone() -> None:
 
 # Under autocast a CPU keeps the statistics of a normalisation in another type than fake tensors
 # on a "cpu" say, which follow GPUs less or more: these programs run without.
-EXACT = {"workloads.models.resnet", "workloads.models.diffusion_train"}
+EXACT = {"allocbench.workloads.models.resnet", "allocbench.workloads.models.diffusion_train"}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -225,7 +225,7 @@ TRAPS = {
 TRAPPED = """
 import contextlib, dataclasses, torch, torch.nn.attention
 from unittest import mock
-from workloads.models import gpt2
+from allocbench.workloads.models import gpt2
 
 adamw = torch.optim.AdamW
 
@@ -265,7 +265,9 @@ def test_modules_that_are_no_program(modules: Path) -> None:
     with pytest.raises(CaptureError, match=r"^nowhere is no module with a PROGRAM: No module"):
         capture("nowhere")
     (modules / "other.py").write_text("PROGRAM = 3")
-    with pytest.raises(CaptureError, match=r"^other.PROGRAM is no workloads.program.Program$"):
+    with pytest.raises(
+        CaptureError, match=r"^other.PROGRAM is no allocbench.workloads.program.Program$"
+    ):
         capture("other")
 
 
@@ -280,10 +282,10 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CaptureError, match=r"needs a C\+\+20 compiler: install g\+\+"):
-        capture("workloads.models.gpt2")
+        capture("allocbench.workloads.models.gpt2")
     monkeypatch.setenv("CXX", "false")
     with pytest.raises(CaptureError, match=r"false cannot compile fake_cuda\.cpp"):
-        capture("workloads.models.gpt2")
+        capture("allocbench.workloads.models.gpt2")
     assert not list(tmp_path.rglob("*.*"))
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.traces import message_of
-from workloads import ALLOC, FREE, MARK, Trace, catalog
 
 TRAINING = {"init", "step", "forward", "backward", "optimizer", "teardown"}
 PHASES = {
@@ -174,7 +174,9 @@ def test_the_data_is_small() -> None:
 
 
 def test_the_catalogue_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; from workloads import catalog as c; "
+    code = (
+        "import sys; sys.modules['torch'] = None; from allocbench.workloads import catalog as c; "
+    )
     code += "print(sum(len(c.load(name)) for name in c.names()))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert int(done.stdout) == sum(len(catalog.load(name)) for name in catalog.names())

@@ -19,15 +19,15 @@ from matplotlib.figure import Figure
 from allocbench import experiment
 from allocbench.details import Prepared
 from allocbench.experiment import Effort
-from reports import charts, describing, drawing, export, theme, workload_figures
-from reports.bundle import Bundle
-from reports.charts import Chart
-from reports.details import join, none
-from reports.ranking import cases
-from reports.results import frame
+from allocbench.reports import charts, describing, drawing, export, theme, workload_figures
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.charts import Chart
+from allocbench.reports.details import join, none
+from allocbench.reports.ranking import cases
+from allocbench.reports.results import frame
+from allocbench.workloads import catalog
 from tests.result_rows import HOSTILE, floor, row, sized
 from tests.test_replay import program
-from workloads import catalog
 
 SPECS = ("bfc", "naive", "buddy", "bump")
 

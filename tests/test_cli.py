@@ -12,17 +12,16 @@ from types import ModuleType
 
 import pytest
 
-import allocators
-from allocbench import __version__
+from allocbench import __version__, allocators
 from allocbench.cli import COMMANDS
-from reports import bundle, results
-from reports.results import SCHEMA
+from allocbench.reports import bundle, results
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import ALLOC, catalog, read, write
+from allocbench.workloads.formats import FORMATS
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.importers.snapshots import Recorder, pickled, snapshot
 from tests.serving.test_requests import AZURE
 from tests.traces import assert_same, make
-from workloads import ALLOC, catalog, read, write
-from workloads.formats import FORMATS
 
 __all__ = ["folder"]  # the fixture, by its import
 

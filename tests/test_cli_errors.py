@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import Provenance, catalog, write
 from tests.commands import EVENTS, QUICK, error, folder, output, python
 from tests.traces import make
-from workloads import Provenance, catalog, write
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import allocators
-import workloads.catalog
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.conftest import GIB, MIB, Case
 from tests.oracle import Judge, Watched
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK, Trace
 
 EDGES = (1, 2, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4096, MIB - 1, MIB, MIB + 1)
 
@@ -219,7 +218,7 @@ def test_13_every_synthetic_program_replays(case: Case, seed: int) -> None:
     allocator.check()
 
 
-@pytest.mark.parametrize("workload", workloads.catalog.names())
+@pytest.mark.parametrize("workload", catalog.names())
 def test_13_every_bundled_workload_replays(name: str, workload: str) -> None:
     allocator, placements = on_ample_device(Case(name), load(workload))
     assert (placements["size"] >= load(workload).size[load(workload).op == ALLOC]).all()
@@ -270,4 +269,4 @@ _LOADED: dict[str, Trace] = {}
 
 
 def load(workload: str) -> Trace:
-    return _LOADED.setdefault(workload, workloads.catalog.load(workload))
+    return _LOADED.setdefault(workload, catalog.load(workload))

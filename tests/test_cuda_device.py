@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import GIB, MIB
 from tests.oracle import Watched
 from tests.stand_in import CAPACITY, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Driver, python
@@ -305,7 +305,7 @@ def test_a_device_that_does_not_open_leaves_nothing(driver: Driver, call: str) -
 
 
 OPENS = """
-import allocators
+from allocbench import allocators
 try:
     allocators.make_device("cuda")
 except allocators.SpecError as error:
@@ -344,7 +344,8 @@ def test_a_wrong_spec_is_an_error_in_one_line(driver: Driver, text: str, word: s
 # -- the end of a process, and of its child
 
 LEAVES = """
-import allocators, sys
+import sys
+from allocbench import allocators
 device = allocators.CudaDevice()
 kept = [allocators.make(spec, device) for spec in sys.argv[1:]]
 for allocator in kept:
@@ -365,7 +366,8 @@ def test_a_process_that_ends_leaves_nothing(tmp_path: Path) -> None:
 
 
 FORKS = """
-import allocators, os, sys
+import os, sys
+from allocbench import allocators
 device = allocators.CudaDevice()
 allocator = allocators.make(sys.argv[1], device)
 address = allocator.allocate(5 << 20)

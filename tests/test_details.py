@@ -10,14 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import allocators
-from allocbench import experiment
+from allocbench import allocators, experiment
 from allocbench.details import Prepared, of_latency
 from allocbench.experiment import Effort
-from reports.details import of_run
+from allocbench.reports.details import of_run
+from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.test_replay import program
 from tests.traces import Event, make
-from workloads import ALLOC, FREE, MARK, Trace
 
 MIB = 1 << 20
 SPECS = ("naive", "bfc", "buddy", "caching:expandable_segments=true", "expandable", "slab")

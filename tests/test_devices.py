@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-import allocators
-from allocators.devices import cost_model
+from allocbench import allocators
+from allocbench.allocators.devices import cost_model
 from tests.conftest import GIB, MIB
 
 BASE = 1 << 40

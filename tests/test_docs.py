@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import allocators
+from allocbench import allocators
 from allocbench.cli import app
 
 ROOT = Path(__file__).parent.parent

@@ -11,9 +11,9 @@ from itertools import pairwise
 
 import pytest
 
-import allocators
-from allocators import _core
-from allocators.programs import Program
+from allocbench import allocators
+from allocbench.allocators import _core
+from allocbench.allocators.programs import Program
 from tests.conftest import MIB, START
 from tests.stand_in import CAPACITY, Driver
 

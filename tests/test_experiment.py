@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import allocators
-from allocators import SpecError
-from allocbench import capacity, experiment
+from allocbench import allocators, capacity, experiment
+from allocbench.allocators import SpecError
 from allocbench.details import Prepared
 from allocbench.experiment import Effort
-from reports import results
-from reports.details import RUN, join, of_run
-from reports.results import SCHEMA
+from allocbench.reports import results
+from allocbench.reports.details import RUN, join, of_run
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.traces import Event, make, valid_traces
-from workloads import ALLOC, FREE, MARK, Trace, catalog
 
 GIB = 1 << 30
 BYTES_ONLY = Effort(passes=0)

@@ -8,15 +8,14 @@ import json
 import numpy as np
 import pytest
 
-import allocators
-from allocbench import space
+from allocbench import allocators, space
 from allocbench.explain import Explanation, explain, pins, verdict
 from allocbench.failure import before, first_failure
 from allocbench.picture import FREE as NOTHING
 from allocbench.picture import FULL, PARTLY, PIN, picture
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import Event, make
-from workloads import ALLOC, FREE, MARK, Trace, catalog, write
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import MIB, Case
 from tests.oracle import Watched
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 
 from allocbench import experiment
 from allocbench.experiment import Effort
-from reports import tables
-from reports.results import SCHEMA
+from allocbench.reports import tables
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Features, Trace, features
 from tests.commands import folder, output
 from tests.traces import Event, make, valid_traces
-from workloads import ALLOC, FREE, MARK, TRIM, Features, Trace, features
 
 __all__ = ["folder"]  # the fixture, by its import
 

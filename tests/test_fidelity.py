@@ -21,12 +21,12 @@ torch = pytest.importorskip("torch", reason="captures need the extra 'torch'")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
+from allocbench.workloads import ALLOC, FREE, Provenance, Trace  # noqa: E402
+from allocbench.workloads.alignment import agreement  # noqa: E402
+from allocbench.workloads.models.llama import Shape  # noqa: E402
+from allocbench.workloads.program import Mark, Program  # noqa: E402
+from allocbench.workloads.recorder import record  # noqa: E402
 from tests.traces import Event, make  # noqa: E402
-from workloads import ALLOC, FREE, Provenance, Trace  # noqa: E402
-from workloads.alignment import agreement  # noqa: E402
-from workloads.models.llama import Shape  # noqa: E402
-from workloads.program import Mark, Program  # noqa: E402
-from workloads.recorder import record  # noqa: E402
 
 
 def collect(label: str = "") -> None:
@@ -82,7 +82,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 
 
 def run_of(module: str, config: Callable[[Any], Any]) -> Callable[[Mark], None]:
-    program: Program[Any] = importlib.import_module(f"workloads.models.{module}").PROGRAM
+    program: Program[Any] = importlib.import_module(f"allocbench.workloads.models.{module}").PROGRAM
 
     def run(mark: Mark) -> None:
         with mock.patch("torch.autocast", return_value=nullcontext()):

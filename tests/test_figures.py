@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from reports import drawing, figures, svg, theme
-from reports.ranking import cases
-from reports.results import frame
+from allocbench.reports import drawing, figures, svg, theme
+from allocbench.reports.ranking import cases
+from allocbench.reports.results import frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
 
 PER_ROW = [

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError, read, write
+from allocbench.workloads.formats import FORMATS
+from allocbench.workloads.parquet import FORMAT_VERSION
 from tests.traces import GOOD, assert_same, make, message_of, valid_traces
-from workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError, read, write
-from workloads.formats import FORMATS
-from workloads.parquet import FORMAT_VERSION
 
 GOOD_CSV = "op,id,size\na,0,100\na,1,7\nf,0,\na,0,50\nf,1,\n"
 KEY = b"allocbench.trace"
@@ -282,7 +282,7 @@ def test_a_failed_write_keeps_the_file_that_was_there(tmp_path: Path) -> None:
 
 READ_AND_MEASURE = """
 import sys
-import workloads
+from allocbench import workloads
 
 def peak():
     status = open("/proc/self/status").read()

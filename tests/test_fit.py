@@ -8,14 +8,14 @@ import json
 import numpy as np
 import pytest
 
-import allocators
+from allocbench import allocators
 from allocbench.capacity import STEP, boundary, completes_on, min_capacity
 from allocbench.cards import cards, set_aside
 from allocbench.fit import Bounds, bounds, fit
-from reports.results import records
+from allocbench.reports.results import records
+from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import error, folder, output
 from tests.traces import Event, make
-from workloads import ALLOC, FREE, Trace, catalog
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import importlib.metadata
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 NATIVE = Path("allocators/native")
 
-# package -> the packages of this repository that it may import besides itself
+# folder -> the folders of this repository whose packages it may import besides its own
 PYTHON_FLOORS = {
     "allocators": set[str](),
     "workloads": set[str](),
@@ -49,19 +51,27 @@ def python_violations(root: Path) -> list[str]:
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """The top-level packages that a module imports, those named to `import_module` included."""
+    """The folders whose packages a module imports, those named to `import_module` included.
+
+    The folders `allocators`, `workloads` and `reports` are subpackages of `allocbench`.
+    """
     for node in ast.walk(tree):
         modules: list[str | None] = []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             modules = [node.module]
+            if node.module == "allocbench":
+                modules = [f"allocbench.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Call) and node.args:
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
             named = node.args[0]
             if called in {"import_module", "__import__"} and isinstance(named, ast.Constant):
                 modules = [str(named.value)]
-        yield from (module.partition(".")[0] for module in modules if module)
+        for module in modules:
+            package, _, rest = (module or "").partition(".")
+            below = rest.partition(".")[0]
+            yield below if package == "allocbench" and below in PYTHON_FLOORS else package
 
 
 def native_violations(root: Path) -> list[str]:
@@ -112,18 +122,25 @@ def plant(root: Path, path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("allocators/a.py", "import workloads"),
+        ("allocators/a.py", "from allocbench import workloads"),
         ("allocators/deep/a.py", "def f() -> None:\n    from allocbench.cli import main"),
-        ("workloads/a.py", "import numpy, allocators.spec as s"),
-        ("workloads/a.py", "from importlib import import_module\nimport_module('reports.html')"),
-        ("reports/a.py", "import importlib\nimportlib.import_module('allocators')"),
-        ("reports/a.py", "from workloads import Trace"),
+        ("workloads/a.py", "import numpy, allocbench.allocators.spec as s"),
+        (
+            "workloads/a.py",
+            "from importlib import import_module\nimport_module('allocbench.reports.html')",
+        ),
+        ("reports/a.py", "import importlib\nimportlib.import_module('allocbench.allocators')"),
+        ("reports/a.py", "from allocbench.workloads import Trace"),
         ("allocbench/a.py", "import benchmarks"),
         ("benchmarks/a.py", "from tests.oracle import Judge"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, path: str, text: str) -> None:
-    plant(tmp_path, "tests/ok.py", "import numpy\nfrom . import x\nfrom allocators import names")
+    plant(
+        tmp_path,
+        "tests/ok.py",
+        "import numpy\nfrom . import x\nfrom allocbench.allocators import names",
+    )
     assert python_violations(tmp_path) == []
     plant(tmp_path, path, text)
     assert [line.partition(":")[0] for line in python_violations(tmp_path)] == [path]
@@ -182,3 +199,16 @@ def test_no_strategy_is_too_long() -> None:
         length[path.stem] = length.get(path.stem, 0) + lines(path)
     assert length
     assert {name: n for name, n in length.items() if n > MOST_LINES_OF_A_STRATEGY} == {}
+
+
+def test_there_is_one_import_name() -> None:
+    """A program's own `workloads.py` must never be taken for ours, nor ours for it."""
+    for name in ("allocators", "reports", "workloads"):
+        assert (ROOT / "allocbench" / name).resolve() == ROOT / name
+        assert importlib.import_module(f"allocbench.{name}").__name__ == f"allocbench.{name}"
+    top_level = {
+        path.parts[0]
+        for path in importlib.metadata.files("allocbench") or []
+        if path.suffix in {".py", ".so"} and len(path.parts) > 1
+    }
+    assert top_level <= {"allocbench"}

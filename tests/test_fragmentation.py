@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.reports import units
+from allocbench.workloads import TraceError, again, catalog
 from benchmarks import fragmentation
-from reports import units
-from workloads import TraceError, again, catalog
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 

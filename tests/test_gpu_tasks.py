@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from allocbench.gpu import contestants, summary, tasks
+from allocbench.workloads import ALLOC, FREE
 from tests import stand_in
 from tests.traces import make
-from workloads import ALLOC, FREE
 
 ROOT = Path(__file__).parent.parent
 

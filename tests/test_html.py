@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
-from reports import figures, html, tables, units
-from reports.bundle import Bundle
-from reports.output import ResultError
-from reports.results import SCHEMA, frame
+from allocbench.reports import figures, html, tables, units
+from allocbench.reports.bundle import Bundle
+from allocbench.reports.output import ResultError
+from allocbench.reports.results import SCHEMA, frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}

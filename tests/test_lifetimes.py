@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from tests.traces import make, message_of, valid_traces
-from workloads import (
+from allocbench.workloads import (
     ALLOC,
     FREE,
     MARK,
@@ -22,6 +21,7 @@ from workloads import (
     read_lifetimes,
     write_plan,
 )
+from tests.traces import make, message_of, valid_traces
 
 EXAMPLE = Path(__file__).parent / "data/minimalloc/input.12.csv"
 HEADER = "id,lower,upper,size\n"

@@ -9,8 +9,8 @@ import random
 import numpy as np
 import pytest
 
-import allocators
-from workloads import ALLOC, FREE, Trace
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, Trace
 
 EVENTS = 10**6
 LIVE = 800

@@ -22,8 +22,9 @@ def test_cupy_uses_an_allocator(tmp_path: Path) -> None:
         tmp_path,
         """
 import cupy
-import allocators, allocators.cupy
-program = allocators.cupy.use("record:of=caching")
+from allocbench import allocators
+import allocbench.allocators.cupy
+program = allocbench.allocators.cupy.use("record:of=caching")
 memory = program.on()
 first = cupy.cuda.alloc(5 << 20)
 address = first.ptr
@@ -53,9 +54,9 @@ def test_cupy_uses_allocators_for_a_while(tmp_path: Path) -> None:
         tmp_path,
         """
 import cupy
-import allocators.cupy
-outer = allocators.cupy.use("naive")
-with allocators.cupy.using("bfc", poison=True) as inner:
+import allocbench.allocators.cupy
+outer = allocbench.allocators.cupy.use("naive")
+with allocbench.allocators.cupy.using("bfc", poison=True) as inner:
     lives_on = cupy.cuda.alloc(1000)
     goes = cupy.cuda.alloc(1 << 20)
     del goes
@@ -67,7 +68,7 @@ address = inner.address
 del inner
 import gc; gc.collect()
 del lives_on  # the program is still there for it
-with allocators.cupy.using("buddy", limit="64MiB") as third:
+with allocbench.allocators.cupy.using("buddy", limit="64MiB") as third:
     cupy.cuda.alloc(1000)
 assert third.on().device.reserved == 0
 """,
@@ -79,8 +80,9 @@ def test_rmm_uses_an_allocator(tmp_path: Path) -> None:
         tmp_path,
         """
 import rmm
-import allocators, allocators.rmm
-program = allocators.rmm.use("caching")
+from allocbench import allocators
+import allocbench.allocators.rmm
+program = allocbench.allocators.rmm.use("caching")
 one, other = rmm.Stream(0), rmm.Stream(0x77)
 address = rmm.current.allocate(5 << 20, one)
 rmm.current.deallocate(address, 5 << 20, other)
@@ -92,7 +94,7 @@ except MemoryError as error:
     print(error)
 del rmm.Stream.__cuda_stream__
 try:
-    allocators.rmm.use("caching")
+    allocbench.allocators.rmm.use("caching")
 except allocators.SpecError as error:
     print(error)
 """,
@@ -107,8 +109,8 @@ def test_numba_uses_an_allocator(tmp_path: Path) -> None:
         tmp_path,
         """
 import numba
-import allocators.numba
-program = allocators.numba.use("tlsf")
+import allocbench.allocators.numba
+program = allocbench.allocators.numba.use("tlsf")
 pointer = numba.manager.memalloc(5 << 20)
 assert program.uses()[0].stats.requested == 5 << 20
 print(*numba.manager.get_memory_info())

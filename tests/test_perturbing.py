@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.perturbing: another order of the same blocks."""
+"""allocbench.workloads.perturbing: another order of the same blocks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, lifetimes
+from allocbench.workloads.perturbing import perturbed
 from tests.traces import Event, assert_same, make, valid_traces
-from workloads import ALLOC, FREE, MARK, Trace, catalog, lifetimes
-from workloads.perturbing import perturbed
 
 
 def sizes_of(trace: Trace) -> list[int]:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import allocators
+from allocbench import allocators
 from allocbench.cli import app
+from allocbench.workloads import ALLOC, FREE, write
 from tests.traces import make
-from workloads import ALLOC, FREE, write
 
 EXAMPLE = Path(__file__).parent / "data/minimalloc/input.12.csv"
 

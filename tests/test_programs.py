@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import allocators
-from allocators import _core
-from allocators.programs import Program
+from allocbench import allocators
+from allocbench.allocators import _core
+from allocbench.allocators.programs import Program
 from tests.conftest import GIB, MIB, START
 from tests.stand_in import ILLEGAL_ADDRESS, OUT_OF_MEMORY, Driver, python
 
@@ -272,7 +272,7 @@ def test_a_request_that_fails_for_another_reason_says_so(start: START, driver: D
 
 LIVES_ON = """
 import sys
-from allocators.programs import Program
+from allocbench.allocators.programs import Program
 program = Program(sys.argv[1])
 memory = program.on()
 kept = [memory.allocate(5 << 20, stream) for stream in (0, 7, 0, 7)]
@@ -302,7 +302,7 @@ def test_frees_after_the_close_mean_nothing_and_requests_fail(start: START) -> N
 
 
 def test_a_program_without_a_driver_does_not_start() -> None:
-    code = "from allocators.programs import Program\nProgram('bfc')"
+    code = "from allocbench.allocators.programs import Program\nProgram('bfc')"
     done = python(code, LD_LIBRARY_PATH="/nowhere")
     assert "SpecError: no CUDA driver here: libcuda.so.1" in done.stderr
 
@@ -332,7 +332,7 @@ def test_latencies_are_kept_to_a_thirty_second() -> None:
 
 def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
     code = (
-        "import os\nfrom allocators.programs import Program\n"
+        "import os\nfrom allocbench.allocators.programs import Program\n"
         "memory = Program('naive').on()\nkept = memory.allocate(1000)\n"
         "if os.fork() == 0:\n"
         "    try: memory.allocate(1000)\n"

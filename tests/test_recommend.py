@@ -10,14 +10,20 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import allocators
+from allocbench import allocators
 from allocbench.capacity import completes_on
 from allocbench.fit import Bounds, fit
 from allocbench.recommend import Study, stages, study
-from reports.recommending import OBJECTIVES, PROGRAM_SECONDS, Objective, recommend, scores
+from allocbench.reports.recommending import (
+    OBJECTIVES,
+    PROGRAM_SECONDS,
+    Objective,
+    recommend,
+    scores,
+)
+from allocbench.workloads import ALLOC, catalog
 from tests.commands import error, folder, output
 from tests.traces import make
-from workloads import ALLOC, catalog
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, fake_cuda, read, recording
+from allocbench.workloads import capture as capturing
+from allocbench.workloads.capture import CaptureError, capture
 from tests.commands import folder, run
-from workloads import ALLOC, FREE, MARK, Trace, catalog, fake_cuda, read, recording
-from workloads import capture as capturing
-from workloads.capture import CaptureError, capture
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -259,14 +259,14 @@ def test_capture_records_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(capturing, "has_cuda", lambda: True)
     monkeypatch.setattr(fake_cuda, "built_for_cuda", lambda: True)
     pytest.importorskip("torch", reason="captures need the extra 'torch'")
-    trace = capture("workloads.models.gpt2", "mine", "2000-01-01")
-    assert asked == [[sys.executable, "-m", "workloads.models.gpt2", "--device", "cuda"]]
+    trace = capture("allocbench.workloads.models.gpt2", "mine", "2000-01-01")
+    assert asked == [[sys.executable, "-m", "allocbench.workloads.models.gpt2", "--device", "cuda"]]
     assert len(trace) == len(wanted)
     kept = trace.provenance
     assert (kept.name, kept.date, kept.seed) == ("mine", "2000-01-01", 0)
     assert kept.model.startswith("GPT-2")
     with pytest.raises(CaptureError, match=r"gpt2 left no recording; its exit code is 1$"):
-        capture("workloads.models.gpt2")
+        capture("allocbench.workloads.models.gpt2")
 
 
 def test_match_says_how_far_two_traces_agree() -> None:

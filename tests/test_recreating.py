@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads import recreating
-from workloads.fake_cuda import CaptureError
+from allocbench.workloads import recreating
+from allocbench.workloads.fake_cuda import CaptureError
 
 NAMES = ["one", "two"]
 

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
 from tests.conftest import GIB, MIB, Case
 from tests.test_conformance import in_steps
 from tests.traces import Event
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK, TRIM, Trace
 
 
 class Moment(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import allocators
-from allocators.replays import CALL_KINDS
+from allocbench import allocators
+from allocbench.allocators.replays import CALL_KINDS
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
 from tests.conftest import GIB, MIB, Case
 from tests.test_replay import program, rows
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK, TRIM, Trace
 
 KINDS = ("requested", "allocated", "reserved")
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from allocbench import terminal
-from reports import island, markdown, results
-from reports.results import frame
+from allocbench.reports import island, markdown, results
+from allocbench.reports.results import frame
 from tests.commands import QUICK, error, folder, output
 from tests.result_rows import HOSTILE, floor, row, sized
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports import results, units
-from reports.results import COLUMNS, SCHEMA, ResultError
+from allocbench.reports import results, units
+from allocbench.reports.results import COLUMNS, SCHEMA, ResultError
 from tests.result_rows import row
 
 
@@ -191,7 +191,7 @@ def test_rows_and_tables_need_neither_seaborn_nor_jinja() -> None:
         "import sys; sys.modules.update({'seaborn': None, 'jinja2': None, 'matplotlib': None})\n"
         "import reports.results, reports.tables, reports.findings\n"
         "for name in ('figures', 'html'):\n"
-        "    try: __import__(f'reports.{name}')\n"
+        "    try: __import__(f'allocbench.reports.{name}')\n"
         "    except ModuleNotFoundError as error: print(error)\n"
         "    else: print('imported')\n"
     )

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 
 from allocbench.options import Gpu
+from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, read
+from allocbench.workloads.scratch import FLASH, GPUS, Model, with_scratch
 from tests.commands import error, folder, output
 from tests.traces import Event, assert_same, make, message_of, valid_traces
-from workloads import ALLOC, FREE, Provenance, Trace, catalog, read
-from workloads.scratch import FLASH, GPUS, Model, with_scratch
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import allocators
-from allocators.spec import Spec, parse, split
+from allocbench import allocators
+from allocbench.allocators.spec import Spec, parse, split
 from tests.conftest import CASES, GIB, MIB
 
 WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True).filter(lambda word: word != "of")

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import allocators
+from allocbench import allocators
 from tests.conftest import CASES, MIB, Case
 from tests.oracle import Watched
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-import allocators
+from allocbench import allocators
 
 NUMBERS = [10**3, 10**4, 10**5, 10**6]
 CONSTANT = ["free_lists", "slab", "tlsf"]

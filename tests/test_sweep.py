@@ -16,17 +16,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import allocators
-from allocbench import sweep_file
+from allocbench import allocators, sweep_file
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort, Row
+from allocbench.reports import results
+from allocbench.reports.results import SCHEMA
 from allocbench.sweep import measure, sweep
 from allocbench.sweep_file import Key, fingerprint, open_records
-from reports import results
-from reports.results import SCHEMA
+from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import error, folder, output, python
 from tests.traces import make
-from workloads import ALLOC, FREE, Trace, catalog
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.synthetic: every bomb hurts its target, every shape has its effect."""
+"""allocbench.workloads.synthetic: every bomb hurts its target, every shape has its effect."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-import allocators
-from allocators import ReplayResult
+from allocbench import allocators
+from allocbench.allocators import ReplayResult
+from allocbench.workloads import ALLOC, FREE, Trace, catalog, events, synthetic
+from allocbench.workloads.generator import SEED
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
-from workloads import ALLOC, FREE, Trace, catalog, events, synthetic
-from workloads.generator import SEED
 
 __all__ = ["folder"]  # the fixture, by its import
 

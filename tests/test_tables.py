@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports import findings, tables, units
-from reports.ranking import cases, marks
-from reports.results import SCHEMA, ResultError, frame
-from reports.tables import Cell, Table
+from allocbench.reports import findings, tables, units
+from allocbench.reports.ranking import cases, marks
+from allocbench.reports.results import SCHEMA, ResultError, frame
+from allocbench.reports.tables import Cell, Table
 from tests.result_rows import GIB, HOSTILE, floor, row, sized
 
 

@@ -7,10 +7,10 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, Trace
 from tests.conftest import GIB, MIB, Case
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, Trace
 
 THREADS = 4
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.workloads import ALLOC, MARK, read
 from tests import stand_in
 from tests.stand_in import MODULES, python
-from workloads import ALLOC, MARK, read
 
 TORCH = Path(str(importlib.util.find_spec("torch").origin)).parent  # type: ignore[union-attr]
 
@@ -26,18 +26,18 @@ import sys
 import torch
 from tests.stand_in.modules.torch import Pluggable
 
-import allocators.torch
+import allocbench.allocators.torch
 try:
-    allocators.torch.use("bfc")
-except allocators.SpecError as error:
+    allocbench.allocators.torch.use("bfc")
+except allocbench.allocators.SpecError as error:
     print(error)
 
 changed = []
 torch._C._cuda_customAllocator = Pluggable
 torch._C._cuda_changeCurrentAllocator = changed.append
-program = allocators.torch.use("naive")
+program = allocbench.allocators.torch.use("naive")
 (plugged,) = changed
-assert set(plugged.hooks) == set(allocators.torch.HOOKS), plugged.hooks
+assert set(plugged.hooks) == set(allocbench.allocators.torch.HOOKS), plugged.hooks
 
 address = plugged.alloc(5 << 20, 0, 0)
 assert torch.cuda.memory_allocated(0) == 5 << 20
@@ -61,8 +61,8 @@ assert stepped == [1]
 
 for _ in range(2):
     try:
-        allocators.torch.use("bfc")
-    except allocators.SpecError as error:
+        allocbench.allocators.torch.use("bfc")
+    except allocbench.allocators.SpecError as error:
         print(error)
 """
 
@@ -78,8 +78,8 @@ def test_the_installed_torch_has_what_it_takes() -> None:
 CATCHES = """
 import ctypes, sys
 import torch
-from allocators import _core
-from allocators.programs import Program
+from allocbench.allocators import _core
+from allocbench.allocators.programs import Program
 calls = ctypes.CDLL(sys.argv[1])
 program = Program("bfc")
 _core.serve_torch(program._core)
@@ -128,8 +128,8 @@ def test_torch_catches_its_own_out_of_memory_error(torch_calls: Path) -> None:
 
 USES = """
 import torch
-import allocators.torch
-program = allocators.torch.use("caching")
+import allocbench.allocators.torch
+program = allocbench.allocators.torch.use("caching")
 one = torch.Storage(5 << 20)
 address = one.address
 one.record_stream(7)
@@ -152,13 +152,14 @@ def test_a_program_that_ends_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_old_torch_or_a_late_call_is_an_error() -> None:
     code = """
-import torch, allocators.torch
+import torch
+import allocbench.allocators.torch
 for name, value in (("is_initialized", lambda: True), ("is_initialized", lambda: False)):
     setattr(torch.cuda, name, value)
     torch._C._cuda_customAllocator = lambda alloc, free: object()
     try:
-        allocators.torch.use("bfc")
-    except allocators.SpecError as error:
+        allocbench.allocators.torch.use("bfc")
+    except allocbench.allocators.SpecError as error:
         print(error)
 """
     done = python(code, PYTHONPATH=MODULES)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import workloads.trace
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, trace
 from tests.traces import GOOD, Event, make, message_of, valid_traces
-from workloads import ALLOC, FREE, MARK, Trace
 
 
 @given(valid_traces())
@@ -115,6 +114,6 @@ def test_the_first_broken_rule_is_found_in_any_part(events: list[Event], chunk: 
             break
         live ^= {block}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workloads.trace, "_CHUNK", chunk)
+        patch.setattr(trace, "_CHUNK", chunk)
         broken = make(events).first_broken()
     assert (broken and broken.event) == expected

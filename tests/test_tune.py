@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import allocators
-from allocators import SpecError
+from allocbench import allocators
+from allocbench.allocators import SpecError
 from allocbench.switching import conf, how, with_conf
 from allocbench.tune import Trial, frame, front, tune
+from allocbench.workloads import ALLOC, FREE, catalog
 from tests.commands import error, folder, output
 from tests.traces import make
-from workloads import ALLOC, FREE, catalog
 
 __all__ = ["folder"]  # the fixture, by its import
 

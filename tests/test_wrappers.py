@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import allocators
-from allocators.spec import Spec, parse, split
+from allocbench import allocators
+from allocbench.allocators.spec import Spec, parse, split
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
 from tests.conftest import MIB
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
 
 WRAPPERS = ["check", "limit", "per_stream", "record"]
 NESTED = "check:of=limit:bytes=8GiB,of=bfc:allow_growth=false,memory_limit=4GiB"

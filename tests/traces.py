@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
 
 Event = tuple[int, int, int]
 GOOD: list[Event] = [(ALLOC, 0, 100), (ALLOC, 1, 7), (FREE, 0, 0), (ALLOC, 0, 50), (FREE, 1, 0)]

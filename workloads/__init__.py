@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of what programs ask of a GPU memory allocator: made, read, written, described.
 
-Those that come with the package are found by name in `workloads.catalog`.
+Those that come with the package are found by name in `allocbench.workloads.catalog`.
 """
 
-from workloads.features import Features, features
-from workloads.files import read, write
-from workloads.lifetimes import (
+from allocbench.workloads.features import Features, features
+from allocbench.workloads.files import read, write
+from allocbench.workloads.lifetimes import (
     Lifetimes,
     holds_lifetimes,
     lifetimes,
     read_lifetimes,
     write_plan,
 )
-from workloads.parquet import write_parquet
-from workloads.plain_csv import write_csv
-from workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+from allocbench.workloads.parquet import write_parquet
+from allocbench.workloads.plain_csv import write_csv
+from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
 
 __all__ = [
     "ALLOC",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every bundled training workload run again on other data: lengths, bags, routes, last batches.
 
-A plan of one run has to serve the other. `python -m workloads.again` makes all of them again, byte
-for byte (needs the extra `torch`).
+A plan of one run has to serve the other. `python -m allocbench.workloads.again` makes all of them
+again, byte for byte (needs the extra `torch`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from workloads import catalog, recreating
-from workloads.capture import capture
-from workloads.files import read, write
-from workloads.trace import Trace, TraceError
+from allocbench.workloads import catalog, recreating
+from allocbench.workloads.capture import capture
+from allocbench.workloads.files import read, write
+from allocbench.workloads.trace import Trace, TraceError
 
 DATA = catalog.DATA / "again"
 
@@ -41,4 +41,4 @@ def recreate(names: Iterable[str], folder: Path = DATA) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(recreating.main("workloads.again", names(), recreate, DATA))
+    sys.exit(recreating.main("allocbench.workloads.again", names(), recreate, DATA))

@@ -16,7 +16,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from workloads.trace import ALLOC, FREE, Trace, TraceError
+from allocbench.workloads.trace import ALLOC, FREE, Trace, TraceError
 
 _CACHE = 256 << 20  # bytes
 

@@ -8,7 +8,7 @@ one, the program runs under fake tensors, which have shapes, types and lifetimes
 return, with their exact sizes and lifetimes; what a CUDA kernel would take for itself while
 it runs (workspaces) is not there to be seen.
 
-    python -m workloads.capture workloads.models.gpt2 -o gpt2.parquet
+    python -m allocbench.workloads.capture allocbench.workloads.models.gpt2 -o gpt2.parquet
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from workloads import fake_cuda
-from workloads.fake_cuda import CaptureError
-from workloads.files import read, write
-from workloads.program import Program
-from workloads.recording import has_cuda, record
-from workloads.trace import Provenance, Trace, TraceError
+from allocbench.workloads import fake_cuda
+from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads.files import read, write
+from allocbench.workloads.program import Program
+from allocbench.workloads.recording import has_cuda, record
+from allocbench.workloads.trace import Provenance, Trace, TraceError
 
 __all__ = ["CaptureError", "capture", "capture_here"]
 
@@ -37,7 +37,7 @@ __all__ = ["CaptureError", "capture", "capture_here"]
 def capture(module: str, name: str = "", date: str = "") -> Trace:
     """Capture the full configuration of `PROGRAM` in a module, in a fresh Python process.
 
-    module: dotted name of a module that holds a `PROGRAM` (see workloads.program).
+    module: dotted name of a module that holds a `PROGRAM` (see allocbench.workloads.program).
     name, date: for the provenance; the module's own name and today when empty.
 
     With a PyTorch built for CUDA, and a GPU, it is a recording of the real allocator. Raises
@@ -48,7 +48,7 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
         return _recorded(module, name, date)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
-        command = [sys.executable, "-m", "workloads.capture", module, "-o", str(path)]
+        command = [sys.executable, "-m", "allocbench.workloads.capture", module, "-o", str(path)]
         command += ["--name", name, "--date", date]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -84,7 +84,7 @@ def capture_here(module: str, name: str = "", date: str = "") -> Trace:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from workloads import recorder as hooks
+    from allocbench.workloads import recorder as hooks
 
     program = _program(module)
     with FakeTensorMode():
@@ -115,13 +115,15 @@ def _program(module: str) -> Program[Any]:
     except (ImportError, AttributeError) as error:
         raise CaptureError(f"{module} is no module with a PROGRAM: {error}") from error
     if not isinstance(program, Program):
-        raise CaptureError(f"{module}.PROGRAM is no workloads.program.Program")
+        raise CaptureError(f"{module}.PROGRAM is no allocbench.workloads.program.Program")
     return program
 
 
 def main() -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m workloads.capture", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m allocbench.workloads.capture", description=__doc__
+    )
     parser.add_argument("module", help="dotted name of a module that holds a PROGRAM")
     parser.add_argument("-o", "--output", required=True, help=".parquet or .csv")
     parser.add_argument("--name", default="", help="of the trace; default: the module's")

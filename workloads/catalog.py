@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads by name: bundled traces captured from programs, and generators.
 
-`python -m workloads.catalog` makes the bundled traces again, byte for byte (needs the extra
-`torch`). A generator takes options: `random:allocs=1000,seed=7`.
+`python -m allocbench.workloads.catalog` makes the bundled traces again, byte for byte (needs
+the extra `torch`). A generator takes options: `random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads import recreating
-from workloads.capture import capture as capture_module
-from workloads.files import read, write
-from workloads.generator import Generator, Value, parse
-from workloads.serving import GENERATORS as SERVING
-from workloads.synthetic import GENERATORS as SYNTHETIC
-from workloads.trace import Trace, TraceError
+from allocbench.workloads import recreating
+from allocbench.workloads.capture import capture as capture_module
+from allocbench.workloads.files import read, write
+from allocbench.workloads.generator import Generator, Value, parse
+from allocbench.workloads.serving import GENERATORS as SERVING
+from allocbench.workloads.synthetic import GENERATORS as SYNTHETIC
+from allocbench.workloads.trace import Trace, TraceError
 
 DATA = Path(__file__).parent / "data"
 
@@ -51,91 +51,91 @@ _WORKLOADS = {
             name="bert-serve",
             purpose="inference",
             summary="BERT-large embedding texts padded to six lengths, in batches of equal tokens",
-            module="workloads.models.bert",
+            module="allocbench.workloads.models.bert",
             date="2026-11-21",
         ),
         Workload(
             name="diffusion-sample",
             purpose="inference",
             summary="Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
-            module="workloads.models.diffusion_sample",
+            module="allocbench.workloads.models.diffusion_sample",
             date="2026-11-21",
         ),
         Workload(
             name="diffusion-train",
             purpose="training",
             summary="Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
-            module="workloads.models.diffusion_train",
+            module="allocbench.workloads.models.diffusion_train",
             date="2026-11-21",
         ),
         Workload(
             name="dlrm-train",
             purpose="training",
             summary="DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
-            module="workloads.models.dlrm",
+            module="allocbench.workloads.models.dlrm",
             date="2026-11-21",
         ),
         Workload(
             name="gpt2-train",
             purpose="training",
             summary="GPT-2 124M trained with AdamW, 12 steps of varying sequence length",
-            module="workloads.models.gpt2",
+            module="allocbench.workloads.models.gpt2",
             date="2026-11-21",
         ),
         Workload(
             name="llama3-8b-lora",
             purpose="training",
             summary="Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
-            module="workloads.models.llama_lora",
+            module="allocbench.workloads.models.llama_lora",
             date="2026-11-21",
         ),
         Workload(
             name="llm-continuous",
             purpose="inference",
             summary="Llama-3-8B batching 12 requests continuously: prompts in pieces, pooled pages",
-            module="workloads.models.llm_continuous",
+            module="allocbench.workloads.models.llm_continuous",
             date="2026-11-21",
         ),
         Workload(
             name="llm-decode",
             purpose="inference",
             summary="Llama-3-8B answering 10 requests that come and go, KV caches growing",
-            module="workloads.models.llm_decode",
+            module="allocbench.workloads.models.llm_decode",
             date="2026-11-21",
         ),
         Workload(
             name="llm-paged",
             purpose="inference",
             summary="Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
-            module="workloads.models.llm_paged",
+            module="allocbench.workloads.models.llm_paged",
             date="2026-11-21",
         ),
         Workload(
             name="moe-train",
             purpose="training",
             summary="Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
-            module="workloads.models.moe",
+            module="allocbench.workloads.models.moe",
             date="2026-11-21",
         ),
         Workload(
             name="resnet50-train",
             purpose="training",
             summary="ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
-            module="workloads.models.resnet",
+            module="allocbench.workloads.models.resnet",
             date="2026-11-21",
         ),
         Workload(
             name="vit-serve",
             purpose="inference",
             summary="ViT-L/16 classifying 24 batches of 1 to 64 images",
-            module="workloads.models.vit",
+            module="allocbench.workloads.models.vit",
             date="2026-11-21",
         ),
         Workload(
             name="whisper-beam",
             purpose="inference",
             summary="Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
-            module="workloads.models.whisper",
+            module="allocbench.workloads.models.whisper",
             date="2026-11-21",
         ),
     )
@@ -196,7 +196,7 @@ def load(spec: str, **options: Value) -> Trace:
 def capture(name: str) -> Trace:
     """Capture a bundled workload anew.
 
-    Raises TraceError when none has that name, and as `workloads.capture.capture` does.
+    Raises TraceError when none has that name, and as `allocbench.workloads.capture.capture` does.
     """
     workload = bundled(name)
     return capture_module(workload.module, workload.name, workload.date)
@@ -234,7 +234,7 @@ def markdown() -> str:
 
 def main() -> int:
     """Recreate every bundled trace and print what they hold, or compare with --check."""
-    code = recreating.main("workloads.catalog", captured(), recreate, DATA)
+    code = recreating.main("allocbench.workloads.catalog", captured(), recreate, DATA)
     if not code:
         print(markdown())
     return code

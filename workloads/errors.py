@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from workloads.trace import TraceError
+from allocbench.workloads.trace import TraceError
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from array import array
 
 import numpy as np
 
-from workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
+from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
 
 MOST_ALLOCS = 25_000_000
 """Of a trace that is written in memory: some 3 GB."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.trace import ALLOC, FREE, MARK, Trace, spans
+from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
 
 NEAR_PEAK = 0.9
 """Share of the max load from which on the load counts as near its peak."""

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from workloads.errors import errors_naming
-from workloads.exporters.minimalloc import write_blocks
-from workloads.formats import FORMATS, HEAD, Format, format_of
-from workloads.parquet import write_parquet
-from workloads.plain_csv import write_csv
-from workloads.trace import Trace, TraceError
+from allocbench.workloads.errors import errors_naming
+from allocbench.workloads.exporters.minimalloc import write_blocks
+from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
+from allocbench.workloads.parquet import write_parquet
+from allocbench.workloads.plain_csv import write_csv
+from allocbench.workloads.trace import Trace, TraceError
 
 
 def read(path: str | Path, **options: str | int) -> Trace:

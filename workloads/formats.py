@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from workloads import lifetimes, parquet, plain_csv, serving
-from workloads.importers import kineto, minimalloc, pytorch_snapshot, rmm_log
-from workloads.serving import logs
-from workloads.trace import Trace
+from allocbench.workloads import lifetimes, parquet, plain_csv, serving
+from allocbench.workloads.importers import kineto, minimalloc, pytorch_snapshot, rmm_log
+from allocbench.workloads.serving import logs
+from allocbench.workloads.trace import Trace
 
 HEAD = 1 << 16
 """Bytes from the begin of a file by which its format is told."""

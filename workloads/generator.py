@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workloads.events import Events
-from workloads.trace import Provenance, Trace, TraceError
+from allocbench.workloads.events import Events
+from allocbench.workloads.trace import Provenance, Trace, TraceError
 
 Value = int | float | str
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

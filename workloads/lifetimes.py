@@ -24,8 +24,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.errors import errors_naming
-from workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
+from allocbench.workloads.errors import errors_naming
+from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from workloads.trace import COLUMNS, OPTIONAL_COLUMNS, Provenance, Trace, TraceError
+from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS, Provenance, Trace, TraceError
 
 FORMAT_VERSION = 1
 _METADATA_KEY = b"allocbench.trace"

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.trace import FREE, MARK, Trace, spans
+from allocbench.workloads.trace import FREE, MARK, Trace, spans
 
 _FEWEST_STEPS = 3  # of which there is another order, the first staying where it is
 _LATEST = 16  # events by which a free may be late

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workloads.trace import ALLOC, FREE, MARK, Provenance, Trace
+from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace
 
 Event = tuple[int, int, int, int]  # op, block, size, label
 

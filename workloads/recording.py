@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workloads.files import read
-from workloads.trace import Trace
+from allocbench.workloads.files import read
+from allocbench.workloads.trace import Trace
 
 HOOK = Path(__file__).parent / "hook"
 STACKS = {"none": "", "lines": "python", "operators": "all"}

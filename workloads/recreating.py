@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workloads.fake_cuda import CaptureError
-from workloads.trace import TraceError
+from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads.trace import TraceError
 
 Recreate = Callable[[Sequence[str], Path], None]
 """Captures workloads by name and writes them to a folder as NAME.parquet."""

@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from workloads.trace import ALLOC, FREE, Trace, TraceError
+from allocbench.workloads.trace import ALLOC, FREE, Trace, TraceError
 
 FLASH = "aten::_scaled_dot_product_flash_attention"
 _PRODUCTS = ("addbmm", "addmm", "addmv", "baddbmm", "bmm", "linear", "mm", "mv")

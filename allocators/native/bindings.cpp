@@ -1,4 +1,4 @@
-// bindings.cpp: the native core as the Python module allocators._core.
+// bindings.cpp: the native core as the Python module allocbench.allocators._core.
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings.hpp"
 

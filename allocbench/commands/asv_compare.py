@@ -9,7 +9,7 @@ import typer
 
 from allocbench import asv_runs
 from allocbench.outputs import STDOUT, check_outputs, open_output
-from reports import asv_cells, gate
+from allocbench.reports import asv_cells, gate
 
 EXAMPLES = (
     "allocbench asv-compare main HEAD",

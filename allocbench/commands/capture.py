@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from allocbench import options
 from allocbench.traces import check_trace_output, modelled, write_trace
-from workloads import catalog
+from allocbench.workloads import catalog
 
 EXAMPLES = (
     "allocbench capture gpt2-train -o gpt2.parquet",

@@ -15,9 +15,9 @@ from allocbench import experiment, inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.reports import bundle, findings, ranking, results, tables
+from allocbench.reports.bundle import Bundle
 from allocbench.terminal import console, dashboard
-from reports import bundle, findings, ranking, results, tables
-from reports.bundle import Bundle
 
 EXAMPLES = (
     "allocbench compare gpt2-train",
@@ -105,7 +105,7 @@ def run(
 def _html_writer() -> Any:
     """The function that writes reports; raises UsageError when what it needs is not installed."""
     try:
-        from reports import html
+        from allocbench.reports import html
     except ModuleNotFoundError as error:
         raise UsageError(f"--html: {error}") from error
     return html.write

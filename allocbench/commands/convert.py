@@ -9,7 +9,7 @@ import typer
 
 from allocbench import inputs, options
 from allocbench.traces import check_trace_output, modelled, write_trace
-from workloads.files import WRITERS
+from allocbench.workloads.files import WRITERS
 
 EXAMPLES = (
     "allocbench convert trace.csv trace.parquet",

@@ -14,9 +14,9 @@ from allocbench.errors import one_line
 from allocbench.explain import Explanation
 from allocbench.outputs import STDOUT, check_outputs, write_records
 from allocbench.picture import LEGEND, picture
+from allocbench.reports import units
+from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
-from reports import units
-from reports.results import records
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",

@@ -14,9 +14,9 @@ from allocbench import fit, inputs, options
 from allocbench.cards import set_aside
 from allocbench.fit import Bounds
 from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.reports import units
+from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
-from reports import units
-from reports.results import records
 
 EXAMPLES = (
     "allocbench fit gpt2-train",

@@ -12,13 +12,12 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-import allocators
-from allocbench import inputs, options
+from allocbench import allocators, inputs, options
 from allocbench.errors import one_line
 from allocbench.plot import plot
+from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table
-from reports import results, units
-from workloads import ALLOC, FREE, MARK, TRIM, Trace, features
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, features
 
 EXAMPLES = (
     "allocbench inspect gpt2-train",

@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-import allocators
+from allocbench import allocators
+from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from reports import units
-from workloads import catalog, serving
-from workloads.formats import FORMATS
+from allocbench.workloads import catalog, serving
+from allocbench.workloads.formats import FORMATS
 
 EXAMPLES = (
     "allocbench list",

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs
+from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from reports import units
-from workloads.alignment import Agreement, agreement
+from allocbench.workloads.alignment import Agreement, agreement
 
 EXAMPLES = (
     "allocbench match gpt2-train trace.parquet",

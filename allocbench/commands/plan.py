@@ -12,15 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-import allocators
-from allocators import PlanResult
-from allocators.planning import TIME_LIMIT, Report
-from allocbench import inputs, options
+from allocbench import allocators, inputs, options
+from allocbench.allocators import PlanResult
+from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.errors import UsageError, errors_naming
 from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from reports import units
-from workloads import write_plan
+from allocbench.workloads import write_plan
 
 EXAMPLES = (
     "allocbench plan gpt2-train --planner greedy_by_size",

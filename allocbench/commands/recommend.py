@@ -15,11 +15,11 @@ from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, write_records
 from allocbench.recommend import Study
+from allocbench.reports import units
+from allocbench.reports.recommending import OBJECTIVES, PROGRAM_SECONDS, Objective
+from allocbench.reports.results import records
 from allocbench.switching import how
 from allocbench.terminal import console, plain_table, progress_bar
-from reports import units
-from reports.recommending import OBJECTIVES, PROGRAM_SECONDS, Objective
-from reports.results import records
 
 EXAMPLES = (
     "allocbench recommend gpt2-train --device sim:24GiB",

@@ -12,7 +12,7 @@ import typer
 from allocbench.errors import UsageError, one_line
 from allocbench.outputs import STDOUT
 from allocbench.traces import check_trace_output, write_trace
-from workloads import recording
+from allocbench.workloads import recording
 
 EXAMPLES = (
     "allocbench record -o trace.parquet -- python train.py --epochs 1",

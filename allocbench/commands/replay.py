@@ -15,11 +15,11 @@ from rich.table import Table
 from allocbench import experiment, inputs, options, served
 from allocbench.experiment import Arrays, Effort
 from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
-from reports import results, units
-from workloads.exporters.perfetto import write_perfetto
-from workloads.exporters.pytorch_snapshot import write_snapshot
-from workloads.exporters.served import Served
+from allocbench.workloads.exporters.perfetto import write_perfetto
+from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from allocbench.workloads.exporters.served import Served
 
 EXAMPLES = (
     "allocbench replay gpt2-train --allocator bfc",

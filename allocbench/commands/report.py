@@ -11,7 +11,7 @@ import typer
 from allocbench.errors import UsageError
 from allocbench.options import Reference, reference_of
 from allocbench.outputs import STDOUT, check_folder, check_outputs
-from reports import asv, bundle, markdown
+from allocbench.reports import asv, bundle, markdown
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",
@@ -75,7 +75,7 @@ def run(
     if output is None and figures is None:
         return
     try:
-        from reports import export, html
+        from allocbench.reports import export, html
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     if output:

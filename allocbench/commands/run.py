@@ -18,16 +18,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-import allocators
-from allocators.spec import parse
-from allocbench import options, running
+from allocbench import allocators, options, running
+from allocbench.allocators.spec import parse
 from allocbench.errors import UsageError, errors_naming
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.reports import results, units
 from allocbench.running import Report, Settings
 from allocbench.terminal import plain_table
 from allocbench.traces import check_trace_output, write_trace
-from reports import results, units
-from workloads import Provenance, Trace
+from allocbench.workloads import Provenance, Trace
 
 EXAMPLES = (
     "allocbench run --allocator bfc -- python train.py --epochs 1",

@@ -16,9 +16,9 @@ from allocbench import inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.reports import results
 from allocbench.space import can_be_made
 from allocbench.terminal import console, progress_bar
-from reports import results
 
 EXAMPLES = (
     "allocbench sweep gpt2-train llm-decode --devices sim:24GiB,sim:80GiB -o sweep.jsonl",

@@ -14,10 +14,10 @@ from rich.text import Text
 from allocbench import inputs, options
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.reports import units
+from allocbench.reports.results import records
 from allocbench.switching import how
 from allocbench.terminal import console, plain_table, progress_bar
-from reports import units
-from reports.results import records
 
 if TYPE_CHECKING:
     from allocbench.tune import Tuned

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from allocators import SpecError, cuda_devices
+from allocbench.allocators import SpecError, cuda_devices
 from allocbench.gpu import summary
 from allocbench.gpu.provenance import ROOT
 from allocbench.gpu.tasks import STAGES, Task

@@ -7,10 +7,10 @@ import argparse
 import statistics
 from typing import Any
 
-import allocators
-from allocators import _core
+from allocbench import allocators
+from allocbench.allocators import _core
 from allocbench.gpu import task
-from workloads import catalog
+from allocbench.workloads import catalog
 
 REPEATS = 30
 SIZES = [1 << power for power in (8, 12, 16, 19, 20, 21, 22, 24, 26, 28, 30, 32, 33)]

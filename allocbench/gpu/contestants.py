@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import allocators
+from allocbench import allocators
 
 _CONF = "PYTORCH_CUDA_ALLOC_CONF"
 

@@ -39,7 +39,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def _choose(name: str) -> Any:
     """Let CuPy use the contestant; the program's memory when it is one of ours."""
     cupy: Any = import_module("cupy")
-    from allocators import cupy as plugged
+    from allocbench.allocators import cupy as plugged
 
     own: dict[str, Callable[[], Any]] = {
         "cupy-pool": lambda: cupy.cuda.MemoryPool().malloc,

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from allocators.programs import Program as Memory
+from allocbench.allocators.programs import Program as Memory
 from allocbench.gpu.contestants import Contestant
-from workloads import catalog
-from workloads.catalog import Workload
-from workloads.program import Program
+from allocbench.workloads import catalog
+from allocbench.workloads.catalog import Workload
+from allocbench.workloads.program import Program
 
 
 def program_of(workload: str) -> Program[Any]:
@@ -42,11 +42,11 @@ def configuration(program: Program[Any], *, tiny: bool, steps: int | None = None
 def begin(who: Contestant, *, limit: str | None = None, poison: bool = False) -> Memory | None:
     """Let PyTorch use the contestant; None for one of its own, which its variables have chosen."""
     if who.spec is not None:
-        from allocators import torch as plugged
+        from allocbench.allocators import torch as plugged
 
         return plugged.use(who.spec, limit=limit, poison=poison)
     if limit is not None:
-        from allocators import parse_bytes
+        from allocbench.allocators import parse_bytes
 
         total = torch.cuda.get_device_properties(0).total_memory
         torch.cuda.set_per_process_memory_fraction(parse_bytes(limit) / total)

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from allocators.programs import Program as Memory
+from allocbench.allocators.programs import Program as Memory
 from allocbench.gpu import driving
 from allocbench.gpu.contestants import Contestant
-from workloads import ALLOC, FREE, MARK, Provenance, Trace
-from workloads.program import Program
-from workloads.recorder import record
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace
+from allocbench.workloads.program import Program
+from allocbench.workloads.recorder import record
 
 
 def run(who: Contestant, program: Program[Any], config: Any, *, poison: bool) -> dict[str, Any]:

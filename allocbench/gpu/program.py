@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from allocbench.gpu import contestants, driving, dry, task
-from workloads import catalog
+from allocbench.workloads import catalog
 
 _DRY_STEPS = 4
 

@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import allocators
-from allocbench import __version__
+from allocbench import __version__, allocators
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-import allocators
+from allocbench import allocators
 from allocbench.gpu import contestants, driving, dry, task
-from workloads import ALLOC, Provenance, Trace, catalog, read
+from allocbench.workloads import ALLOC, Provenance, Trace, catalog, read
 
 _HISTORY = 5_000_000  # events
 _KEPT = 4 << 20  # bytes: a larger snapshot is not kept
@@ -35,7 +35,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     config = program.tiny if arguments.dry else program.full
     if arguments.dry:
         memory = allocators.Program("record:of=caching")
-        from workloads.recorder import record
+        from allocbench.workloads.recorder import record
 
         recorder = record(lambda mark: program.run(config, "cpu", mark), "cpu")
         captured = recorder.trace(Provenance(name="dry"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports import units
+from allocbench.reports import units
 
 NATIVE = "torch"
 TOLERANCE = 0.01

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from allocbench.gpu import contestants
-from workloads import catalog
-from workloads.catalog import Workload
+from allocbench.workloads import catalog
+from allocbench.workloads.catalog import Workload
 
 HUNT_LIMIT = "24GiB"
 MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")

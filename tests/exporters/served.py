@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
 from tests.traces import valid_traces
-from workloads import ALLOC, FREE, MARK, TRIM, Trace
 
 MOST = 3 << 20  # bytes of a request
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from allocbench.workloads import ALLOC, FREE, Trace, lifetimes, read, read_lifetimes, write
 from tests.commands import error, folder, output, run
 from tests.traces import GOOD, make, message_of, valid_traces
-from workloads import ALLOC, FREE, Trace, lifetimes, read, read_lifetimes, write
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -12,13 +12,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import allocators
+from allocbench import allocators
 from allocbench.served import serve
+from allocbench.workloads import ALLOC, MARK, Trace, read
+from allocbench.workloads.exporters.perfetto import write_perfetto
 from tests.commands import EVENTS, QUICK, folder, output
 from tests.exporters.served import SPECS, servable
 from tests.traces import make
-from workloads import ALLOC, MARK, Trace, read
-from workloads.exporters.perfetto import write_perfetto
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
 from allocbench.served import changes, serve
+from allocbench.workloads import ALLOC, FREE, Trace, read
+from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from tests.commands import EVENTS, QUICK, folder, output
 from tests.exporters.served import SPECS, rows, servable
 from tests.traces import make
-from workloads import ALLOC, FREE, Trace, read
-from workloads.exporters.pytorch_snapshot import write_snapshot
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 from tests.commands import QUICK, folder, output
 from tests.traces import message_of
-from workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 
 __all__ = ["folder"]  # the fixture, by its import
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from allocbench.workloads import ALLOC, FREE, Provenance, read
 from tests.commands import QUICK, folder, output
-from workloads import ALLOC, FREE, Provenance, read
 
 __all__ = ["folder"]  # the fixture, by its import
 

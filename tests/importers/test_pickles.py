@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocbench.workloads import TraceError, read
+from allocbench.workloads.importers.pickles import DataPickle
 from tests.commands import error, folder
 from tests.importers.snapshots import Recorder, pickled, snapshot
 from tests.traces import message_of
-from workloads import TraceError, read
-from workloads.importers.pickles import DataPickle
 
 __all__ = ["folder"]  # the fixture, by its import
 

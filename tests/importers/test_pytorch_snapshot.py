@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 from tests.commands import QUICK, error, folder, output
 from tests.importers.snapshots import CPP_FRAMES, FRAMES, MIB, WRITERS, Recorder, pickled, snapshot
 from tests.traces import assert_same, message_of
-from workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -285,7 +285,7 @@ def test_shared_events_are_the_same_events(named: Named) -> None:
 
 GROWTH = """
 import sys
-import workloads
+from allocbench import workloads
 
 def peak():
     status = open("/proc/self/status").read()

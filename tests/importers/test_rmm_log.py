@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.workloads import ALLOC, FREE, Trace, TraceError, read
+from allocbench.workloads.importers.rmm_log import HEADER
 from tests.commands import QUICK, folder, output
 from tests.traces import message_of
-from workloads import ALLOC, FREE, Trace, TraceError, read
-from workloads.importers.rmm_log import HEADER
 
 __all__ = ["folder"]  # the fixture, by its import
 

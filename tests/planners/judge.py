@@ -9,8 +9,8 @@ from itertools import permutations
 
 from hypothesis import strategies as st
 
-import allocators
-from allocators import PlanResult
+from allocbench import allocators
+from allocbench.allocators import PlanResult
 
 Block = tuple[int, int, int]  # bytes, first instant, instant after the last
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-import allocators
-from allocators import ArenaPlanner, Graph, Operator, Placement, Tensor
+from allocbench import allocators
+from allocbench.allocators import ArenaPlanner, Graph, Operator, Placement, Tensor
 
 OPTIONAL = -1
 Op = tuple[list[int], list[int], list[int]]  # in, out, temporaries

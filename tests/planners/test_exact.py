@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import allocators
-from allocators.planning import Report
+from allocbench import allocators
+from allocbench.allocators.planning import Report
+from allocbench.workloads import read_lifetimes
 from tests.planners.judge import Block, blocks_of, lowest_height, plan
-from workloads import read_lifetimes
 
 DATA = Path(__file__).parent.parent / "data/minimalloc"
 

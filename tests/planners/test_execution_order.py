@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import allocators
+from allocbench import allocators
 
 Lifetime = tuple[int, int, int]  # bytes, first instant, instant after the last
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import allocators
-from allocators import Graph, GraphPlan, Operator, Placement, Tensor, plan_graph
+from allocbench import allocators
+from allocbench.allocators import Graph, GraphPlan, Operator, Placement, Tensor, plan_graph
 
 DATA = Path(__file__).parent.parent / "data/tflite"
 MODELS: list[dict[str, Any]] = json.loads(gzip.decompress((DATA / "models.json.gz").read_bytes()))

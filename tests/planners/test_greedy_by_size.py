@@ -8,7 +8,7 @@ from functools import reduce
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocators import FOREVER
+from allocbench.allocators import FOREVER
 from tests.planners.judge import Block, blocks_of, plan
 from tests.planners.stated import Gap, place_in_order
 

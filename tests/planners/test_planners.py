@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import allocators
-from allocators import FOREVER, PlanResult
+from allocbench import allocators
+from allocbench.allocators import FOREVER, PlanResult
 from tests.planners.judge import Block, Promise, blocks_of, broken, plan
 
 PLANNERS = allocators.planners()

@@ -7,8 +7,8 @@ import gc
 
 import pytest
 
-import allocators
-from allocators import SimpleMemoryArena
+from allocbench import allocators
+from allocbench.allocators import SimpleMemoryArena
 from tests.conftest import MIB
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of workloads.serving."""
+"""Tests of allocbench.workloads.serving."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.workloads import read
 from tests.commands import QUICK, error, folder, output
 from tests.serving.test_requests import AZURE, BURST, MOONCAKE
-from workloads import read
 
 __all__ = ["folder"]  # the fixture, by its import
 

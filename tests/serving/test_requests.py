@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from allocbench.workloads import TraceError, catalog, read
+from allocbench.workloads.generator import settle
+from allocbench.workloads.serving import logs, models, requests
+from allocbench.workloads.serving.models import MODELS, Model
+from allocbench.workloads.serving.requests import Requests
 from tests.traces import message_of
-from workloads import TraceError, catalog, read
-from workloads.generator import settle
-from workloads.serving import logs, models, requests
-from workloads.serving.models import MODELS, Model
-from workloads.serving.requests import Requests
 
 AZURE = """\
 TIMESTAMP,ContextTokens,GeneratedTokens

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog
+from allocbench.workloads.events import Events
+from allocbench.workloads.generator import settle
+from allocbench.workloads.serving import GENERATORS, server
+from allocbench.workloads.serving.activations import run_pass
+from allocbench.workloads.serving.caches import Contiguous, Held, Paged
+from allocbench.workloads.serving.models import Model
+from allocbench.workloads.serving.requests import Requests
+from allocbench.workloads.serving.server import Counts
 from tests.traces import assert_same, message_of
-from workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog
-from workloads.events import Events
-from workloads.generator import settle
-from workloads.serving import GENERATORS, server
-from workloads.serving.activations import run_pass
-from workloads.serving.caches import Contiguous, Held, Paged
-from workloads.serving.models import Model
-from workloads.serving.requests import Requests
-from workloads.serving.server import Counts
 
 NAMES = [generator.name for generator in GENERATORS]
 TINY = Model(4, 64, 4, 2, 16, 96, 1000)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from allocators import Allocator
+from allocbench.allocators import Allocator
 
 
 def segments(allocator: Allocator) -> list[int]:

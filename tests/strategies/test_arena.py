@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import MIB, Case
 from tests.oracle import Watched
 from tests.strategies.seen import segments

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import GIB, MIB
 from tests.strategies.seen import blocks, granted, place, segments
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import MIB
 
 Make = Callable[..., allocators.Allocator]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, MARK
 from tests.conftest import MIB
 from tests.strategies.seen import blocks, segments
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK
 
 Make = Callable[..., allocators.Allocator]
 SPEC = "bfc:timestamped_frees=true"

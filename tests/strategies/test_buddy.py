@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import allocators
+from allocbench import allocators
 from tests.conftest import GIB, MIB
 from tests.strategies.seen import blocks, granted, place, segments
 

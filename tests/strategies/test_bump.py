@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import MIB
 from tests.strategies.seen import place, segments
 

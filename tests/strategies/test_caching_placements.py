@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, MARK
 from tests.traces import make as trace_of
-from workloads import ALLOC, FREE, MARK
 
 DATA = Path(__file__).parent.parent / "data/caching"
 CASES: list[dict[str, Any]] = json.loads((DATA / "cases.json").read_text())

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-import allocators
-import workloads.catalog
+from allocbench import allocators
+from allocbench.workloads import catalog
 from tests.conftest import GIB, MIB
 from tests.strategies.seen import blocks, granted, segments
 
@@ -390,7 +390,7 @@ def test_new_pages_are_mapped_only_when_free_ones_are_too_few(make: Make, seed: 
     ("workload", "share"), [("gpt2-train", 0.006), ("llama3-8b-lora", 0.001), ("llm-decode", 0.01)]
 )
 def test_reserved_bytes_stay_near_the_load(workload: str, share: float) -> None:
-    trace = workloads.catalog.load(workload)
+    trace = catalog.load(workload)
     peak = {}
     for spec in ("expandable", "caching:expandable_segments=true"):
         device = allocators.SimulatedDevice("80GiB")

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import allocators
+from allocbench import allocators
+from allocbench.workloads import catalog, lifetimes, write_plan
+from allocbench.workloads.trace import Trace
 from tests.conftest import MIB
 from tests.strategies.test_planned import Make, counted, get, planned
-from workloads import catalog, lifetimes, write_plan
-from workloads.trace import Trace
 
 
 def plan_of(trace: Trace, path: Path) -> str:

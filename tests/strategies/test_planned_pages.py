@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-import allocators
+from allocbench import allocators
 from tests.conftest import MIB
 from tests.strategies.test_planned import PAGE, Make, counted, get, planned, run_step
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from workloads.lifetimes import lifetimes, write_lifetimes
-from workloads.trace import Trace, TraceError
+from allocbench.workloads.lifetimes import lifetimes, write_lifetimes
+from allocbench.workloads.trace import Trace, TraceError
 
 
 def write_blocks(trace: Trace, sink: BinaryIO) -> None:

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workloads.exporters.pytorch_snapshot import ranges
-from workloads.exporters.served import Served
+from allocbench.workloads.exporters.pytorch_snapshot import ranges
+from allocbench.workloads.exporters.served import Served
 
 _COUNTERS = ("requested", "allocated", "reserved")
 _STEPS, _PHASES, _FAILURES = 1, 2, 3  # threads

@@ -14,8 +14,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from workloads.exporters.served import DeviceEvent, Range, Served
-from workloads.trace import ALLOC, FREE, MARK
+from allocbench.workloads.exporters.served import DeviceEvent, Range, Served
+from allocbench.workloads.trace import ALLOC, FREE, MARK
 
 _GIVEN_BACK = ("segment_free", "segment_unmap")
 _LARGE = 1 << 20  # bytes: what PyTorch's own segments of small blocks never exceed, as requests

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.trace import ALLOC, FREE, Trace
+from allocbench.workloads.trace import ALLOC, FREE, Trace
 
 
 class Held(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
+from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
 
 _MOST_STREAMS = 1 << 16
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
-from workloads.trace import TraceError
+from allocbench.workloads.trace import TraceError
 
 _PART = 1 << 20  # bytes
 _MOST = 1 << 26  # characters of one element

@@ -21,10 +21,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from workloads.importers.addresses import Events, marks_before, trace_of
-from workloads.importers.json_elements import elements
-from workloads.importers.labels import innermost, mark_of
-from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.importers.addresses import Events, marks_before, trace_of
+from allocbench.workloads.importers.json_elements import elements
+from allocbench.workloads.importers.labels import innermost, mark_of
+from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 _CPU = "cpu"
 _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from workloads.lifetimes import Lifetimes, parse_lifetimes
-from workloads.trace import ALLOC, FREE, Provenance, Trace
+from allocbench.workloads.lifetimes import Lifetimes, parse_lifetimes
+from allocbench.workloads.trace import ALLOC, FREE, Provenance, Trace
 
 
 def read(file: BinaryIO, path: Path) -> Trace:

@@ -16,8 +16,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO, NoReturn
 
-from workloads.importers.repeated import Memo, PackerFor, RepeatedDicts
-from workloads.trace import TraceError
+from allocbench.workloads.importers.repeated import Memo, PackerFor, RepeatedDicts
+from allocbench.workloads.trace import TraceError
 
 _WINDOW = 1 << 20  # bytes read at a time
 _MARGIN = 1 << 16  # what one opcode and a list of references may need

@@ -24,11 +24,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from workloads.importers.addresses import Blocks, Events, marks_before, trace_of
-from workloads.importers.labels import label_of, mark_of
-from workloads.importers.pickles import DataPickle
-from workloads.importers.repeated import Packer, References
-from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.importers.addresses import Blocks, Events, marks_before, trace_of
+from allocbench.workloads.importers.labels import label_of, mark_of
+from allocbench.workloads.importers.pickles import DataPickle
+from allocbench.workloads.importers.repeated import Packer, References
+from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 _ACTIONS = ("alloc", "free_completed", "free")  # these count; the others are counted
 _LIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")

@@ -21,8 +21,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from workloads.importers.addresses import Events, trace_of
-from workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.importers.addresses import Events, trace_of
+from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
 _ALLOC, _FREE, _FAILURE = "allocate", ("free", "deallocate"), "allocate failure"

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.llama import bfloat16_on
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import bfloat16_on
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

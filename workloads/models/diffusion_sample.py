@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.llama import bfloat16_on
-from workloads.models.unet import SD15, TINY, Residual, Shape, UNet
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import bfloat16_on
+from allocbench.workloads.models.unet import SD15, TINY, Residual, Shape, UNet
+from allocbench.workloads.program import Mark, Program
 
 
 @dataclass(frozen=True)

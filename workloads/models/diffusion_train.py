@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from workloads.models.unet import SD15, TINY, Shape, UNet
-from workloads.program import Mark, Program
+from allocbench.workloads.models.unet import SD15, TINY, Shape, UNet
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

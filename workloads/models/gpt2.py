@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.transformer import Block
-from workloads.program import Mark, Program
+from allocbench.workloads.models.transformer import Block
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

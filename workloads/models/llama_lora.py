@@ -18,8 +18,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from workloads.models.llama import LLAMA3_8B, TINY, Attention, Llama, Shape, causal, frozen
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import (
+    LLAMA3_8B,
+    TINY,
+    Attention,
+    Llama,
+    Shape,
+    causal,
+    frozen,
+)
+from allocbench.workloads.program import Mark, Program
 
 
 @dataclass(frozen=True)

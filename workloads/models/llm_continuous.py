@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workloads.models.llama import LLAMA3_8B, TINY, Shape, frozen
-from workloads.models.llm_decode import SEED, Request, draw_requests
-from workloads.models.paged import Sequence, make_pages, write_next
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Shape, frozen
+from allocbench.workloads.models.llm_decode import SEED, Request, draw_requests
+from allocbench.workloads.models.paged import Sequence, make_pages, write_next
+from allocbench.workloads.program import Mark, Program
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, choose, frozen
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, choose, frozen
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.llama import Llama, Shape, SwiGLU, bfloat16_on, causal
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import Llama, Shape, SwiGLU, bfloat16_on, causal
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from workloads.models.llama import Llama, Shape, choose
+from allocbench.workloads.models.llama import Llama, Shape, choose
 
 PAGE = 16
 """Tokens of a page."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from workloads.models.llama import bfloat16_on
-from workloads.models.transformer import Block, whole
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import bfloat16_on
+from allocbench.workloads.models.transformer import Block, whole
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

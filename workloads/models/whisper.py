@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from workloads.models.llama import bfloat16_on
-from workloads.models.transformer import Attend, Block, whole
-from workloads.program import Mark, Program
+from allocbench.workloads.models.llama import bfloat16_on
+from allocbench.workloads.models.transformer import Attend, Block, whole
+from allocbench.workloads.program import Mark, Program
 
 SEED = 0
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from workloads.events import Events
-from workloads.generator import Generator, Option, Value
-from workloads.serving import logs, models, requests, server
-from workloads.serving.requests import Requests
-from workloads.trace import Trace
+from allocbench.workloads.events import Events
+from allocbench.workloads.generator import Generator, Option, Value
+from allocbench.workloads.serving import logs, models, requests, server
+from allocbench.workloads.serving.requests import Requests
+from allocbench.workloads.trace import Trace
 
 _LOG_OPTIONS = (
     Option("requests", "count", 0, "only the first so many; 0 for all", least=0),

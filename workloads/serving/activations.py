@@ -8,8 +8,8 @@ All layers ask for the same, so a few stand for all of them.
 
 from __future__ import annotations
 
-from workloads.events import Events
-from workloads.serving.models import Model
+from allocbench.workloads.events import Events
+from allocbench.workloads.serving.models import Model
 
 _LOGIT_BYTES = 4
 

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from workloads.events import Events
-from workloads.serving.models import Model
-from workloads.serving.requests import PREFIX_TOKENS
+from allocbench.workloads.events import Events
+from allocbench.workloads.serving.models import Model
+from allocbench.workloads.serving.requests import PREFIX_TOKENS
 
 _SHARED = -1
 

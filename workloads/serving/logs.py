@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
-from workloads.serving.requests import Requests
-from workloads.trace import TraceError
+from allocbench.workloads.serving.requests import Requests
+from allocbench.workloads.trace import TraceError
 
 MOST_TOKENS = 10**8 - 1
 """Of a prompt, or of an answer."""

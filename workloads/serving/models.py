@@ -11,8 +11,8 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from workloads.generator import Option
-from workloads.trace import TraceError
+from allocbench.workloads.generator import Option
+from allocbench.workloads.trace import TraceError
 
 CUSTOM = "custom"
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
 from numpy.typing import NDArray
 
-from workloads.generator import SEED, Option
+from allocbench.workloads.generator import SEED, Option
 
 PREFIX_TOKENS = 512
 """Tokens behind one prefix id, as in Mooncake's logs."""

@@ -21,13 +21,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from workloads.events import Events
-from workloads.generator import Option
-from workloads.serving.activations import run_pass
-from workloads.serving.caches import Cache, Contiguous, Held, Paged
-from workloads.serving.models import Model
-from workloads.serving.requests import PREFIX_TOKENS, Requests
-from workloads.trace import Provenance, TraceError
+from allocbench.workloads.events import Events
+from allocbench.workloads.generator import Option
+from allocbench.workloads.serving.activations import run_pass
+from allocbench.workloads.serving.caches import Cache, Contiguous, Held, Paged
+from allocbench.workloads.serving.models import Model
+from allocbench.workloads.serving.requests import PREFIX_TOKENS, Requests
+from allocbench.workloads.trace import Provenance, TraceError
 
 GIB = 1 << 30
 

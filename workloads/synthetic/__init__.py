@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from workloads.generator import SEED, Generator, Option
-from workloads.synthetic import bombs, shapes
+from allocbench.workloads.generator import SEED, Generator, Option
+from allocbench.workloads.synthetic import bombs, shapes
 
 _KNUTH = "Robson 1971, 1974, 1977; Knuth, TAOCP 1, 2.5"
 

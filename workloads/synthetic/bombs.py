@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workloads.events import Events
+from allocbench.workloads.events import Events
 
 KIB, MIB = 1 << 10, 1 << 20
 

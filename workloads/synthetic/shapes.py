@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
 
-from workloads.events import Events
+from allocbench.workloads.events import Events
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from workloads.models import diffusion_train
+from allocbench.workloads.models import diffusion_train
 
 _ratios = ((64, 64), (56, 72), (48, 80), (80, 48))
 PROGRAM = replace(

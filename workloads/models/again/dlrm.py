@@ -3,6 +3,6 @@
 
 from dataclasses import replace
 
-from workloads.models import dlrm
+from allocbench.workloads.models import dlrm
 
 PROGRAM = replace(dlrm.PROGRAM, full=replace(dlrm.PROGRAM.full, longest_bag=9))

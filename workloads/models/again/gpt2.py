@@ -4,7 +4,7 @@
 import random
 from dataclasses import replace
 
-from workloads.models import gpt2
+from allocbench.workloads.models import gpt2
 
 _draw = random.Random(7)
 _lengths = tuple(_draw.randrange(256, 1025, 8) for _ in gpt2.PROGRAM.full.lengths)

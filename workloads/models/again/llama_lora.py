@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from workloads.models import llama_lora
+from allocbench.workloads.models import llama_lora
 
 _lengths = (2560, 3840, 3328)
 PROGRAM = replace(llama_lora.PROGRAM, full=replace(llama_lora.PROGRAM.full, lengths=_lengths))

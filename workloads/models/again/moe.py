@@ -3,6 +3,6 @@
 
 from dataclasses import replace
 
-from workloads.models import moe
+from allocbench.workloads.models import moe
 
 PROGRAM = replace(moe.PROGRAM, full=replace(moe.PROGRAM.full, length=1920))

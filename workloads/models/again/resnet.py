@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from workloads.models import resnet
+from allocbench.workloads.models import resnet
 
 PROGRAM = replace(
     resnet.PROGRAM, full=replace(resnet.PROGRAM.full, images=980, validation_images=800)
