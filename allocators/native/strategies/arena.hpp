@@ -19,8 +19,8 @@
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
 #include "parts/block_pool.hpp"
-#include "parts/placements.hpp"
 #include "planners/planners.hpp"
+#include "strategies/arena/placements.hpp"
 
 namespace allocbench {
 

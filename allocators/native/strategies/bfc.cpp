@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
-#include "strategies/bfc_log.hpp"
+#include "strategies/bfc/log.hpp"
 
 namespace allocbench {
 namespace {

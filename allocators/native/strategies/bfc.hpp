@@ -29,7 +29,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/block_pool.hpp"
-#include "strategies/bfc_timestamps.hpp"
+#include "strategies/bfc/timestamps.hpp"
 
 namespace allocbench {
 

@@ -23,7 +23,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/pooled_blocks.hpp"
-#include "strategies/caching_settings.hpp"
+#include "strategies/caching/settings.hpp"
 
 namespace allocbench {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "planners/profile_file.hpp"
+#include "strategies/planned/profile_file.hpp"
 
 namespace allocbench {
 

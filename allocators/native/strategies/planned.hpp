@@ -22,10 +22,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "parts/space.hpp"
 #include "parts/stitching.hpp"
-#include "planners/profile.hpp"
-#include "planners/step_finder.hpp"
+#include "strategies/planned/profile.hpp"
+#include "strategies/planned/space.hpp"
+#include "strategies/planned/step_finder.hpp"
 
 namespace allocbench {
 

@@ -14,7 +14,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/block_pool.hpp"
-#include "parts/segregated_index.hpp"
+#include "strategies/tlsf/segregated_index.hpp"
 
 namespace allocbench {
 

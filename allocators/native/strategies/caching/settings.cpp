@@ -1,6 +1,6 @@
-// strategies/caching_settings.cpp: the settings of PyTorch's allocator, by PyTorch's names.
+// strategies/caching/settings.cpp: the settings of PyTorch's allocator, by PyTorch's names.
 // SPDX-License-Identifier: Apache-2.0
-#include "strategies/caching_settings.hpp"
+#include "strategies/caching/settings.hpp"
 
 #include <algorithm>
 #include <bit>

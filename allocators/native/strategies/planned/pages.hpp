@@ -1,5 +1,5 @@
-// parts/pages.hpp: the pages of a reservation: which are mapped, and which hold blocks.
-// SPDX-License-Identifier: Apache-2.0
+// strategies/planned/pages.hpp: which pages of a reservation are mapped, and which hold blocks.
+// blocks. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>

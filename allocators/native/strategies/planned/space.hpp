@@ -1,5 +1,5 @@
-// parts/space.hpp: a reservation with the blocks placed in it, its pages mapped where they lie.
-// SPDX-License-Identifier: Apache-2.0
+// strategies/planned/space.hpp: a reservation, the blocks placed in it, and its mapped pages.
+// they lie. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 #include "core/errors.hpp"
 #include "core/types.hpp"
-#include "parts/pages.hpp"
 #include "parts/slots.hpp"
 #include "parts/tiled.hpp"
+#include "strategies/planned/pages.hpp"
 
 namespace allocbench {
 

@@ -1,6 +1,6 @@
-// planners/step_kind.cpp: what is known of the steps of one kind.
+// strategies/planned/step_kind.cpp: what is known of the steps of one kind.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/step_kind.hpp"
+#include "strategies/planned/step_kind.hpp"
 
 #include <algorithm>
 #include <utility>

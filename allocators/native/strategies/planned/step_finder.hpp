@@ -1,4 +1,4 @@
-// planners/step_finder.hpp: where the steps of a program begin, found in its requests.
+// strategies/planned/step_finder.hpp: where the steps of a program begin, found in its requests.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program that repeats itself asks for some sequences of sizes exactly once in each step: the

@@ -1,4 +1,4 @@
-// strategies/bfc_timestamps.hpp: freed chunks that may not be reused yet.
+// strategies/bfc/timestamps.hpp: freed chunks that may not be reused yet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

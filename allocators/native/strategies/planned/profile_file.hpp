@@ -1,11 +1,11 @@
-// planners/profile_file.hpp: a run of a program, as `allocbench plan -o` wrote it.
+// strategies/planned/profile_file.hpp: a run of a program, as `allocbench plan -o` wrote it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string>
 
 #include "core/options.hpp"
-#include "planners/profile.hpp"
+#include "strategies/planned/profile.hpp"
 
 namespace allocbench {
 

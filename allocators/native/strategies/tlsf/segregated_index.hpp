@@ -1,4 +1,4 @@
-// parts/segregated_index.hpp: the free blocks, for good fit in constant time.
+// strategies/tlsf/segregated_index.hpp: the free blocks, for good fit in constant time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// planners/step_kind.hpp: what is known of the steps of one kind, and where their blocks lie.
-// SPDX-License-Identifier: Apache-2.0
+// strategies/planned/step_kind.hpp: one kind of step, and where the blocks of its steps lie.
+// lie. SPDX-License-Identifier: Apache-2.0
 //
 // Steps of one kind have equally many requests whose blocks die at the same places in the
 // sequence; sizes differ, for batches differ in length. The first request whose size varies is the

@@ -1,4 +1,4 @@
-// strategies/caching_expandable.cpp: expandable segments of PyTorch's CUDACachingAllocator.
+// strategies/caching/expandable.cpp: expandable segments of PyTorch's CUDACachingAllocator.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

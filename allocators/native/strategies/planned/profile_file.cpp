@@ -1,6 +1,6 @@
-// planners/profile_file.cpp: a run of a program, as `allocbench plan -o` wrote it.
+// strategies/planned/profile_file.cpp: a run of a program, as `allocbench plan -o` wrote it.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/profile_file.hpp"
+#include "strategies/planned/profile_file.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "planners/step_finder.hpp"
+#include "strategies/planned/step_finder.hpp"
 
 namespace allocbench {
 namespace {

@@ -1,6 +1,6 @@
-// planners/profile.cpp: what a program asks for, step by step, and where it is to lie.
+// strategies/planned/profile.cpp: what a program asks for, step by step, and where it is to lie.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/profile.hpp"
+#include "strategies/planned/profile.hpp"
 
 #include <algorithm>
 #include <bit>

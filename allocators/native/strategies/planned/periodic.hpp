@@ -1,4 +1,4 @@
-// planners/periodic.hpp: a step that comes again and again.
+// strategies/planned/periodic.hpp: a step that comes again and again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// planners/ceiling.hpp: how high blocks reach, by the time of their life.
+// strategies/planned/ceiling.hpp: how high blocks reach, by the time of their life.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
-// strategies/bfc_log.cpp: what the memory looks like, in words, for a request that was refused.
+// strategies/bfc/log.cpp: what the memory looks like, in words, for a request that was refused.
 // SPDX-License-Identifier: Apache-2.0
-#include "strategies/bfc_log.hpp"
+#include "strategies/bfc/log.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,12 +1,12 @@
-// planners/step_kind_plan.cpp: where the blocks of a step are to lie.
+// strategies/planned/step_kind_plan.cpp: where the blocks of a step are to lie.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <functional>
 #include <span>
 #include <vector>
 
-#include "planners/periodic.hpp"
-#include "planners/step_kind.hpp"
+#include "strategies/planned/periodic.hpp"
+#include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
 namespace {

@@ -1,14 +1,14 @@
-// planners/periodic.cpp: a step that comes again and again.
+// strategies/planned/periodic.cpp: a step that comes again and again.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/periodic.hpp"
+#include "strategies/planned/periodic.hpp"
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <tuple>
 
-#include "planners/ceiling.hpp"
 #include "planners/placed_blocks.hpp"
+#include "strategies/planned/ceiling.hpp"
 
 namespace allocbench {
 namespace {

@@ -1,4 +1,4 @@
-// parts/placements.hpp: allocated blocks that lie where a plan puts them.
+// strategies/arena/placements.hpp: allocated blocks that lie where a plan puts them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// planners/profile.hpp: what a program asks for, step by step, and where it is to lie.
+// strategies/planned/profile.hpp: what a program asks for, step by step, and where it is to lie.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program has few kinds of steps: its beginning, a first step that makes the optimizer's state,
@@ -15,7 +15,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "planners/step_kind.hpp"
+#include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
 

@@ -1,4 +1,4 @@
-// strategies/bfc_log.hpp: what the memory looks like, in words, for a request that was refused.
+// strategies/bfc/log.hpp: what the memory looks like, in words, for a request that was refused.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// strategies/caching_settings.hpp: the settings of PyTorch's allocator, by PyTorch's names.
+// strategies/caching/settings.hpp: the settings of PyTorch's allocator, by PyTorch's names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,6 +1,6 @@
-// planners/step_finder.cpp: where the steps of a program begin, found in its requests.
+// strategies/planned/step_finder.cpp: where the steps of a program begin, found in its requests.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/step_finder.hpp"
+#include "strategies/planned/step_finder.hpp"
 
 #include <algorithm>
 
