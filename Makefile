@@ -9,8 +9,8 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.
 demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
 
-test: $(VENV)/.test  ## the whole test suite
-	$(BIN)/python -m pytest
+test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files

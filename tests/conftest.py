@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from allocbench.allocators.programs import Program
 from allocbench.allocators.spec import parse
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
+
+pytest_plugins = ["tests.leftovers"]
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
@@ -105,6 +108,12 @@ CASES = [
     *(case for name in allocators.names() for case in (Case(name), *VARIANTS.get(name, []))),
     *WRAPPED,
 ]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """As many as this process may use; each takes the memory of a Python with torch."""
+    return min(len(os.sched_getaffinity(0)), 8)
 
 
 @pytest.fixture(params=allocators.names())
