@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from allocbench import __version__
+from allocbench.base.text import one_line
 from allocbench.commands import (
     asv_compare,
     asv_machine,
@@ -39,7 +40,7 @@ from allocbench.commands import (
 )
 from allocbench.commands import list as listing
 from allocbench.commands import run as running
-from allocbench.errors import USER_ERRORS, one_line
+from allocbench.errors import USER_ERRORS
 
 COMMANDS = (
     listing,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench.address_map import AddressMap, address_map
 from allocbench.allocators import ReplayResult
-from allocbench.errors import one_line
+from allocbench.base.text import one_line
 from allocbench.reports.details import RUN, Details, table
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
 

@@ -25,8 +25,3 @@ def errors_naming(option: str) -> Iterator[None]:
         yield
     except SpecError as error:
         raise UsageError(f"{option}: {error}") from error
-
-
-def one_line(text: str) -> str:
-    """The text without line breaks and control characters."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

@@ -11,7 +11,8 @@ import numpy as np
 
 from allocbench import allocators, experiment
 from allocbench.allocators import human_bytes, spec
-from allocbench.errors import UsageError, errors_naming, one_line
+from allocbench.base.text import one_line
+from allocbench.errors import UsageError, errors_naming
 from allocbench.workloads import (
     Lifetimes,
     Trace,
@@ -108,12 +109,7 @@ def device_specs(text: str) -> list[str]:
 
     Raises UsageError for a device that cannot be made, and when one is there twice.
     """
-    specs: list[str] = []
-    for item in text.split(","):
-        if specs and "=" in item and ":" not in item:
-            specs[-1] += f",{item}"
-        else:
-            specs.append(item)
+    specs = spec.split(text)
     for one in specs:
         if specs.count(one) > 1:
             raise UsageError(f"--devices: '{one}' is given twice")

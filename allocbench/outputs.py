@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import pandas as pd
 
+from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.reports import results
 
@@ -49,28 +50,19 @@ def check_folder(path: str | None) -> None:
 
 @contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """Open a binary stream to a file that appears when the block ends well, or to "-".
+    """Open a binary stream to a file, written as `whole_file` does, or to standard output ("-").
 
-    What exists and is no regular file, such as a pipe, is written to directly. Raises UsageError
-    naming the path when it cannot be written.
+    Raises UsageError naming the path when it cannot be written.
     """
     if path == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    target = Path(path).resolve()
-    special = target.exists() and not target.is_file()
-    partial = target if special else target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with partial.open("wb") as sink:
+        with whole_file(path) as sink:
             yield sink
-        if not special:
-            partial.replace(target)
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error
-    finally:
-        if not special:
-            partial.unlink(missing_ok=True)
 
 
 def write_records(table: pd.DataFrame, path: str) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.whole_file import whole_file
+
 _VARIABLE = "ALLOCBENCH_RUN"
 _SHIM = Path(__file__).parent / "shim"
 WRONG = 2
@@ -155,6 +157,5 @@ def _leave(program: Any, settings: Settings, pid: int) -> None:
                 "gpu_peak_used": use.gpu_peak_used,
             },
         }
-        partial = Path(settings.folder) / f"{stem}.partial"
-        partial.write_text(json.dumps(told), encoding="utf-8")
-        partial.rename(partial.with_suffix(".json"))
+        with whole_file(Path(settings.folder) / f"{stem}.json") as file:
+            file.write(json.dumps(told).encode())

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from allocbench import experiment
-from allocbench.errors import UsageError, one_line
+from allocbench.base.text import one_line
+from allocbench.errors import UsageError
 from allocbench.experiment import Effort, Row
 from allocbench.reports.extra import needs_extra
 from allocbench.sweep_file import (

@@ -84,7 +84,7 @@ def test_a_device_too_small_for_one_request_is_nothing_to_compare_on() -> None:
         ("bfc:nope=1", "bfc has no option 'nope'; valid options: memory_limit"),
         ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
         ("bfc:allow_growth", "'allow_growth' is not option=value"),
-        ("''", "'' is no spec"),
+        ("''", "'' is not a spec"),
         ("cuda_async", "cuda_async needs a device with memory pools of its own"),
     ],
 )

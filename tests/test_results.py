@@ -2,6 +2,7 @@
 """The result row: what is accepted, what is refused and how, and that nothing is lost on disk."""
 
 import errno
+import io
 import json
 import subprocess
 import sys
@@ -169,12 +170,12 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     results.write([row("a")], path)
     before = path.read_bytes()
 
-    def half(target: Path, data: bytes) -> int:
-        with target.open("wb") as file:
-            file.write(data[: len(data) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class FullDisk(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", half)
+    monkeypatch.setattr(Path, "open", lambda path, mode: FullDisk(path, mode.replace("b", "")))
     with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
         results.write([row("b")], path)
     assert path.read_bytes() == before

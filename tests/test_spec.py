@@ -44,6 +44,8 @@ def test_a_value_may_be_a_list_of_keys_with_values(value: str) -> None:
     assert parse(str(spec)) == spec
     last = f"caching:conf={value}"
     assert split(f"{last},naive,{spec},{last}") == [last, "naive", str(spec), last]
+    devices = ["sim:24GiB,fail_above=1GiB", "sim:80GiB", "cuda:0,limit=1GiB"]
+    assert split(",".join(devices)) == devices
 
 
 def test_one_option_may_go_without_its_name() -> None:
@@ -54,8 +56,8 @@ def test_one_option_may_go_without_its_name() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("", "no spec"),
-        (":a=1", "no spec"),
+        ("", "not a spec"),
+        (":a=1", "not a spec"),
         ("bfc:a", "'a' is not option=value"),
         ("bfc:=1", "'=1' is not option=value"),
         ("bfc:a=1,", "'' is not option=value"),

@@ -97,7 +97,7 @@ def test_options_beside_the_text_belong_to_the_outermost() -> None:
         ("nope:of=bfc", f"'nope' is no wrapper .*: {', '.join(WRAPPERS)}"),
         ("nope", f"no allocator is called 'nope'; .*; wrappers: {', '.join(WRAPPERS)}"),
         ("check:of=nope", "no allocator is called 'nope'"),
-        ("check:of=", "'' is no spec"),
+        ("check:of=", "'' is not a spec"),
         ("check:of=limit:of=bfc", "bytes= must be given, as in limit:bytes=8GiB"),
         ("limit:bytes=much,of=bfc", "bytes=much must be bytes"),
         ("limit:byte=1,of=bfc", "limit has no option 'byte'; valid options: bytes"),

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.workloads import recreating
 from allocbench.workloads.capture import capture as capture_module
 from allocbench.workloads.files import read, write
-from allocbench.workloads.generator import Generator, Value, parse
+from allocbench.workloads.generator import Generator, Value
 from allocbench.workloads.serving import GENERATORS as SERVING
 from allocbench.workloads.synthetic import GENERATORS as SYNTHETIC
 from allocbench.workloads.trace import Trace, TraceError
@@ -181,8 +182,14 @@ def load(spec: str, **options: Value) -> Trace:
 
     Raises TraceError for an unknown name or option, or a value that an option cannot have.
     """
-    name, written = parse(spec)
+    try:
+        parsed = parse(spec)
+    except SpecSyntaxError as error:
+        raise TraceError(str(error)) from error
+    name, written = parsed.name, parsed.options
     workload = info(name)
+    if parsed.inner:
+        raise TraceError(f"{spec}: a workload wraps nothing; of= belongs to an allocator")
     if isinstance(workload, Generator):
         try:
             return workload.trace(options | written)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from allocbench.base.whole_file import whole_file
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
@@ -68,13 +68,8 @@ def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
     path = Path(path)
     with errors_naming(path):
         trace.validate()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                writer(trace, file)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            writer(trace, file)
 
 
 def _format(head: bytes) -> Format:

@@ -83,23 +83,6 @@ def settle(options: Sequence[Option], given: Mapping[str, Value]) -> dict[str, A
     return found
 
 
-def parse(spec: str) -> tuple[str, dict[str, str]]:
-    """Name and options of `name:option=value,option=value`, as written.
-
-    Raises TraceError when an item is no option=value, or an option is there twice.
-    """
-    name, _, rest = spec.partition(":")
-    given: dict[str, str] = {}
-    for item in rest.split(",") if rest else []:
-        option, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not option:
-            raise TraceError(f"{spec}: '{item}' is not option=value")
-        if option in given:
-            raise TraceError(f"{spec}: the option {option} is there twice")
-        given[option] = value
-    return name.strip(), given
-
-
 @dataclass(frozen=True)
 class Generator:
     """A workload made on demand; the same options make the same trace.

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import explain, inputs, options
-from allocbench.errors import one_line
+from allocbench.base.text import one_line
 from allocbench.explain import Explanation
 from allocbench.outputs import STDOUT, check_outputs, write_records
 from allocbench.picture import LEGEND, picture

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import allocators, inputs, options
-from allocbench.errors import one_line
+from allocbench.base.text import one_line
 from allocbench.plot import plot
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from allocbench.errors import UsageError, one_line
+from allocbench.base.text import one_line
+from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT
 from allocbench.traces import check_trace_output, write_trace
 from allocbench.workloads import recording

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from allocbench.base.whole_file import whole_file
 from allocbench.gpu.provenance import provenance
 
 
@@ -32,6 +33,5 @@ def finish(
         "provenance": provenance(dry=arguments.dry),
         "measured": measure(arguments),
     }
-    partial = arguments.output.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    partial.rename(arguments.output)
+    with whole_file(arguments.output) as file:
+        file.write(json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grammar of specs: `name:option=value,option=value`.
+
+Allocators, devices and workloads are all written this way. A value of the form `key:value` may be a
+list: an item `key:value` without `=` continues the value of the option before it, as in
+`caching:conf=max_split_size_mb:128,expandable_segments:True`. The last option of a wrapper is the
+allocator inside it, `of=` followed by a spec to the end of the text:
+`check:of=limit:bytes=8GiB,of=bfc:allow_growth=false`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+OF = "of"
+
+
+class SpecSyntaxError(ValueError):
+    """A text that is not a spec."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A name and its options as they are written. Nothing is checked against what exists.
+
+    `inner` is the spec after `of=`.
+    """
+
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+    inner: Spec | None = None
+
+    def __str__(self) -> str:
+        """Write the spec so that `parse` reads it back."""
+        options = [f"{name}={value}" for name, value in self.options.items()]
+        if self.inner:
+            options.append(f"{OF}={self.inner}")
+        return self.name + (":" + ",".join(options) if options else "")
+
+    @property
+    def layers(self) -> list[Spec]:
+        """This spec and those inside it, the outermost first."""
+        return [self, *(self.inner.layers if self.inner else [])]
+
+
+def parse(text: str, *, first: str | None = None) -> Spec:
+    """Read a spec.
+
+    `first` names the option that may be written without its name right after the colon, as the
+    capacity in `sim:80GiB`. Raises SpecSyntaxError when the text is not a spec.
+    """
+    name, _, rest = text.strip().partition(":")
+    if not name:
+        raise SpecSyntaxError(
+            f"'{text}' is not a spec: write name or name:option=value,option=value"
+        )
+    options: dict[str, str] = {}
+    option = ""
+    items = rest.split(",") if rest else []
+    for position, item in enumerate(items):
+        if _continues(item, options.get(option, "")):
+            options[option] += "," + item.strip()
+            continue
+        option, equals, value = (part.strip() for part in item.partition("="))
+        if not equals and position == 0 and first:
+            option, value = first, option
+        elif not equals or not option:
+            raise SpecSyntaxError(f"'{text}' is not a spec: '{item}' is not option=value")
+        if option == OF:
+            return Spec(name, options, parse(",".join([value, *items[position + 1 :]])))
+        if option in options:
+            raise SpecSyntaxError(f"'{text}' gives the option {option} twice")
+        options[option] = value
+    return Spec(name, options)
+
+
+def split(text: str) -> list[str]:
+    """Cut a comma-separated list of specs, whose options also contain commas.
+
+    An item `option=value` belongs to the spec before it, and so does an item that continues the
+    last value of that spec: `naive,bfc:a=1,b=2,buddy` is three specs.
+    """
+    specs: list[str] = []
+    for item in text.split(","):
+        is_option = "=" in item and ":" not in item.partition("=")[0]
+        last_value = specs[-1].partition("=")[2].rpartition("=")[2] if specs else ""
+        if specs and (is_option or _continues(item, last_value)):
+            specs[-1] += "," + item
+        else:
+            specs.append(item)
+    return [spec.strip() for spec in specs]
+
+
+def _continues(item: str, value: str) -> bool:
+    """Whether an item is one more `key:value` of a value that begins with one."""
+    return ":" in item and "=" not in item and ":" in value

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that appear whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a binary stream to a file that appears when the block ends without an error.
+
+    A regular file is replaced in one rename: readers never see half of it, and a failed write
+    leaves the old file. A pipe or a device cannot be replaced, so it is written to directly.
+    Raises OSError when the file cannot be written.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        with target.open("wb") as sink:
+            yield sink
+        return
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as sink:
+            yield sink
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
