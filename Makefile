@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place
+.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs
 
 demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -34,6 +34,9 @@ traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
 	$(BIN)/python -m allocbench.workloads.catalog --check
 	$(BIN)/python -m allocbench.workloads.again --check
+
+docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocbench.allocators._core -o allocators/_core.pyi
@@ -78,6 +81,10 @@ $(VENV)/.test: $(NATIVE) | $(BIN)/pip
 
 $(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[bench]' ./asv_plugin
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.test
+	$(BIN)/pip install --quiet --editable '.[docs]'
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test

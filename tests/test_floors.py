@@ -25,7 +25,8 @@ PYTHON_FLOORS = {
     "reports": {"base"},
     "allocbench": {"base", "allocators", "workloads", "reports"},
     "benchmarks": {"base", "allocators", "workloads", "reports"},
-    "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks"},
+    "docs": {"base", "allocators", "workloads", "reports", "allocbench"},
+    "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks", "docs"},
 }
 # folder of the native code -> the folders that it may include besides itself
 NATIVE_FLOORS = {

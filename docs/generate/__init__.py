@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the documentation that come from the code: tables, pictures, the screenshot."""

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the documentation that repeat what the code says, made from the code at each build.
+
+A line such as `{{ metrics memory }}` in a page stands for the output of a function below. MkDocs
+calls `on_page_markdown` for every page (`hooks` in mkdocs.yml).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+from typer import Context
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from allocbench import allocators
+from allocbench.cli import app
+from allocbench.reports.results import COLUMNS, Column
+from allocbench.workloads import catalog
+from allocbench.workloads.formats import FORMATS
+
+ROOT = Path(__file__).parent.parent.parent
+STRATEGIES = Path("allocators/native/strategies")
+_PLACEHOLDER = re.compile(r"^\{\{ (?P<what>[a-z_]+)(?: (?P<of>[a-z_]+))? \}\}$", flags=re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """A page with its placeholders replaced; raises KeyError for an unknown one."""
+
+    def section(found: re.Match[str]) -> str:
+        return SECTIONS[found["what"]](*filter(None, [found["of"]]))
+
+    return _PLACEHOLDER.sub(section, markdown)
+
+
+def table(headings: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table; a bar in a cell is escaped."""
+    lines = [[*headings], ["---" for _ in headings], *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def strategies() -> str:
+    """All strategies, each linked to its page."""
+    return table(
+        ("strategy", "idea", "worst-case waste"),
+        (
+            (f"[`{info.name}`]({info.name}.md)", info.summary, info.worst_case)
+            for info in allocators.strategies()
+        ),
+    )
+
+
+def strategy(name: str) -> str:
+    """What a strategy says about itself: idea, worst case, source, options."""
+    info = allocators.info(name)
+    facts = [
+        ("Idea", info.summary),
+        ("Worst-case waste", info.worst_case),
+        ("Reference", info.reference),
+        ("Source", f"`{STRATEGIES}/{_source(name)}`"),
+    ]
+    parts = [table(("", ""), ((f"**{key}**", value) for key, value in facts))]
+    if info.options:
+        rows = (
+            (
+                f"`{option.name}`",
+                option.type,
+                f"`{option.default}`" if option.default else "",
+                option.help,
+            )
+            for option in info.options
+        )
+        parts.append(table(("option", "type", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _source(name: str) -> str:
+    """The header of a strategy, from the folder of the strategies."""
+    root = ROOT / STRATEGIES
+    (found,) = root.rglob(f"{name}.hpp")
+    return found.relative_to(root).as_posix()
+
+
+def metrics(group: str) -> str:
+    """The columns of the result row of one group."""
+    columns = [column for column in COLUMNS if column.group == group]
+    if not columns:
+        raise KeyError(group)
+    return table(
+        ("metric", "unit", "better", "definition"),
+        ((f"`{c.name}`", c.unit or "text", _better(c), c.definition) for c in columns),
+    )
+
+
+def _better(column: Column) -> str:
+    return {True: "lower", False: "higher", None: ""}[column.lower_is_better]
+
+
+def commands() -> str:
+    """Every command: what it does, examples, arguments and options."""
+    return "\n\n".join(
+        _command(context, name, command) for context, name, command in all_commands()
+    )
+
+
+def all_commands() -> Iterator[tuple[Context, str, TyperCommand]]:
+    """Every command, with its name and the context that it is called in."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    waiting = [(Context(group, info_name="allocbench"), group)]
+    for context, within in waiting:
+        for name in within.list_commands(context):
+            command = within.get_command(context, name)
+            if isinstance(command, TyperGroup):
+                waiting.append((Context(command, info_name=name, parent=context), command))
+            elif isinstance(command, TyperCommand):
+                yield context, name, command
+
+
+def _command(parent: Context, name: str, command: TyperCommand) -> str:
+    context = Context(command, info_name=name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    examples = cleandoc(command.epilog or "").splitlines()[1:]
+    told = (command.help or "").replace("\\[", "[")
+    rows = []
+    for parameter in command.get_params(context):
+        if parameter.name == "help":
+            continue
+        record = parameter.get_help_record(context)
+        if record:
+            rows.append((f"`{record[0].strip()}`", " ".join(record[1].split())))
+    heading = context.command_path.removeprefix("allocbench ")
+    parts = [f"## {heading}", told, f"```\n{usage}\n```"]
+    parts.append(
+        "Examples:\n\n```\n"
+        + "\n".join(line.strip().removeprefix("$ ") for line in examples)
+        + "\n```"
+    )
+    if rows:
+        parts.append(table(("argument or option", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def wrappers() -> str:
+    """All wrappers."""
+    rows = []
+    for wrapper in allocators.wrappers():
+        required = "".join(f"{option.name}=...," for option in wrapper.options)
+        rows.append((f"`{wrapper.name}:{required}of=NAME`", wrapper.summary))
+    return table(("wrapper", "what it does"), rows)
+
+
+def planners() -> str:
+    """All planners."""
+    rows = ((f"`{p.name}`", p.summary, p.reference) for p in allocators.planner_infos())
+    return table(("planner", "idea", "reference"), rows)
+
+
+def formats() -> str:
+    """All formats of files that are read."""
+    rows = (
+        (one.name, one.summary, ", ".join(f"`{name}`" for name in one.options)) for one in FORMATS
+    )
+    return table(("format", "what it is", "options"), rows)
+
+
+def devices() -> str:
+    """All devices."""
+    rows = ((f"`{spec}`", told) for spec, told in allocators.DEVICE_SPECS.items())
+    return table(("device", "what it is"), rows)
+
+
+def workloads() -> str:
+    """The bundled traces and the generated workloads."""
+    rows = (
+        (f"`{name}`", catalog.info(name).kind, catalog.info(name).summary)
+        for name in catalog.names()
+    )
+    return table(("workload", "kind", "what it is"), rows)
+
+
+SECTIONS: dict[str, Callable[..., str]] = {
+    function.__name__: function
+    for function in (
+        strategies,
+        strategy,
+        metrics,
+        commands,
+        wrappers,
+        planners,
+        formats,
+        devices,
+        workloads,
+    )
+}
