@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiment runner and the command line, on top of allocators, workloads and reports."""
 
-from importlib import metadata
+__version__: str
 
-try:
-    __version__ = metadata.version("allocbench")
-except metadata.PackageNotFoundError:
-    __version__ = "unknown (not installed)"
+
+def __getattr__(name: str) -> str:
+    """`__version__`, read from the installed package when it is first asked for."""
+    if name != "__version__":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from importlib import metadata  # takes longer to import than the rest of this package
+
+    try:
+        found = metadata.version("allocbench")
+    except metadata.PackageNotFoundError:
+        found = "unknown (not installed)"
+    globals()["__version__"] = found
+    return found

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: the list of commands, and what happens when one cannot do what it is asked.
+"""The command line: its help, and what happens when a command cannot do what it is asked.
 
-A user's mistake is one line on standard error and exit code 2; nothing is left half-written.
+A user's mistake is one line on standard error and exit code 2; nothing is left half-written. What a
+command needs is imported when the command is run, so that help and version come at once.
 """
 
 from __future__ import annotations
@@ -17,52 +18,8 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from allocbench import __version__
 from allocbench.base.text import one_line
-from allocbench.commands import (
-    asv_compare,
-    asv_machine,
-    asv_scrub,
-    capture,
-    compare,
-    convert,
-    explain,
-    fit,
-    inspect,
-    match,
-    plan,
-    recommend,
-    record,
-    replay,
-    report,
-    sweep,
-    tune,
-)
-from allocbench.commands import list as listing
-from allocbench.commands import run as running
-from allocbench.errors import USER_ERRORS
-
-COMMANDS = (
-    listing,
-    compare,
-    report,
-    recommend,
-    fit,
-    explain,
-    tune,
-    sweep,
-    replay,
-    inspect,
-    plan,
-    convert,
-    capture,
-    record,
-    match,
-    running,
-    asv_compare,
-    asv_machine,
-    asv_scrub,
-)
+from allocbench.commands import COMMANDS, EXAMPLES, Command
 
 
 class Group(TyperGroup):
@@ -75,23 +32,38 @@ class Group(TyperGroup):
         try:
             code = super().main(given or ["--help"], *rest, **extra)
             sys.stdout.flush()
-        except TyperException as error:
-            code = _fail(error.format_message())
-        except USER_ERRORS as error:
-            code = _fail(str(error))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 1
+        except Exception as error:
+            code = _fail(error)
         sys.exit(code if isinstance(code, int) else 0)
 
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """Put the command itself in the place of its entry in the help."""
+        name, _, rest = super().resolve_command(context, args)
+        (command,) = (one for one in COMMANDS if one.name == name)
+        return name, _loaded(command), rest
 
-def _fail(message: str) -> int:
+
+def _fail(error: Exception) -> int:
+    """Tell a user's mistake in one line; raises again what is none."""
+    if isinstance(error, TyperException):
+        message = error.format_message()
+    else:
+        from allocbench.errors import USER_ERRORS  # imports all that raises them
+
+        if not isinstance(error, USER_ERRORS):
+            raise error
+        message = str(error)
     print(f"error: {one_line(message)}", file=sys.stderr)
     return 2
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from allocbench import __version__
+
         print(f"allocbench {__version__}")
         raise typer.Exit
 
@@ -115,6 +87,15 @@ def _epilog(examples: Sequence[str]) -> str:
     return "\n".join(["Examples:", *(f"  $ {example}" for example in examples)])
 
 
+def _loaded(command: Command) -> Any:
+    """The command with its arguments and options, which imports its module."""
+    module = command.load()
+    alone = typer.Typer(add_completion=False)
+    help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
+    alone.command(command.name, help=help_, epilog=epilog)(module.run)
+    return typer.main.get_command(alone)
+
+
 def _app() -> typer.Typer:
     app = typer.Typer(
         cls=Group,
@@ -123,11 +104,10 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(epilog=_epilog(compare.EXAMPLES))(_allocbench)
+    app.callback(epilog=_epilog(EXAMPLES))(_allocbench)
     for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2].replace("_", "-")
-        epilog = _epilog(command.EXAMPLES)
-        app.command(name, help=_help(command.run.__doc__), epilog=epilog)(command.run)
+        entry = app.command(command.name, help=command.summary, rich_help_panel=command.group)
+        entry(lambda: None)
     return app
 
 

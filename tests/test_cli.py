@@ -7,13 +7,14 @@ import csv
 import io
 import itertools
 import json
+import re
+from inspect import cleandoc
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from allocbench import __version__, allocators
-from allocbench.cli import COMMANDS
+from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.reports import bundle, results
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import ALLOC, catalog, read, write
@@ -38,19 +39,41 @@ _ELSEWHERE = ("capture", "record", "run", "asv-compare", "asv-machine", "asv-scr
 NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_help_has_its_examples(command: ModuleType) -> None:
-    name = command.__name__.rpartition(".")[2].replace("_", "-")
-    shown = " ".join(output(f"{name} --help").split())
-    assert command.EXAMPLES
-    for example in command.EXAMPLES:
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_help_has_its_summary_and_examples(command: Command) -> None:
+    module = command.load()
+    shown = " ".join(output(f"{command.name} --help").split())
+    summary = cleandoc(module.run.__doc__).partition("\n\n")[0]
+    assert " ".join(summary.split()) == command.summary
+    assert module.EXAMPLES
+    for example in module.EXAMPLES:
         assert f"$ {example}" in shown
-        assert example.split()[:2] == ["allocbench", name]
+        assert example.split()[:2] == ["allocbench", command.name]
 
 
-@pytest.mark.parametrize(
-    "example", [e for command in COMMANDS for e in command.EXAMPLES if not e.startswith(NEED_MORE)]
-)
+def test_the_help_lists_every_command_in_its_group() -> None:
+    shown = output("--help")
+    assert re.findall(r"^│ ([a-z-]+) {2,}[A-Z]", shown, re.M) == [one.name for one in COMMANDS]
+    first, _, asv = shown.partition("Benchmarks across commits, with asv")
+    assert "asv-" not in first
+    assert set(re.findall(r"^│ ([a-z-]+) ", asv, re.M)) == {
+        "asv-compare",
+        "asv-machine",
+        "asv-scrub",
+    }
+    examples = {example for command in COMMANDS for example in command.load().EXAMPLES}
+    assert set(EXAMPLES) <= examples
+
+
+RUN_HERE = [
+    example
+    for command in COMMANDS
+    for example in command.load().EXAMPLES
+    if not example.startswith(NEED_MORE)
+]
+
+
+@pytest.mark.parametrize("example", RUN_HERE)
 def test_every_example_works(example: str) -> None:
     write(make(EVENTS), "trace.csv")
     write(make(EVENTS), "trace.parquet")

@@ -1,2 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One module per command, named after it: `run` is the command, EXAMPLES go into its help."""
+"""THE list of commands. Each is a module with `run` and `EXAMPLES`, imported when it is run.
+
+The summary of a command is the first paragraph of the docstring of its `run`; it is repeated here
+so that `allocbench --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+
+ASV = "Benchmarks across commits, with asv"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, its line in the help, and the group that it is shown in (None: the first)."""
+
+    name: str
+    summary: str
+    group: str | None = None
+
+    def load(self) -> ModuleType:
+        """The module of the command."""
+        return import_module(f"{__name__}.{self.name.replace('-', '_')}")
+
+
+COMMANDS = (
+    Command(
+        "list",
+        "List the allocators and workloads with their options, the devices, planners and formats.",
+    ),
+    Command(
+        "compare",
+        "Replay workloads through allocators and compare memory, fragmentation and time.",
+    ),
+    Command("report", "Make a report of results that were measured before."),
+    Command(
+        "recommend",
+        "Recommend an allocator, with the reason, how sure that is, and how to switch.",
+    ),
+    Command("fit", "Find the smallest device on which each allocator completes a trace."),
+    Command(
+        "explain",
+        "Explain the first request that fails: was the device full, or its memory in pieces?",
+    ),
+    Command("tune", "Search the settings of an allocator for little memory and little time."),
+    Command(
+        "sweep",
+        "Run every workload through every allocator on every device, in many processes.",
+    ),
+    Command("replay", "Replay a trace through one allocator and show every metric."),
+    Command(
+        "inspect",
+        "Show where a trace comes from, its events, features and sizes, and its load over time.",
+    ),
+    Command(
+        "plan",
+        "Plan where every block of a program lies, knowing when each begins and ends.",
+    ),
+    Command(
+        "convert",
+        "Convert a file of any format to Parquet, which holds everything, or to plain CSV "
+        "op,id,size.",
+    ),
+    Command(
+        "capture",
+        "Run the PyTorch program of a workload under fake tensors and record its allocations.",
+    ),
+    Command(
+        "record",
+        "Run a command and record what its PyTorch programs ask of the GPUs' allocator.",
+    ),
+    Command("match", "Match two traces of one program event by event, and compare their peaks."),
+    Command(
+        "run",
+        "Run an unmodified PyTorch program on an allocator, and show what it did to a real GPU.",
+    ),
+    Command("asv-compare", "Run benchmarks on two commits and compare them.", ASV),
+    Command(
+        "asv-machine",
+        "Write GPU, driver, CUDA, torch, and whether the device is simulated, for asv.",
+        ASV,
+    ),
+    Command(
+        "asv-scrub",
+        "Remove interpreter paths from results before they are committed.",
+        ASV,
+    ),
+)
+
+EXAMPLES = (
+    "allocbench list workloads",
+    "allocbench compare gpt2-train",
+    "allocbench compare gpt2-train llm-decode --html report.html --results results.zip",
+    "allocbench compare trace.csv --allocators naive,bfc:allow_growth=false,buddy",
+    "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
+)
+"""Examples of the commands, for the help that lists them."""

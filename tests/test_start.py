@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How little is imported before a command does its work: what a first answer waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "optuna", "joblib"}
+"""Each takes longer to import than all else that help and version need."""
+RUN = """
+import sys
+from allocbench.__main__ import main
+sys.argv = ["allocbench", *{arguments}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    """The top-level packages that a process has imported at the end of a command."""
+    line = [sys.executable, "-c", RUN.format(arguments=list(arguments))]
+    ended = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert ended.stdout
+    return set(ended.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_imports_no_command(option: str) -> None:
+    assert not imported(option) & HEAVY
+
+
+def test_the_version_imports_no_more_than_the_parser() -> None:
+    assert not imported("--version") & (HEAVY | {"rich"})
+
+
+def test_a_command_imports_what_it_needs() -> None:
+    assert {"numpy", "pyarrow"} <= imported("convert", "random:allocs=1", "-")
