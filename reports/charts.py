@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which charts a report has: the figure, its data, how to read it, and what it shows in words.
+"""The charts of result rows: single metrics, trade-offs, comparisons across workloads, history.
 
-A chart whose data is missing is not made; `absent` tells which, and what would give it.
+A chart without data is not made. The charts of details are in `case_charts`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import pandas as pd
 
 from allocbench.reports import describing, findings
-from allocbench.reports.details import Details, of_run
 from allocbench.reports.extra import needs_extra
 from allocbench.reports.ranking import Case, cases
 from allocbench.reports.results import COLUMNS
@@ -19,35 +18,29 @@ from allocbench.reports.results import COLUMNS
 with needs_extra("report"):
     from matplotlib.figure import Figure
 
-    from allocbench.reports import call_figures, figures, history_figures, theme, workload_figures
+    from allocbench.reports import figures, history_figures, theme, workload_figures
+    from allocbench.reports.chart import Chart
 
 RANKED = ("peak_reserved", "seconds_per_event_steady")
 HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_seconds")
 _IDENTITY = ("workload", "device", "allocator")
-_FROM = "compare --html, or report of what compare --results wrote"
 
 
-@dataclass(frozen=True)
-class Chart:
-    """One chart: `draw` makes its figure, `data` is what it shows as a tidy table.
-
-    `table` names the table of the details that `data` is of, its rows where the columns are as in
-    `of`; it is None where the data is the chart's own.
-    """
-
-    key: str
-    title: str
-    caption: str
-    words: str
-    data: pd.DataFrame
-    draw: Callable[[], Figure]
-    table: str | None = None
-    of: Mapping[str, str] = field(default_factory=dict)
+def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
+    """The metrics in words, one after the other, named when there are several."""
+    words = [findings.describe(found, metric) for metric in metrics]
+    if len(metrics) == 1:
+        return words[0]
+    names = [metric.replace("_", " ").capitalize() for metric in metrics]
+    return " ".join(f"{name}: {text}" for name, text in zip(names, words, strict=True))
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A chart of result rows, drawn when some row has all of `metrics[:need]`."""
+    """A chart of result rows, drawn when some row has all of `metrics[:need]`.
+
+    words: what the chart shows, as text; by default each metric described in turn.
+    """
 
     key: str
     title: str
@@ -55,6 +48,7 @@ class _Kind:
     draw: Callable[[pd.DataFrame], Figure]
     metrics: tuple[str, ...]
     need: int = 1
+    words: Callable[[Sequence[Case], Sequence[str]], str] = _each
 
 
 _TRADE = _Kind(
@@ -65,6 +59,7 @@ _TRADE = _Kind(
     figures.latency_against_memory,
     ("peak_reserved", *figures.LATENCY),
     need=3,
+    words=lambda found, metrics: findings.describe_trade(found, metrics[2]),
 )
 _KINDS = (
     _Kind(
@@ -169,90 +164,6 @@ def across(table: pd.DataFrame) -> list[Chart]:
     return made
 
 
-def of_case(
-    details: Details, case: Case, key: str, looks: Mapping[str, theme.Look]
-) -> Iterator[Chart]:
-    """The charts that need details of one case, each where there are any."""
-    run = {"workload": case.workload, "device": case.device}
-    memory, latency, percentiles, scaling, spans, free = (
-        of_run(details, name, **run)
-        for name in ("memory", "latency", "percentiles", "scaling", "lifetimes", "free_blocks")
-    )
-    if not memory.empty:
-        yield Chart(
-            f"{key}-memory",
-            "Memory over time",
-            "Light: reserved bytes; dark: allocated bytes; what lies between is held from the"
-            " device but allocated to nothing. All panels share one scale.",
-            findings.describe_memory(case),
-            memory,
-            partial(figures.memory_over_time, memory, case, looks),
-            "memory",
-            run,
-        )
-    if not latency.empty:
-        yield Chart(
-            f"{key}-latency",
-            "Latency of single calls",
-            "What fraction of the calls took at most so long; further left is faster. The axis"
-            " ends beyond the slowest 99.9th percentile. Host time of the second pass over an"
-            " allocator, the timer's own cost subtracted.",
-            describing.latency(percentiles, 0.5),
-            latency,
-            partial(call_figures.latency_distribution, latency, looks),
-            "latency",
-            run,
-        )
-    if not percentiles.empty:
-        yield Chart(
-            f"{key}-percentiles",
-            "Percentiles of single calls",
-            "The mark is the percentile, the bar its 95 % confidence interval by order statistics,"
-            " where there are calls enough for one; calls are taken as independent.",
-            describing.latency(percentiles, 0.99),
-            percentiles,
-            partial(call_figures.percentiles, percentiles, looks),
-            "percentiles",
-            run,
-        )
-    if not scaling.empty:
-        yield Chart(
-            f"{key}-scaling",
-            "Latency against live blocks",
-            "Calls grouped by how many blocks were alive; a line that climbs is a search that"
-            " grows with them.",
-            describing.scaling(scaling),
-            scaling,
-            partial(call_figures.scaling, scaling, looks),
-            "scaling",
-            run,
-        )
-    if not free.empty:
-        yield Chart(
-            f"{key}-free",
-            "Free blocks by size",
-            "Free bytes in blocks of each size over the events. Many small blocks low down are"
-            " memory that large requests cannot use.",
-            describing.free_blocks(free),
-            free,
-            partial(workload_figures.free_blocks, free, case.allocators, looks),
-            "free_blocks",
-            run,
-        )
-    if not spans.empty:
-        yield Chart(
-            f"{key}-lifetimes",
-            "Sizes and lifetimes of the blocks",
-            "The workload itself, the same for every allocator: how many blocks, and how many"
-            " bytes, of each size and lifetime it asks for.",
-            describing.lifetimes(spans),
-            spans,
-            partial(workload_figures.lifetimes, spans),
-            "lifetimes",
-            run,
-        )
-
-
 def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Chart]:
     """A chart for each benchmark of `asv.history` that has values of allocators."""
     known = theme.looks_too([str(name) for name in table["allocator"].unique()], looks)
@@ -269,42 +180,12 @@ def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator
         )
 
 
-def absent(details: Details, found: Sequence[Case]) -> list[str]:
-    """Which charts some cases lack, and why; one sentence each."""
-    said = []
-    for case in found:
-        missing = [
-            words
-            for name, words in (
-                ("memory", "memory over time"),
-                ("blocks", "the address map"),
-                ("free_blocks", "free blocks by size"),
-                ("lifetimes", "sizes and lifetimes"),
-                ("latency", "the distribution of latencies"),
-            )
-            if of_run(details, name, workload=case.workload, device=case.device).empty
-        ]
-        if missing == ["the distribution of latencies"]:
-            said.append(f"{case.title}: no {missing[0]}: no host time was measured.")
-        elif missing:
-            said.append(
-                f"{case.title}: no {', '.join(missing)}: the results are rows alone (these charts"
-                f" come with {_FROM})."
-            )
-    return said
-
-
 def _drawable(table: pd.DataFrame, kind: _Kind) -> bool:
     return bool(table[list(kind.metrics[: kind.need])].notna().all(axis=1).any())
 
 
 def _chart(table: pd.DataFrame, kind: _Kind, prefix: str = "") -> Chart:
-    found = cases(table)
-    words = (
-        findings.describe_trade(found, figures.LATENCY[1])
-        if kind is _TRADE
-        else _each(found, kind.metrics)
-    )
+    words = kind.words(cases(table), kind.metrics)
     data = table[[*_IDENTITY, *kind.metrics]]
     key, draw = f"{prefix}{kind.key}", partial(kind.draw, table)
     return Chart(key, kind.title, kind.caption, words, data, draw)
@@ -312,12 +193,3 @@ def _chart(table: pd.DataFrame, kind: _Kind, prefix: str = "") -> Chart:
 
 def _rows_of(table: pd.DataFrame, case: Case) -> pd.DataFrame:
     return table[(table["workload"] == case.workload) & (table["device"] == case.device)]
-
-
-def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
-    """The metrics in words, one after the other, named when there are several."""
-    words = [findings.describe(found, metric) for metric in metrics]
-    if len(metrics) == 1:
-        return words[0]
-    names = [metric.replace("_", " ").capitalize() for metric in metrics]
-    return " ".join(f"{name}: {text}" for name, text in zip(names, words, strict=True))

@@ -12,9 +12,9 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from allocbench.reports import charts, theme
+from allocbench.reports import case_charts, charts, theme
 from allocbench.reports.bundle import Bundle
-from allocbench.reports.charts import Chart
+from allocbench.reports.chart import Chart
 from allocbench.reports.output import ResultError, write_bytes
 from allocbench.reports.ranking import cases
 
@@ -58,7 +58,7 @@ def _named(results: Bundle, history: pd.DataFrame | None) -> Iterator[tuple[str,
         if taken[name] > 1:
             name = f"{name}-{taken[name]}"
         first = charts.trade(table, case, key)
-        detailed = charts.of_case(results.details, case, key, looks)
+        detailed = case_charts.of_case(results.details, case, key, looks)
         for chart in (*([first] if first else []), *detailed):
             yield f"{name}-{chart.key.removeprefix(f'{key}-')}", chart
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from allocbench.reports import bundle, charts, describing, findings, island, tables
+from allocbench.reports import bundle, case_charts, charts, describing, findings, island, tables
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import of_run
 from allocbench.reports.extra import needs_extra
@@ -31,7 +31,7 @@ with needs_extra("report"):
     from markupsafe import Markup
 
     from allocbench.reports import svg, theme
-    from allocbench.reports.charts import Chart
+    from allocbench.reports.chart import Chart
 
 _SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
 _EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
@@ -121,7 +121,7 @@ def render(
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
-        absent=charts.absent(given.details, found),
+        absent=case_charts.absent(given.details, found),
         data=_island(given, sections, every, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
@@ -151,10 +151,9 @@ def _section(
 ) -> Section:
     key = f"workload-{number}"
     run = {"workload": case.workload, "device": case.device}
-    made = {chart.key: chart for chart in charts.of_case(given.details, case, key, looks)}
+    detailed = list(case_charts.of_case(given.details, case, key, looks))
     trade = charts.trade(given.rows, case, key)
-    memory = made.pop(f"{key}-memory", None)
-    made.pop(f"{key}-free", None)  # the explorer draws it
+    memory = next((chart for chart in detailed if chart.table == "memory"), None)
     failures = of_run(given.details, "failures", **run)
     return Section(
         key=key,
@@ -170,7 +169,7 @@ def _section(
             Failure(row["allocator"], describing.failure(row))
             for row in failures.to_dict("records")
         ),
-        figures=tuple(_figure(chart) for chart in made.values()),
+        figures=tuple(_figure(chart) for chart in detailed if not chart.in_explorer),
     )
 
 

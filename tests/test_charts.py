@@ -19,9 +19,17 @@ from matplotlib.figure import Figure
 from allocbench import experiment
 from allocbench.details import Prepared
 from allocbench.experiment import Effort
-from allocbench.reports import charts, describing, drawing, export, theme, workload_figures
+from allocbench.reports import (
+    case_charts,
+    charts,
+    describing,
+    drawing,
+    export,
+    theme,
+    workload_figures,
+)
 from allocbench.reports.bundle import Bundle
-from allocbench.reports.charts import Chart
+from allocbench.reports.chart import Chart
 from allocbench.reports.details import join, none
 from allocbench.reports.ranking import cases
 from allocbench.reports.results import frame
@@ -54,7 +62,7 @@ def given() -> Bundle:
 
 def of_first(given: Bundle) -> dict[str, Chart]:
     found = cases(given.rows)
-    made = charts.of_case(given.details, found[0], "k", theme.looks(found))
+    made = case_charts.of_case(given.details, found[0], "k", theme.looks(found))
     return {chart.key.removeprefix("k-"): chart for chart in made}
 
 
@@ -70,8 +78,8 @@ def test_every_table_has_its_chart(given: Bundle) -> None:
         assert chart.words.endswith(".")
         assert not chart.data.empty
         assert chart.table in given.details
-    assert charts.absent(given.details, cases(given.rows)) == []
-    said = charts.absent(none(), cases(given.rows))
+    assert case_charts.absent(given.details, cases(given.rows)) == []
+    said = case_charts.absent(none(), cases(given.rows))
     assert [line.partition(":")[0] for line in said] == ["gpt2", "small"]
     assert all("rows alone" in line for line in said)
 
