@@ -11,8 +11,8 @@ from allocbench.allocators import _core, spec
 from allocbench.allocators._core import Device, SpecError
 
 DEVICE_SPECS = {
-    "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: alignment, "
-    "fail_call, fail_above, fail_rate, seed",
+    "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
+    "that the program cannot use; alignment, fail_call, fail_above, fail_rate, seed",
     "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves no more of it",
 }
 
@@ -30,7 +30,7 @@ class SimulatedDevice(_core.SimulatedDevice):
 
     A segment begins at the first multiple of `alignment` above all those before it; addresses
     are never used again. The capacity counts the bytes of the segments held and of the pages
-    mapped, without rounding.
+    mapped, without rounding; `context` bytes of it cannot be used, as those of a CUDA context.
     The seconds of device calls are modelled after `device_costs.json`.
 
     `fail_call=k` refuses the k-th malloc or map (from 1), `fail_above` each of more bytes,
@@ -42,6 +42,7 @@ class SimulatedDevice(_core.SimulatedDevice):
         self,
         capacity: str | int,
         *,
+        context: str | int = 0,
         alignment: str | int = "2MiB",
         fail_call: int = 0,
         fail_above: str | int | None = None,
@@ -49,8 +50,11 @@ class SimulatedDevice(_core.SimulatedDevice):
         seed: int = 0,
     ) -> None:
         costs = cost_model()
+        total, kept = parse_bytes(capacity), parse_bytes(context)
+        if kept and kept >= total:
+            raise SpecError(f"context={context} leaves nothing of a capacity of {capacity}")
         super().__init__(
-            parse_bytes(capacity),
+            total - kept,
             alignment=parse_bytes(alignment),
             source=costs["source"],
             malloc=[tuple(point) for point in costs["calls"]["malloc"]],
@@ -118,7 +122,7 @@ _KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
     "sim": (
         "capacity",
         {"fail_call": int, "seed": int, "fail_rate": float},
-        {"capacity", "alignment", "fail_call", "fail_above", "fail_rate", "seed"},
+        {"capacity", "context", "alignment", "fail_call", "fail_above", "fail_rate", "seed"},
     ),
     "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),
 }

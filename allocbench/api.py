@@ -23,11 +23,11 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from allocbench import explain as explaining
-from allocbench import fit as fitting
 from allocbench import inputs, options
-from allocbench import recommend as recommending
 from allocbench.experiment import Effort
+from allocbench.questions import explain as explaining
+from allocbench.questions import fit as fitting
+from allocbench.questions import recommend as recommending
 from allocbench.reports import asv
 from allocbench.reports.recommending import Objective
 from allocbench.workloads import Trace
@@ -44,7 +44,7 @@ def fit(
     *,
     time_limit: float = _TIME_LIMIT,
 ) -> pd.DataFrame:
-    """The smallest device for each allocator, all when None: see `allocbench.fit.fit`.
+    """The smallest device for each allocator, all when None: see `allocbench.questions.fit.fit`.
 
     time_limit: seconds to look for the best plan, 0 for none.
     """
@@ -57,7 +57,10 @@ def fit(
 def explain(
     workload: Workload, allocator: str = "caching", device: str = options.DEVICE
 ) -> pd.DataFrame:
-    """Why the first request that fails does: one row, or none; see `allocbench.explain.frame`."""
+    """Why the first failed request fails: one row, or none.
+
+    See `allocbench.questions.explain.frame`.
+    """
     return explaining.frame(explaining.explain(_trace(workload), allocator, device))
 
 
@@ -69,11 +72,11 @@ def tune(
     budget: int = 200,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The settings that were tried, the Pareto front first: see `allocbench.tune.frame`.
+    """The settings that were tried, the Pareto front first: see `allocbench.questions.tune.frame`.
 
     Raises ModuleNotFoundError, naming the extra, when Optuna is not installed.
     """
-    from allocbench import tune as tuning
+    from allocbench.questions import tune as tuning
 
     trace = _trace(workload)
     found = tuning.tune(trace, allocator, device, budget=budget, seed=seed)
@@ -89,7 +92,7 @@ def recommend(
     tuning: int = recommending.TUNING,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The allocators ranked, best first: see `allocbench.recommend.Study.rows`.
+    """The allocators ranked, best first: see `allocbench.questions.recommend.Study.rows`.
 
     `attrs["recommendation"]` of the frame is the `allocbench.reports.recommending.Recommendation`.
     Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.

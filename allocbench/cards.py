@@ -1,35 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common cards and how much memory a program has on each."""
+"""Common cards: how much memory each has, and how much of it a program can use.
+
+The numbers and their sources are in `cards.json`. A card offers a program the bytes that the driver
+reports, less those that the CUDA context of the process takes.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Card:
-    """A graphics card. `usable`: bytes that are left when something is set aside for CUDA."""
+    """A graphics card. Bytes.
+
+    nominal: what its name says. usable: what the driver reports. estimated: whether `usable` was
+    derived from `nominal`, because no report was found. context: what the CUDA context of one
+    process takes; an estimate.
+    """
 
     name: str
-    total: int
+    nominal: int
     usable: int
+    estimated: bool
+    context: int
+
+    @property
+    def free(self) -> int:
+        """Bytes that a program can allocate."""
+        return self.usable - self.context
+
+    @property
+    def device(self) -> str:
+        """The spec of a simulated device of this size."""
+        return f"sim:{self.usable},context={self.context}"
 
 
-@cache
-def cards() -> tuple[Card, ...]:
-    """The cards of `cards.json`, the smallest first."""
-    table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
-    aside = table["set_aside_mib"] << 20
+def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
+    """The cards of a table as in `cards.json`, the smallest first."""
+    share, context = table["estimated_share"], table["context"]["bytes"]
     made = [
-        Card(one["name"], one["total_mib"] << 20, (one["total_mib"] << 20) - aside)
-        for one in table["cards"]
+        Card(
+            row["name"],
+            row["nominal"],
+            int(row["nominal"] * share) if row["usable"] is None else row["usable"],
+            row["usable"] is None,
+            context,
+        )
+        for row in table["cards"]
     ]
     return tuple(sorted(made, key=lambda card: card.usable))
 
 
-def set_aside() -> int:
-    """Bytes of a card that are not counted as usable."""
-    return cards()[0].total - cards()[0].usable
+@cache
+def cards() -> tuple[Card, ...]:
+    """All cards, the smallest first."""
+    return read(_table())
+
+
+def context() -> int:
+    """Bytes that the CUDA context of one process takes on every card: an estimate."""
+    return int(_table()["context"]["bytes"])
+
+
+def find(name: str) -> list[Card]:
+    """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090" or "H100" (two cards)."""
+    wanted = _plain(name)
+    exact = [card for card in cards() if _plain(card.name) == wanted]
+    return exact or [card for card in cards() if wanted and _plain(card.name).startswith(wanted)]
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("allocbench").joinpath("cards.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from allocbench.cards import cards, find
 from allocbench.errors import UsageError
 from allocbench.workloads.serving.models import MODELS
 
@@ -46,8 +47,32 @@ Model = Annotated[
 Allocators = Annotated[
     str, typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`.")
 ]
+
+
+def device_of(text: str) -> str:
+    """The spec of a device; that of a simulated one of its size for `card:NAME`.
+
+    Raises UsageError when no card, or more than one, has such a name.
+    """
+    kind, _, name = text.partition(":")
+    if kind != "card":
+        return text
+    found = find(name)
+    if len(found) == 1:
+        return found[0].device
+    names = ", ".join(card.name for card in found or cards())
+    wrong = "more than one card has that name" if found else "no such card"
+    raise UsageError(f"--device {text}: {wrong}; {'they' if found else 'the cards'} are {names}")
+
+
 Device = Annotated[
-    str, typer.Option(metavar="SPEC", help="Where segments come from; see `list devices`.")
+    str,
+    typer.Option(
+        metavar="SPEC",
+        help="Where segments come from; see `list devices`. card:NAME is a simulated card, less"
+        " what its CUDA context takes.",
+        callback=device_of,
+    ),
 ]
 Passes = Annotated[
     int,

@@ -36,6 +36,15 @@ def test_capacity_counts_bytes_without_rounding() -> None:
     assert allocator.device.reserved == allocator.device.capacity == 1000
 
 
+def test_what_the_context_takes_cannot_be_used() -> None:
+    allocator = naive(1000, context=400)
+    assert allocator.device.capacity == 600
+    assert served(allocator, 600)
+    assert not served(allocator, 1)
+    with pytest.raises(allocators.SpecError, match="leaves nothing"):
+        naive(1000, context=1000)
+
+
 @pytest.mark.parametrize("alignment", [1, 4096, 2 * MIB, GIB])
 def test_segments_follow_one_another_at_the_alignment(alignment: int) -> None:
     allocator = naive("16GiB", alignment=alignment)

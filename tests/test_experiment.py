@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench.experiment and allocbench.capacity: the numbers of a run."""
+"""allocbench.experiment and allocbench.questions.capacity: the numbers of a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench import allocators, capacity, experiment
+from allocbench import allocators, experiment
 from allocbench.allocators import SpecError
 from allocbench.details import Prepared
 from allocbench.experiment import Effort
+from allocbench.questions import capacity
 from allocbench.reports import results
 from allocbench.reports.details import RUN, join, of_run
 from allocbench.reports.results import SCHEMA

@@ -8,11 +8,12 @@ import json
 import numpy as np
 import pytest
 
-from allocbench import allocators, space
-from allocbench.explain import Explanation, explain, pins, verdict
-from allocbench.failure import before, first_failure
+from allocbench import allocators
 from allocbench.picture import FREE as NOTHING
 from allocbench.picture import FULL, PARTLY, PIN, picture
+from allocbench.questions import space
+from allocbench.questions.explain import Explanation, explain, pins, verdict
+from allocbench.questions.failure import before, first_failure
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import Event, make

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.capacity import STEP, boundary, completes_on, min_capacity
-from allocbench.cards import cards, set_aside
-from allocbench.fit import Bounds, bounds, fit
+from allocbench.cards import cards, context, find, read
+from allocbench.questions.capacity import STEP, boundary, completes_on, min_capacity
+from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
-from tests.commands import error, folder, output
+from tests.commands import QUICK, error, folder, output
 from tests.traces import Event, make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -81,13 +82,50 @@ def test_a_trace_that_no_device_holds_has_no_answer() -> None:
 def test_cards_are_those_on_which_it_completes() -> None:
     assert [card.usable for card in cards()] == sorted(card.usable for card in cards())
     smallest = cards()[0]
-    exactly = make([(ALLOC, 0, smallest.usable)])
+    exactly = make([(ALLOC, 0, smallest.free)])
     (row,) = records(fit(exactly, ["naive"], DEVICE))
     assert row["cards"] == tuple(card.name for card in cards())
     assert row["card"] == smallest.name
-    (row,) = records(fit(make([(ALLOC, 0, smallest.usable + 1)]), ["naive"], DEVICE))
+    (row,) = records(fit(make([(ALLOC, 0, smallest.free + 1)]), ["naive"], DEVICE))
     assert smallest.name not in row["cards"]
-    assert set_aside() == smallest.total - smallest.usable > 0
+    assert context() == smallest.usable - smallest.free > 0
+
+
+def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> None:
+    table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
+    assert all(row["source"] for row in table["cards"])
+    assert [card.name for card in cards() if not 0.9 < card.usable / card.nominal < 1] == []
+    assert len({card.name for card in cards()}) == len(cards())
+    assert table["context"]["source"]
+
+
+def test_a_card_without_a_report_is_an_estimate() -> None:
+    table = {
+        "estimated_share": 0.75,
+        "context": {"bytes": 10},
+        "cards": [{"name": "new", "nominal": 4000, "usable": None}],
+    }
+    (card,) = read(table)
+    assert (card.usable, card.free, card.estimated) == (3000, 2990, True)
+
+
+def test_a_card_is_found_by_the_begin_of_its_name() -> None:
+    assert [card.name for card in find("rtx-4090")] == ["RTX 4090 24GB"]
+    assert [card.name for card in find("RTX 4090 24GB")] == ["RTX 4090 24GB"]
+    assert [card.name for card in find("h100")] == ["H100 PCIe 80GB", "H100 SXM 80GB"]
+    assert len(find("rtx")) > 1
+    assert find("") == find("nosuch") == []
+
+
+def test_a_card_can_be_the_device() -> None:
+    (card,) = find("rtx-3060")
+    (row,) = json.loads(
+        output(f"replay good.csv --allocator naive --device card:rtx-3060 {QUICK} --json -")
+    )
+    assert row["device"] == card.device
+    assert allocators.make_device(card.device).capacity == card.free
+    assert "they are H100 PCIe 80GB, H100 SXM 80GB" in error("fit good.csv --device card:h100")
+    assert "no such card" in error("fit good.csv --device card:nosuch")
 
 
 def test_bounds_are_the_max_load_and_a_plan_above_it() -> None:

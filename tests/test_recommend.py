@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from allocbench import allocators
-from allocbench.capacity import completes_on
-from allocbench.fit import Bounds, fit
-from allocbench.recommend import Study, stages, study
+from allocbench.questions.capacity import completes_on
+from allocbench.questions.fit import Bounds, fit
+from allocbench.questions.recommend import Study, stages, study
 from allocbench.reports.recommending import (
     OBJECTIVES,
     PROGRAM_SECONDS,

@@ -11,8 +11,8 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators import SpecError
-from allocbench.switching import conf, how, with_conf
-from allocbench.tune import Trial, frame, front, tune
+from allocbench.questions.switching import conf, how, with_conf
+from allocbench.questions.tune import Trial, frame, front, tune
 from allocbench.workloads import ALLOC, FREE, catalog
 from tests.commands import error, folder, output
 from tests.traces import make
@@ -150,6 +150,6 @@ def test_the_command_prints_the_line_to_use() -> None:
 
 def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "allocbench.tune", raising=False)
-    monkeypatch.delattr("allocbench.tune", raising=False)
+    monkeypatch.delitem(sys.modules, "allocbench.questions.tune", raising=False)
+    monkeypatch.delattr("allocbench.questions.tune", raising=False)
     assert "pip install 'allocbench[tune]'" in error("tune good.csv")

@@ -9,11 +9,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import explain, inputs, options
+from allocbench import inputs, options
 from allocbench.base.text import one_line
-from allocbench.explain import Explanation
 from allocbench.outputs import STDOUT, check_outputs, write_records
 from allocbench.picture import LEGEND, picture
+from allocbench.questions import explain
+from allocbench.questions.explain import Explanation
 from allocbench.reports import units
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar

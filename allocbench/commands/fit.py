@@ -10,10 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import fit, inputs, options
-from allocbench.cards import set_aside
-from allocbench.fit import Bounds
+from allocbench import inputs, options
+from allocbench.cards import context
 from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.questions import fit
+from allocbench.questions.fit import Bounds
 from allocbench.reports import units
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
@@ -64,8 +65,10 @@ def _print(name: str, found: pd.DataFrame, known: Bounds) -> None:
     out = console()
     out.print(_table(name, found))
     out.print(Text(_bounds(known)))
-    aside = units.size(set_aside())
-    out.print(Text(f"cards: each was tried, less {aside} set aside for CUDA (an assumption)"))
+    kept = units.size(context())
+    out.print(
+        Text(f"cards: what the driver reports, less {kept} for the CUDA context (an estimate)")
+    )
     for row in records(found):
         if row["fails_above"] is not None:
             above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"

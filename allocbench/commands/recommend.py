@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options
-from allocbench import recommend as recommending
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, write_records
-from allocbench.recommend import Study
+from allocbench.questions import recommend as recommending
+from allocbench.questions.recommend import Study
+from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.recommending import OBJECTIVES, PROGRAM_SECONDS, Objective
 from allocbench.reports.results import records
-from allocbench.switching import how
 from allocbench.terminal import console, plain_table, progress_bar
 
 EXAMPLES = (

@@ -16,8 +16,8 @@ from allocbench import inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.questions.space import can_be_made
 from allocbench.reports import results
-from allocbench.space import can_be_made
 from allocbench.terminal import console, progress_bar
 
 EXAMPLES = (

@@ -14,13 +14,13 @@ from rich.text import Text
 from allocbench import inputs, options
 from allocbench.errors import UsageError
 from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.results import records
-from allocbench.switching import how
 from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
-    from allocbench.tune import Tuned
+    from allocbench.questions.tune import Tuned
 
 EXAMPLES = (
     "allocbench tune gpt2-train --budget 60",
@@ -69,9 +69,9 @@ def run(
 
 
 def tuner() -> ModuleType:
-    """The module `allocbench.tune`; raises UsageError when what it needs is not installed."""
+    """The module `questions.tune`; raises UsageError when what it needs is not installed."""
     try:
-        from allocbench import tune
+        from allocbench.questions import tune
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     return tune

@@ -11,8 +11,8 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
-from allocbench.capacity import boundary, completes_on
 from allocbench.cards import cards
+from allocbench.questions.capacity import boundary, completes_on
 from allocbench.workloads import Trace, lifetimes
 
 COLUMNS = (
@@ -82,7 +82,7 @@ def fit(
         made = allocators.make(spec, allocators.make_device(device))
         peak = allocators.replay(trace, made).stats.peak_reserved
         found = boundary(trace, spec, device, max_load=known.max_load, peak_reserved=peak)
-        enough = [card.name for card in cards() if completes_on(trace, spec, device, card.usable)]
+        enough = [card.name for card in cards() if completes_on(trace, spec, device, card.free)]
         rows.append(
             {
                 "workload": workload or trace.name,

@@ -9,11 +9,12 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-from allocbench import allocators, space
+from allocbench import allocators
 from allocbench.allocators import spec
-from allocbench.capacity import boundary
-from allocbench.failure import Failure, before, first_failure, operators
-from allocbench.growth import Growth, growths
+from allocbench.questions import space
+from allocbench.questions.capacity import boundary
+from allocbench.questions.failure import Failure, before, first_failure, operators
+from allocbench.questions.growth import Growth, growths
 from allocbench.reports import units
 from allocbench.workloads import Trace
 

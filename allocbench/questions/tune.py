@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from allocbench import allocators, space
+from allocbench import allocators
 from allocbench.allocators import SpecError
+from allocbench.questions import space
+from allocbench.questions.switching import how, with_conf
 from allocbench.reports.extra import needs_extra
-from allocbench.switching import how, with_conf
 from allocbench.workloads import Trace
 
 with needs_extra("tune"):

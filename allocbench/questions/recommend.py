@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from allocbench import allocators
-from allocbench.capacity import min_capacity
+from allocbench.questions.capacity import min_capacity
+from allocbench.questions.switching import with_conf
 from allocbench.reports.recommending import (
     PROGRAM_SECONDS,
     Objective,
@@ -17,7 +18,6 @@ from allocbench.reports.recommending import (
     recommend,
     scores,
 )
-from allocbench.switching import with_conf
 from allocbench.workloads import Trace
 from allocbench.workloads.perturbing import perturbed
 
@@ -106,7 +106,7 @@ def stages(
 
 def _tuned(trace: Trace, device: str, objective: Objective, budget: int, seed: int) -> list[str]:
     """The settings of caching that suit the objective; none where the default already does."""
-    from allocbench.tune import tune
+    from allocbench.questions.tune import tune
 
     found = tune(trace, KEEP, device, budget=budget, seed=seed)
     if not found.front:

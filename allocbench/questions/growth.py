@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocbench.failure import Failure, operators
+from allocbench.questions.failure import Failure, operators
 from allocbench.workloads import MARK
 
 _STEPS = 3

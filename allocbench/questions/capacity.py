@@ -106,12 +106,13 @@ def _around(found: int, end: int) -> list[int]:
 
 
 def with_capacity(device: str, capacity: int) -> str:
-    """The spec of the same device with another capacity in bytes; raises SpecError for no spec."""
+    """The spec of the same device on which a program can use other bytes; raises SpecError."""
     if _is_cuda(device):
         parsed, option = spec.parse(device, first="ordinal"), "limit"
     else:
         parsed, option = spec.parse(device, first="capacity"), "capacity"
-    return str(spec.Spec(parsed.name, parsed.options | {option: str(capacity)}))
+    kept = {name: value for name, value in parsed.options.items() if name != "context"}
+    return str(spec.Spec(parsed.name, kept | {option: str(capacity)}))
 
 
 def roomy(device: str, trace: Trace) -> str:
