@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.allocators.replays import CALL_KINDS
-
-if TYPE_CHECKING:
-    from allocbench.details import Prepared
+from allocbench.prepared import Prepared
 
 Ints = NDArray[np.int64]
 Columns = Mapping[str, NDArray[Any]]

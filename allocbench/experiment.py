@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Device, ReplayResult, StrategyInfo, Unavailable
 from allocbench.allocators.spec import parse
-from allocbench.details import INTERVALS, Prepared, of_latency, of_replay, with_key
+from allocbench.details import INTERVALS, of_latency, of_replay, with_key
+from allocbench.prepared import Prepared
 from allocbench.questions.capacity import min_capacity, roomy
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA

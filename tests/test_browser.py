@@ -13,8 +13,8 @@ pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
 from allocbench import experiment
-from allocbench.details import Prepared
 from allocbench.experiment import Effort
+from allocbench.prepared import Prepared
 from allocbench.reports import html, results, units
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import join, of_run

@@ -17,8 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from allocbench import experiment
-from allocbench.details import Prepared
 from allocbench.experiment import Effort
+from allocbench.prepared import Prepared
 from allocbench.reports import (
     case_charts,
     charts,

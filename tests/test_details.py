@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from allocbench import allocators, experiment
-from allocbench.details import Prepared, of_latency
+from allocbench.details import of_latency
 from allocbench.experiment import Effort
+from allocbench.prepared import Prepared
 from allocbench.reports.details import of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.test_replay import program

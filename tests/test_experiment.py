@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from allocbench import allocators, experiment
 from allocbench.allocators import SpecError
-from allocbench.details import Prepared
 from allocbench.experiment import Effort
+from allocbench.prepared import Prepared
 from allocbench.questions import capacity
 from allocbench.reports import results
 from allocbench.reports.details import RUN, join, of_run

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.address_map import address_map
 from allocbench.allocators import OutOfMemory, Segment
-from allocbench.details import Prepared
+from allocbench.prepared import Prepared
 from allocbench.workloads import FREE, MARK, Trace
 
 Ints = NDArray[np.int64]

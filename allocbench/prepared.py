@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trace prepared for the details of its runs: what all allocators share is computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.base.text import one_line
+from allocbench.reports.details import Details, table
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
+
+_MOST_MARKS = 300
+_MOST_INSTANTS, _FEWEST_INSTANTS = 200, 8
+_MOST_BLOCKS = 8000  # in one address map
+_BLOCKS_IN_ALL = 100_000  # in the address maps of one workload
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A trace with n blocks, one for each alloc, in order.
+
+    first, last, size, live: int64 (n,): the event of the alloc; that of the free, or the length
+        of the trace; requested bytes; the number of live blocks before the alloc.
+    live_at_free: int64, the number of live blocks before each free.
+    instants: the events at which address maps are drawn.
+    most_blocks: the largest number of blocks in one address map.
+    """
+
+    name: str
+    trace: Trace
+    first: Ints
+    last: Ints
+    size: Ints
+    live: Ints
+    live_at_free: Ints
+    instants: Ints
+    most_blocks: int
+
+    @classmethod
+    def of(cls, name: str, trace: Trace, runs: int = 1) -> Prepared:
+        """Prepare a valid trace that goes through `runs` allocators."""
+        most = min(_MOST_BLOCKS, _BLOCKS_IN_ALL // runs)
+        spans = lifetimes(trace)
+        first, last = spans.first.astype(np.int64), spans.last.astype(np.int64)
+        change = np.zeros(len(trace), np.int64)
+        change[trace.op == ALLOC] = 1
+        change[trace.op == FREE] = -1
+        before = np.cumsum(change) - change
+        return cls(
+            name,
+            trace,
+            first,
+            last,
+            spans.size.astype(np.int64),
+            before[trace.op == ALLOC],
+            before[trace.op == FREE],
+            _instants(len(trace), first, last, most),
+            most,
+        )
+
+    def details(self) -> Details:
+        """The tables that are the same for every allocator."""
+        return {
+            "marks": table("marks", self._marks(), workload=self.name),
+            "lifetimes": table("lifetimes", self._lifetimes(), workload=self.name),
+        }
+
+    def label(self, blocks: Ints) -> list[str]:
+        """The operator or phase that asked for each of these blocks; empty where unknown."""
+        if self.trace.label is None:
+            return [""] * len(blocks)
+        labels = [one_line(label) for label in self.trace.labels]
+        return [labels[n] for n in self.trace.label[self.first[blocks]].tolist()]
+
+    def _marks(self) -> dict[str, Any]:
+        """The marks of a trace; where there are too many, an even selection of its steps."""
+        events = np.flatnonzero(self.trace.op == MARK)
+        if len(events) > _MOST_MARKS:
+            steps = events[self.trace.block[events] == self.trace.step_label]
+            events = steps if len(steps) else events
+            events = events[:: -(-len(events) // _MOST_MARKS)]
+        labels = [one_line(self.trace.labels[n]) for n in self.trace.block[events].tolist()]
+        return {"event": events, "label": labels}
+
+    def _lifetimes(self) -> dict[str, Any]:
+        def powers(values: Ints) -> Ints:
+            return np.floor(np.log2(np.maximum(values, 1))).astype(np.int64)
+
+        both = powers(self.size) * 64 + powers(self.last - self.first)
+        classes, blocks = np.unique(both, return_counts=True)
+        bytes_ = np.bincount(np.searchsorted(classes, both), weights=self.size)
+        return {
+            "size_class": classes // 64,
+            "lifetime_class": classes % 64,
+            "blocks": blocks,
+            "bytes": bytes_.astype(np.int64),
+        }
+
+
+def _instants(events: int, first: Ints, last: Ints, most: int) -> Ints:
+    """Events at even distances, as many as possible without too many blocks to draw."""
+    count = min(_MOST_INSTANTS, max(1, events))
+    while True:
+        found = np.unique(np.linspace(0, max(0, events - 1), count).astype(np.int64))
+        alive = np.searchsorted(found, first) < np.searchsorted(found, last)
+        # A run adds instants of its own; a tenth of the blocks is left for them.
+        if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= most * 9 // 10:
+            return found
+        count = max(_FEWEST_INSTANTS, count * 3 // 4)
