@@ -22,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from allocbench import __version__, allocators
-from allocbench.allocators import Allocator, Device, ReplayResult, StrategyInfo, Unavailable
+from allocbench.allocators import Allocator, ReplayResult, StrategyInfo, Unavailable
 from allocbench.allocators.spec import parse
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
@@ -100,13 +100,13 @@ def run(
     no timeline. Raises SpecError.
     """
     stage("replay")
-    row: Row = {"workload": workload or trace.name, "allocator": allocator, "device": device}
-    row |= {"events": len(trace), "blocks": trace.allocs, "passes": effort.passes} | _origin()
+    row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
     row |= asdict(described or features(trace))
     try:
         made = _fresh(allocator, device)
     except Unavailable:
-        row |= _unavailable(allocator, device)
+        info = allocators.info(parse(allocator).layers[-1].name)
+        row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
     measured = _measured(trace, made, placements)
     found = _details(prepared, _fresh(allocator, device)) if prepared else {}
@@ -125,6 +125,12 @@ def run(
         bounds = {name: measured[name] for name in ("max_load", "peak_reserved")}
         row["min_capacity"] = min_capacity(trace, allocator, device, **bounds)
     return {name: row.get(name) for name in SCHEMA}, with_key(found, row)
+
+
+def without_result(trace: Trace, allocator: str, device: str, why: str, *, workload: str) -> Row:
+    """The row of a run that has no result; `why` goes on after the allocator's name and "it"."""
+    row = _identity(trace, allocator, device, workload) | _origin() | {"unavailable": why}
+    return {name: row.get(name) for name in SCHEMA}
 
 
 def run_matrix(
@@ -184,17 +190,17 @@ def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame
     return of_replay(prepared, result, allocator.device.capacity, keeps)
 
 
-def _unavailable(allocator: str, device: str) -> Row:
-    info, on = allocators.info(parse(allocator).layers[-1].name), allocators.make_device(device)
+def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
+    """What is known before anything is run; the device is not opened."""
     return {
-        "device_kind": _kind(on),
-        "candidate": info.candidate,
-        "unavailable": allocators.unavailable(info, on),
+        "workload": workload or trace.name,
+        "allocator": allocator,
+        "device": device,
+        "device_kind": "cuda" if device.partition(":")[0] == "cuda" else "simulated",
+        "events": len(trace),
+        "blocks": trace.allocs,
+        "candidate": allocators.info(parse(allocator).layers[-1].name).candidate,
     }
-
-
-def _kind(device: Device) -> str:
-    return "simulated" if device.simulated else "cuda"
 
 
 def _measured(
@@ -202,7 +208,6 @@ def _measured(
 ) -> Row:
     result = allocators.replay(trace, allocator, placements=placements or False)
     row = {
-        "device_kind": _kind(allocator.device),
         "candidate": allocator.info.candidate,
         "device_calls": result.device.calls,
         "device_seconds": result.device.seconds,

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
+from multiprocessing import resource_tracker
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -17,17 +22,8 @@ from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort, Row
 from allocbench.reports.extra import needs_extra
-from allocbench.sweep_file import (
-    Key,
-    Record,
-    append,
-    code_version,
-    fingerprint,
-    frame,
-    key_of,
-    open_records,
-    record,
-)
+from allocbench.reports.runs import Key, Record, frame, key_of
+from allocbench.sweep_file import append, code_version, fingerprint, open_records, record
 from allocbench.workloads import Trace
 
 with needs_extra("sweep"):
@@ -36,6 +32,7 @@ with needs_extra("sweep"):
 
 Runner: TypeAlias = Callable[[Trace, Key, Effort], Row]
 _CONNECT_SECONDS = 10
+_PR_SET_PDEATHSIG = 1
 BYTES_ALONE = Effort(passes=0)
 """No host time: runs share the processors."""
 
@@ -66,7 +63,8 @@ def sweep(
 
     A run that `path` has already is skipped, one with an error too unless `retry`. Each result is
     written to `path` when it comes. A run that raises, and one whose process dies, is a row with an
-    error: see `sweep_file.frame`.
+    error: see `allocbench.reports.runs.frame`. An interrupt, an error and the end of this process
+    end its workers too.
 
     workers: processes of this machine, one for each processor when 0. scheduler: the address of a
     Dask scheduler, whose workers are used instead; needs the extra `cluster`. total: called once
@@ -88,10 +86,11 @@ def sweep(
     todo = [pair for identity, pair in keys.items() if identity not in known]
     total(len(todo))
     run_all = _on_cluster if scheduler else _on_processes
-    for one in run_all(todo, effort, runner, scheduler or workers or cpu_count()):
-        append(path, one)
-        records.append(one)
-        done(key_of(one))
+    with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as made:
+        for one in made:
+            append(path, one)
+            records.append(one)
+            done(key_of(one))
     return frame(records)
 
 
@@ -100,12 +99,20 @@ def _attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
     try:
         return record(key, runner(trace, key, effort))
     except Exception as error:  # whatever it is, it is this run's alone
-        return record(key, None, one_line(f"{type(error).__name__}: {error}"))
+        return _failed(key, trace, f"{type(error).__name__}: {error}")
+
+
+def _failed(key: Key, trace: Trace, error: str) -> Record:
+    """The record of a run without a result: a row that says why."""
+    told = one_line(error)
+    why = f"ended with an error: {told}"
+    row = experiment.without_result(trace, key.allocator, key.device, why, workload=key.workload)
+    return record(key, row, told)
 
 
 def _on_processes(
     todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: Any
-) -> Iterator[Record]:
+) -> Generator[Record]:
     """The records as they come. Runs under way when a process died are made again, alone."""
     left = dict(todo)
     while left:
@@ -124,31 +131,54 @@ def _alone(key: Key, trace: Trace, effort: Effort, runner: Runner) -> Record:
         with _processes(1) as pool:
             return next(_finished(pool, [(key, trace)], effort, runner))
     except BrokenProcessPool as error:
-        return _died(key, error)
+        return _died(key, trace, error)
 
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    pool = ProcessPoolExecutor(max_workers=workers)
+    pool = ProcessPoolExecutor(workers, initializer=_end_with, initargs=(os.getpid(),))
     try:
         yield pool
     finally:
         pool.shutdown(kill_workers=True)
 
 
+def _end_with(parent: int) -> None:
+    """Let this process be killed when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(1)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold an interrupt back until the block ends; processes begun in it never see one.
+
+    A terminal sends Ctrl-C to every process; this one ends the others.
+    """
+    resource_tracker.ensure_running()  # begun later, it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _finished(
     pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner
 ) -> Iterator[Record]:
-    futures: list[Future[Record]] = [
-        pool.submit(_attempt, runner, trace, key, effort) for key, trace in todo
-    ]
+    with _uninterrupted():
+        futures: list[Future[Record]] = [
+            pool.submit(_attempt, runner, trace, key, effort) for key, trace in todo
+        ]
     for future in as_completed(futures):
         yield future.result()
 
 
 def _on_cluster(
     todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, address: Any
-) -> Iterator[Record]:
+) -> Generator[Record]:
     """The records as they come from the workers of a Dask scheduler; each trace is sent once.
 
     Runs whose worker died are made again, alone.
@@ -185,7 +215,7 @@ def _on_cluster(
             try:
                 one = submit(key, trace).result()
             except (Exception, distributed.CancelledError) as failure:
-                one = _died(key, failure)
+                one = _died(key, trace, failure)
             yield one
 
 
@@ -193,6 +223,5 @@ def _itself(trace: Trace) -> Trace:
     return trace
 
 
-def _died(key: Key, failure: BaseException) -> Record:
-    name = type(failure).__name__
-    return record(key, None, one_line(f"the process died: {name}: {failure}"))
+def _died(key: Key, trace: Trace, failure: BaseException) -> Record:
+    return _failed(key, trace, f"the process died: {type(failure).__name__}: {failure}")

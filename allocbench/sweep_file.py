@@ -1,48 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a sweep: a file of JSON lines to which each run adds one, as it ends.
-
-A line is an object of `key` (workload, trace, allocator, device, code), `row` (a result row, or
-null) and `error` (null, or what went wrong). A process that is killed leaves at most its last line
-unfinished; that line is cut off when the file is opened again.
-"""
+"""The file of a sweep, opened to add to it; `allocbench.reports.runs` says what is in it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import pandas as pd
+from typing import Any
 
 from allocbench import __version__
 from allocbench.allocators import _core
 from allocbench.errors import UsageError
-from allocbench.reports.results import KEY, SCHEMA
+from allocbench.reports.output import ResultError
+from allocbench.reports.runs import BEGIN, Key, Record, parse
 from allocbench.workloads import Trace
 
-Record: TypeAlias = dict[str, Any]
 _DIGITS = 16  # of a hash
-
-
-@dataclass(frozen=True)
-class Key:
-    """What a run is told apart by: the names and, by hash, the trace and the code."""
-
-    workload: str
-    trace: str
-    allocator: str
-    device: str
-    code: str
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """What results depend on; not the workload's name."""
-        return self.trace, self.allocator, self.device, self.code
 
 
 def fingerprint(trace: Trace) -> str:
@@ -60,7 +36,7 @@ def code_version() -> str:
     return f"{__version__}+{core[:_DIGITS]}"
 
 
-def record(key: Key, row: dict[str, Any] | None, error: str | None = None) -> Record:
+def record(key: Key, row: dict[str, Any], error: str | None = None) -> Record:
     """A line as an object."""
     return {"key": asdict(key), "row": row, "error": error}
 
@@ -74,54 +50,39 @@ def open_records(path: str) -> list[Record]:
     try:
         if not file.exists():
             file.touch()
+        if not file.is_file():  # a device or a pipe cannot be read back
+            raise UsageError(f"{path}: cannot add results: not a regular file")
         with file.open("rb+") as text:
             whole = text.read()
             end = whole.rfind(b"\n") + 1
-            records = _parsed(path, whole[:end])
+            records = parse(whole, path)
             if end < len(whole):
-                if not records and not whole.startswith(b'{"key"'):
+                if not records and not whole.startswith(BEGIN):
                     raise UsageError(f"{path}: line 1: no result of a sweep")
                 text.truncate(end)
+    except ResultError as error:
+        raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error
     return records
 
 
 def append(path: str, one: Record) -> None:
-    """Add a record, and see it written to the disk."""
-    with Path(path).open("ab") as file:
-        file.write(json.dumps(one, allow_nan=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Add a record, and see it written to the disk; the whole line or, in an error, none of it.
 
-
-def key_of(one: Record) -> Key:
-    """The key of a record."""
-    return Key(**one["key"])
-
-
-def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as a frame: the columns of `allocbench.reports.results`, then trace, code and error.
-
-    Where a run is there twice, because it was tried again, the later one counts. A run with an
-    error has the columns of its key, and null in all others.
+    Raises UsageError when it cannot be written.
     """
-    latest = {key_of(one).identity: one for one in records}
-    rows = []
-    for one in latest.values():
-        row = one["row"] or {name: one["key"][name] for name in KEY}
-        more = {name: one["key"][name] for name in ("trace", "code")}
-        rows.append(row | more | {"error": one["error"]})
-    return pd.DataFrame(rows, columns=[*SCHEMA, "trace", "code", "error"])
-
-
-def _parsed(path: str, text: bytes) -> list[Record]:
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            one = json.loads(line)
-            key_of(one)
-            found.append({name: one[name] for name in ("key", "row", "error")})
-        except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{path}: line {number}: no result of a sweep") from error
-    return found
+    left = memoryview(json.dumps(one, allow_nan=False).encode() + b"\n")
+    try:
+        with Path(path).open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                while left:  # a disk that is nearly full takes a part
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)
+                raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"{path}: cannot write: {reason}; the results before are kept") from error

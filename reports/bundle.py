@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A results file: rows alone as JSON, or a bundle of rows and details.
+"""A results file: rows alone as JSON, the JSON lines of a sweep, or a bundle of rows and details.
 
 A bundle is a zip archive of `rows.json`, as `results.write` writes it, and one Parquet file for
 each table of `details.TABLES` that is not empty. `README.txt` in it says what the tables hold.
@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from allocbench.reports import details as detail_tables
-from allocbench.reports import results
+from allocbench.reports import results, runs
 from allocbench.reports.details import TABLES, Details
 from allocbench.reports.output import ResultError, write_bytes
 
@@ -26,20 +26,27 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same results give the sam
 
 @dataclass(frozen=True)
 class Bundle:
-    """Checked result rows (`results.frame`) and their details, empty where there are none."""
+    """Checked result rows (`results.frame`) and their details, empty where there are none.
+
+    `notes` are what a reader should know of how the rows were read.
+    """
 
     rows: pd.DataFrame
     details: Details = field(default_factory=detail_tables.none)
+    notes: tuple[str, ...] = ()
 
 
 def read(path: str | Path) -> Bundle:
-    """The bundle of a file, be it a bundle or plain JSON rows; raises ResultError naming it."""
+    """The bundle of a file: a bundle, JSON rows, or a sweep; raises ResultError naming it."""
     try:
-        with Path(path).open("rb") as file:
-            magic = file.read(4)
+        data = Path(path).read_bytes()
     except OSError as error:
         raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
-    return _unpack(path) if magic == b"PK\x03\x04" else Bundle(results.read(path))
+    if data.startswith(b"PK\x03\x04"):
+        return _unpack(data, path)
+    if data.startswith(runs.BEGIN) or not data:
+        return _swept(data, path)
+    return Bundle(results.from_json(data, str(path)))
 
 
 def read_all(paths: Sequence[str | Path]) -> Bundle:
@@ -62,7 +69,8 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
                 raise ResultError(f"{path}: {run} is in {seen[key]} already")
             seen[key] = path
     rows = results.frame(pd.concat([bundle.rows for bundle in bundles]))
-    return Bundle(rows, detail_tables.join(parts))
+    notes = tuple(note for bundle in bundles for note in bundle.notes)
+    return Bundle(rows, detail_tables.join(parts), notes)
 
 
 def write(bundle: Bundle, path: str | Path) -> None:
@@ -82,9 +90,20 @@ def write(bundle: Bundle, path: str | Path) -> None:
     write_bytes(buffer.getvalue(), path)
 
 
-def _unpack(path: str | Path) -> Bundle:
+def _swept(data: bytes, path: str | Path) -> Bundle:
+    """The rows of a sweep that may stand in one table."""
+    found = runs.parse(data, str(path))
+    kept = runs.comparable(found)
+    rows = results.frame([one["row"] for one in kept], str(path))
+    older = len(found) - len(kept)
+    what = "run is" if older == 1 else "runs are"
+    note = f"{path}: {older:,} older {what} left out: made again since, or of another trace"
+    return Bundle(rows, notes=(note,) if older else ())
+
+
+def _unpack(data: bytes, path: str | Path) -> Bundle:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
             large = [member for member in archive.infolist() if member.file_size > _LARGEST]
             if large:
                 raise ResultError(f"{path}: {large[0].filename!r} is larger than {_LARGEST} bytes")
@@ -96,10 +115,10 @@ def _unpack(path: str | Path) -> Bundle:
     rows = results.from_json(members[_ROWS], str(path))
     found = {}
     for name in TABLES:
-        if data := members.get(f"{name}.parquet"):
+        if table := members.get(f"{name}.parquet"):
             where = f"{path}: {name}.parquet"
             try:
-                frame = pd.read_parquet(io.BytesIO(data))
+                frame = pd.read_parquet(io.BytesIO(table))
             except (pa.ArrowException, OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ResultError(f"{where}: not Parquet: {reason}") from error

@@ -206,7 +206,8 @@ COLUMNS: tuple[Column, ...] = (
         "failures",
         "",
         "n/a because",
-        "Why the allocator cannot work on the device; nothing was run then.",
+        "Why there are no results: the allocator cannot work on the device, or its run ended with"
+        " an error.",
     ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(

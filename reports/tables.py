@@ -222,7 +222,7 @@ def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
     """Why a row has no number where others have one."""
     of_one_case = "max_load" in rows
     if "unavailable" in rows and isinstance(rows.at[name, "unavailable"], str):
-        return "cannot work here"
+        return "no result"
     if column.name == "overhead" and plain(rows.at[name, "failures"]):
         return "requests failed"
     if column.name.startswith("external_fragmentation"):

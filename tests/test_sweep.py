@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
+import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 
 from allocbench import allocators, sweep_file
@@ -21,10 +23,11 @@ from allocbench.errors import UsageError
 from allocbench.experiment import Effort, Row
 from allocbench.reports import results
 from allocbench.reports.results import SCHEMA
+from allocbench.reports.runs import Key, key_of
 from allocbench.sweep import measure, sweep
-from allocbench.sweep_file import Key, fingerprint, open_records
-from allocbench.workloads import ALLOC, FREE, Trace, catalog
-from tests.commands import error, folder, output, python
+from allocbench.sweep_file import fingerprint, open_records
+from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, write
+from tests.commands import EVENTS, error, folder, output, run
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -107,28 +110,65 @@ def test_what_raises_and_what_dies_are_rows_with_an_error() -> None:
     assert len(healed) == 8
 
 
-def test_killed_in_the_middle_it_finishes_with_each_row_once() -> None:
-    line = ["sweep", "gpt2-train", "--devices", "sim:24GiB,sim:80GiB"]
-    command = python(*line, "--workers", "2", "-o", "s.jsonl")
-    process = subprocess.Popen(command, start_new_session=True)
-    file = Path("s.jsonl")
-    deadline = time.monotonic() + 60
-    while not (file.exists() and file.read_bytes().count(b"\n") >= 3):
-        assert process.poll() is None, "it ended before it could be killed"
+def running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    """Wait for what must come; the limit only keeps a failing test from waiting forever."""
+    deadline = time.monotonic() + 300
+    while not reached():
         assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    before = [one["key"] for one in open_records("s.jsonl")]
-    runs = 2 * len(allocators.names())
-    assert 3 <= len(before) < runs
-    file.write_bytes(file.read_bytes() + b'{"key": {"workload": "gpt')
-    assert f"{runs} rows, {len(before)} of them there before" in output(
-        " ".join(line) + " -o s.jsonl"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_ended_in_the_middle_it_leaves_no_worker_and_finishes_with_each_row_once(
+    end: signal.Signals, code: int
+) -> None:
+    line = "sweep good.csv --allocators naive,bfc,buddy,slab -o s.jsonl"
+    file, pids = Path("s.jsonl"), Path("pids")
+    pids.touch()
+    command = [sys.executable, "-m", "tests.stuck", "pids", *line.split(), "--workers", "2"]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
+    wait_until(lambda: process.poll() is not None or pids.read_text().count("\n") == 2)
+    wait_until(lambda: process.poll() is not None or file.read_bytes().count(b"\n") == 1)
+    if end == signal.SIGINT:
+        os.killpg(process.pid, end)  # as a terminal does
+    else:
+        process.send_signal(end)
+    stdout, stderr = process.communicate(timeout=300)
+    assert (process.returncode, stdout) == (code, b"")
+    assert end == signal.SIGKILL or stderr == b""
+    workers = [int(pid) for pid in pids.read_text().split()]
+    assert len(workers) == 2
+    wait_until(lambda: not any(running(pid) for pid in workers))
+
+    (before,) = open_records("s.jsonl")
+    assert key_of(before).allocator == "naive"
+    file.write_bytes(file.read_bytes() + b'{"key": {"workload": "gpt')
+    assert "4 rows, 1 of them there before" in output(line)
     keys = [json.dumps(json.loads(text)["key"]) for text in file.read_text().splitlines()]
-    assert max(Counter(keys).values()) == 1
-    assert len(keys) == runs
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
+    output("sweep good.csv --allocators naive -o s.jsonl")
+    before = Path("s.jsonl").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        said = error("sweep good.csv --allocators naive,bfc,buddy -o s.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert said.startswith("error: s.jsonl: cannot write: File too large; the results before")
+    assert Path("s.jsonl").read_bytes() == before
+    assert "not a regular file" in error("sweep good.csv -o /dev/full")
 
 
 @pytest.fixture(scope="module")
@@ -166,12 +206,49 @@ def test_on_a_cluster_too_a_run_that_dies_is_a_row(scheduler: str) -> None:
     assert len(found) == 3
 
 
-def test_the_command_writes_rows_that_a_report_can_read() -> None:
-    shown = output("sweep good.csv --allocators naive,bfc --json rows.json --no-min-capacity")
-    assert shown == "sweep.jsonl: 2 rows, 0 of them there before\n"
-    assert set(results.read("rows.json")["allocator"]) == {"naive", "bfc"}
-    more = "--allocators buddy:region=1GiB --devices sim:1GiB,sim:1MiB --no-min-capacity"
-    assert "4 rows, 2 of them there before" in output(f"sweep good.csv {more}")
+def test_the_command_prints_tables_and_writes_rows() -> None:
+    write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
+    line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
+    shown = output(f"{line} --json rows.json")
+    assert "sweep.jsonl: 8 rows, 0 of them there before\n" in shown
+    for title in ("good on sim:1GiB", "made on sim:1MiB", "Geometric mean over 2 workloads"):
+        assert f"\n{title}" in f"\n{shown}"
+    assert shown.count("\nslab (reference)") == 4 + 2
+    assert "\nnaive (failed)" in shown
+    assert "\nmade on sim:1GiB: Smallest min capacity: naive at 4.00 MiB" in shown
+    rows = results.read("rows.json")
+    assert set(rows["allocator"]) == {"naive", "slab"}
+    again = output("sweep good.csv --allocators buddy,naive --devices sim:1GiB")
+    assert "9 rows, 8 of them there before" in again
+    assert "made" not in again
+    assert again.index("\nbuddy ") < again.index("\nnaive ")
+
+
+def test_a_report_is_made_of_what_a_sweep_wrote() -> None:
+    one, two = traces(2).values()
+    given: Any = {"workers": 1, "runner": fragile}
+    sweep({"same": one}, ["naive", "slab"], ["sim:1GiB"], "s.jsonl", FAST, **given)
+    assert output("report s.jsonl") == ""
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "slab is n/a: it ended with an error: ValueError: of all things" in page
+    sweep({"same": two}, ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, **given)
+    with Path("s.jsonl").open("a") as file:
+        file.write('{"key": {"workl')  # it is still being written
+    shown = run("report s.jsonl --markdown")
+    assert shown.exit_code == 0
+    assert shown.stderr == (
+        "note: s.jsonl: 2 older runs are left out: made again since, or of another trace\n"
+    )
+    assert shown.stdout.startswith("### same\n")
+    lines = shown.stdout.splitlines()
+    assert [text.split()[1] for text in lines if text.startswith("| ")] == [
+        *("allocator", "---", "bfc", "naive")
+    ]
+    assert "2.00 MiB" in shown.stdout  # of the second trace, a byte more than of the first
+    Path("empty.jsonl").touch()
+    assert "empty.jsonl: no result rows to report" in error("report empty.jsonl")
+    Path("broken.jsonl").write_text('{"key": 7}\n')
+    assert "broken.jsonl: line 1: no result of a sweep" in error("report broken.jsonl")
 
 
 def test_what_cannot_be_is_one_line() -> None:
@@ -194,12 +271,12 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
 
 def test_an_unfinished_line_is_cut_off_and_all_others_stay() -> None:
     key = Key("w", "t", "a", "d", "c")
-    sweep_file.append("s.jsonl", sweep_file.record(key, None, "wrong"))
+    sweep_file.append("s.jsonl", sweep_file.record(key, {}, "wrong"))
     whole = Path("s.jsonl").read_bytes()
     for end in (1, 10, len(whole) - 1):
         Path("s.jsonl").write_bytes(whole + whole[:end])
         (one,) = open_records("s.jsonl")
-        assert sweep_file.key_of(one) == key
+        assert key_of(one) == key
         assert Path("s.jsonl").read_bytes() == whole
 
 

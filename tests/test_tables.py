@@ -154,7 +154,7 @@ def test_columns_without_numbers_are_named_not_shown() -> None:
         ({"min_capacity": None}, "min_capacity", "no capacity is enough"),
         ({"alloc_p99_seconds": None}, "alloc_p99_seconds", "not measured"),
         ({}, "planned_requests", "has no plan"),
-        ({"unavailable": "needs a GPU", "min_capacity": None}, "min_capacity", "cannot work here"),
+        ({"unavailable": "needs a GPU", "min_capacity": None}, "min_capacity", "no result"),
     ],
 )
 def test_what_is_not_there_has_a_reason(changes: dict[str, Any], metric: str, reason: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from rich.console import Console
 from rich.text import Text
@@ -99,7 +100,7 @@ def run(
     if html and write_html:
         write_html(found, html, command=context.obj, reference=reference)
     if STDOUT not in (json, html, bundled):
-        _print(rows, reference)
+        show(results.frame(rows), reference)
 
 
 def _html_writer() -> Any:
@@ -111,8 +112,8 @@ def _html_writer() -> Any:
     return html.write
 
 
-def _print(rows: list[experiment.Row], reference: str | None) -> None:
-    table = results.frame(rows)
+def show(table: pd.DataFrame, reference: str | None) -> None:
+    """Print a checked frame: a table for each workload and device, the means, the verdicts."""
     out = console()
     _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
     _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)

@@ -18,6 +18,7 @@ EXAMPLES = (
     "allocbench report monday.zip tuesday.json --reference bfc",
     "allocbench report results.zip --figures figures",
     "allocbench report results.json --markdown",
+    "allocbench report sweep.jsonl -o report.html",
 )
 _DEFAULT = "report.html"
 
@@ -27,7 +28,7 @@ def run(
     results: Annotated[
         list[str],
         typer.Argument(
-            metavar="RESULTS...", help="Files that compare wrote with --results or --json."
+            metavar="RESULTS...", help="Files of compare (--results, --json) and of sweep."
         ),
     ],
     output: Annotated[
@@ -55,8 +56,9 @@ def run(
 ) -> None:
     """Make a report of results that were measured before.
 
-    Bundles of `compare --results` give every chart. Plain rows of `--json` give the tables and the
-    charts of single metrics; the report says what it lacks.
+    Bundles of `compare --results` give every chart. Plain rows of `--json` and the file of `sweep`
+    give the tables and the charts of single metrics; the report says what it lacks. Of runs that a
+    sweep made again, the last counts.
     """
     if output is None and figures is None and not as_markdown:
         output = _DEFAULT
@@ -67,6 +69,8 @@ def run(
     found = bundle.read_all(results)
     if found.rows.empty:
         raise UsageError(f"{', '.join(results)}: no result rows to report")
+    for note in found.notes:
+        print(f"note: {note}", file=sys.stderr)
     names = list(found.rows["allocator"].unique())
     base = reference_of(reference, names)
     past = asv.history(history) if history else None

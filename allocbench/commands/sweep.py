@@ -3,22 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from types import ModuleType
 from typing import Annotated
 
+import pandas as pd
 import typer
 from rich.text import Text
 
 from allocbench import inputs, options
+from allocbench.commands import compare
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions.space import can_be_made
 from allocbench.reports import results
+from allocbench.sweep_file import code_version, fingerprint
 from allocbench.terminal import console, progress_bar
+from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench sweep gpt2-train llm-decode --devices sim:24GiB,sim:80GiB -o sweep.jsonl",
@@ -62,6 +67,7 @@ def run(
 ) -> None:
     """Run every workload through every allocator on every device, in many processes.
 
+    At the end the runs are shown as `compare` shows them, and `report` makes a report of the file.
     Interrupted or killed, start it again: finished runs are not repeated, as long as trace, spec,
     device and code are the same. A run that fails or crashes is a row with its error. Host times,
     which --time asks for, are those of a machine busy with other runs.
@@ -98,17 +104,35 @@ def run(
             total=total,
             done=lambda key: show[0](f"{key.workload} {key.allocator} {key.device}"),
         )
-    wrong = found[found["error"].notna()]
     if json:
-        rows = found[found["error"].isna()].drop(columns=["trace", "code", "error"])
-        results.write(results.records(rows), json)
-    if json != STDOUT:
-        out = console()
-        skipped = len(found) - made[0]
-        out.print(Text(f"{output}: {len(found):,} rows, {max(0, skipped):,} of them there before"))
-        for row in wrong.to_dict("records"):
-            name = f"{row['workload']} {row['allocator']} {row['device']}"
-            out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
+        results.write(found.drop(columns=["trace", "code", "error"]), json)
+    if json == STDOUT:
+        return
+    asked = _asked(found, traces, specs, places)
+    if not asked.empty:
+        compare.show(asked, options.reference_of(None, specs))
+    out = console()
+    skipped = max(0, len(found) - made[0])
+    out.print(Text(f"{output}: {len(found):,} rows, {skipped:,} of them there before"))
+    out.print(Text(f"allocbench report {shlex.quote(output)} makes a report of them"))
+    for row in found[found["error"].notna()].to_dict("records"):
+        name = f"{row['workload']} {row['allocator']} {row['device']}"
+        out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
+
+
+def _asked(
+    found: pd.DataFrame, traces: Mapping[str, Trace], specs: Sequence[str], devices: Sequence[str]
+) -> pd.DataFrame:
+    """The checked rows of these runs by this code, in the order in which they were asked for."""
+    names = {fingerprint(trace): name for name, trace in traces.items()}
+    orders = {"trace": list(names), "device": list(devices), "allocator": list(specs)}
+    rows = found[found["code"] == code_version()]
+    for column, order in orders.items():
+        rows = rows[rows[column].isin(order)]
+    places = {column: rows[column].map(order.index) for column, order in orders.items()}
+    rows = rows.assign(workload=rows["trace"].map(names))
+    rows = rows.loc[pd.DataFrame(places).sort_values(list(orders)).index]
+    return results.frame(rows.drop(columns=["trace", "code", "error"]))
 
 
 def _sweeper() -> ModuleType:

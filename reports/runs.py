@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a sweep: JSON lines, one for each run.
+
+A line is an object of `key` (workload, trace, allocator, device, code), `row` (a result row) and
+`error` (null, or what went wrong; the row then says so as well, and has no metrics). A process that
+was killed leaves at most its last line unfinished; that line is not read.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from allocbench.reports.output import ResultError
+from allocbench.reports.results import SCHEMA
+
+Record: TypeAlias = dict[str, Any]
+BEGIN = b'{"key"'
+"""How every line begins."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a run is told apart by: the names and, by hash, the trace and the code."""
+
+    workload: str
+    trace: str
+    allocator: str
+    device: str
+    code: str
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What results depend on; not the workload's name."""
+        return self.trace, self.allocator, self.device, self.code
+
+
+def key_of(one: Record) -> Key:
+    """The key of a record."""
+    return Key(**one["key"])
+
+
+def parse(text: bytes, where: str) -> list[Record]:
+    """The records of whole lines; raises ResultError, beginning with `where`, for any other."""
+    found = []
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            one = json.loads(line)
+            key_of(one)
+            if not isinstance(one["row"], dict):
+                raise TypeError
+            found.append({name: one[name] for name in ("key", "row", "error")})
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ResultError(f"{where}: line {number}: no result of a sweep") from error
+    return found
+
+
+def frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Records as a frame: the columns of `allocbench.reports.results`, then trace, code and error.
+
+    Where a run is there twice, because it was tried again, the later one counts.
+    """
+    latest = {key_of(one).identity: one for one in records}
+    rows = [
+        one["row"]
+        | {name: one["key"][name] for name in ("trace", "code")}
+        | {"error": one["error"]}
+        for one in latest.values()
+    ]
+    return pd.DataFrame(rows, columns=[*SCHEMA, "trace", "code", "error"])
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """The records that may stand in one table, by workload, device and allocator.
+
+    A workload's name may stand for several traces and a run may have been made by several
+    versions: of each workload those of its last trace are taken, and of each run the last.
+    """
+    traces = {one["key"]["workload"]: one["key"]["trace"] for one in records}
+    kept: dict[tuple[str, str, str], Record] = {}
+    for one in records:
+        key = key_of(one)
+        if key.trace == traces[key.workload]:
+            kept[key.workload, key.device, key.allocator] = one
+    return [kept[run] for run in sorted(kept)]  # the file has them in the order of their ends
