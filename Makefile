@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs
+.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
-demo: $(VENV)/.demo  ## compare every allocator on a bundled workload; writes report.html
-	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
+demo: $(VENV)/.demo  ## compare four allocators on a recorded training run; writes report.html
+	$(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned --html report.html
 
 test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
@@ -37,6 +37,12 @@ check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and comp
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
+doc-pictures: $(VENV)/.test  ## re-draw the pictures of the strategies' pages
+	$(BIN)/python -m docs.generate.pictures
+
+screenshot: demo  ## re-take the picture of the report in the README; needs Chromium
+	$(BIN)/python -m docs.generate.screenshot report.html docs/report.png
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocbench.allocators._core -o allocators/_core.pyi

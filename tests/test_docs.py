@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 
 from allocbench import allocators
 from allocbench.cli import app
+from allocbench.reports import units
+from tests.commands import output
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,8 +22,7 @@ NATIVE = ROOT / "allocators" / "native" / "strategies"
 
 def row(info: allocators.StrategyInfo) -> str:
     """The README's line for a strategy, as it must stand there."""
-    path = f"allocators/native/strategies/{info.name}.hpp"
-    return f"| [`{info.name}`]({path}) | {info.summary} | {info.worst_case} | {info.reference} |"
+    return f"| [`{info.name}`](docs/strategies/{info.name}.md) | {info.summary} |"
 
 
 def test_the_table_of_strategies_is_that_of_the_registry() -> None:
@@ -43,12 +45,33 @@ def test_make_demo_and_make_test_are_on_the_first_screen() -> None:
 
 
 def test_every_command_in_the_readme_exists_and_explains_itself() -> None:
-    commands = set(re.findall(r"^\$? ?allocbench ([a-z-]+)", README, flags=re.MULTILINE))
+    code = "\n".join(re.findall(r"^```\w*\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL))
+    commands = set(re.findall(r"^\$? ?allocbench ([a-z][a-z-]*)", code, flags=re.MULTILINE))
     assert len(commands) >= 6
     for command in commands:
         result = CliRunner().invoke(app, [command, "--help"])
         assert result.exit_code == 0, command
         assert f"allocbench {command}" in result.output, f"{command} --help shows no example"
+
+
+def test_the_demo_shows_what_make_demo_prints() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = re.search(r"allocbench (compare .*?) --html", makefile)
+    assert command
+    assert f"$ allocbench {command[1]}" in README
+    rows = json.loads(output(f"{command[1]} --time 0 --json -"))
+    assert len(rows) == 4
+    for found in rows:
+        shown = next(line for line in README.splitlines() if line.startswith(found["allocator"]))
+        for metric in ("min_capacity", "peak_reserved"):
+            assert units.size(found[metric]) in shown, f"{found['allocator']}: {metric}"
+    assert units.size(rows[0]["max_load"]) in README
+
+
+def test_the_picture_of_the_report_is_small_and_there() -> None:
+    picture = ROOT / "docs" / "report.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size < 300_000
 
 
 def test_files_that_documents_point_to_exist() -> None:

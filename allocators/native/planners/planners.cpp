@@ -23,15 +23,15 @@ BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, Effort 
 }
 
 constexpr PlannerInfo registered[] = {
-    {"best_fit", "the largest and longest block first, where least is left over",
+    {"best_fit", "largest and longest-lived block first, in the gap that leaves least",
      "GlobalDecreasingSizeBestFitHeap of XLA", bounded<plan_best_fit>},
-    {"exact", "a search that proves its plan lowest, or gives its distance from a bound",
-     "in the manner of MiniMalloc (Moffitt, ASPLOS 2023)", plan_exact},
-    {"execution_order", "blocks in the order in which they begin, in the gap that fits best",
+    {"exact", "searches for the lowest plan; proves it, or gives the distance to a bound",
+     "after MiniMalloc (Moffitt, ASPLOS 2023)", plan_exact},
+    {"execution_order", "blocks in the order of their allocation, in the gap that fits best",
      "ArenaPlanner of TensorFlow Lite in 2018", bounded<plan_in_execution_order>},
-    {"greedy_by_size", "the largest block first, in the gap that fits best",
+    {"greedy_by_size", "largest block first, in the gap that fits best",
      "ArenaPlanner of TensorFlow Lite today", bounded<plan_greedy_by_size>},
-    {"no_reuse", "every block has bytes of its own", "Caffe", bounded<plan_no_reuse>},
+    {"no_reuse", "every block has its own bytes", "Caffe", bounded<plan_no_reuse>},
 };
 
 void check(std::span<Lifetime const> lifetimes, Size alignment) {

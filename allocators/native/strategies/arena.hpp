@@ -29,15 +29,15 @@ class Arena final : public Allocator {
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
       {"segment", OptionType::kBytes, "32MiB",
-       "bytes that the fallback pool asks from the device at a time"},
+       "bytes that the fallback pool requests from the device at a time"},
       {"planner", OptionType::kText, "greedy_by_size",
-       "how the step is planned: greedy_by_size as in today's TFLite, execution_order as in that "
-       "of 2018, or another planner"},
+       "the planner for the step: greedy_by_size as in TFLite today, execution_order as in TFLite "
+       "of 2018, or any other planner"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "arena",
-      .summary = "the first step is recorded and planned, later steps follow the plan (TFLite)",
-      .worst_case = "the whole arena, when later steps differ from the first",
+      .summary = "records and plans the first step; later steps follow the plan (TFLite)",
+      .worst_case = "the whole arena, if later steps differ from the first",
       .reference = "SimpleMemoryArena and ArenaPlanner of TensorFlow Lite",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, kAlignment); },

@@ -38,29 +38,30 @@ class Bfc final : public Allocator {
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
       {"memory_limit", OptionType::kBytes, "",
-       "bytes that all regions together may have; default: the capacity of the device"},
+       "limit for the sum of all regions, in bytes; default: the capacity of the device"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
-       "the memory limit as a share of the capacity, above 0 and at most 1"},
+       "the memory limit as a fraction of the capacity, above 0 and at most 1"},
       {"system_reserve", OptionType::kFlag, "false",
-       "leave to the system what TensorFlow leaves: 225 MiB of a device below 2 GiB, else a "
-       "twentieth, at least 300 MiB; applies to the default memory limit alone"},
+       "lower the default memory limit by what TensorFlow leaves to the system: 225 MiB on a "
+       "device below 2 GiB, else 5 % and at least 300 MiB"},
       {"allow_growth", OptionType::kFlag, "true",
-       "grow by doubling regions; else one region of the whole memory limit"},
+       "add regions of doubling size; false: one region of the whole memory limit"},
       {"garbage_collection", OptionType::kFlag, "false",
-       "give regions without a chunk in use back to the device before refusing a request"},
+       "give unused regions back to the device before a request fails"},
       {"fragmentation_fraction", OptionType::kNumber, "0",
-       "split when the rest reaches this share of the memory limit; 0: when it reaches 128 MiB"},
-      {"coalesce_regions", OptionType::kFlag, "false",
-       "join a region that begins where another ends"},
+       "split a chunk if the remainder is at least this fraction of the memory limit; 0: at least "
+       "128 MiB"},
+      {"coalesce_regions", OptionType::kFlag, "false", "merge adjacent regions"},
       {"timestamped_frees", OptionType::kFlag, "false",
-       "reuse a freed chunk only after the mark of the next step, or for want of memory"},
+       "reuse a freed chunk only after the next step mark, or when memory runs out"},
       {"retry_seconds", OptionType::kNumber, "0",
-       "how long a request waits for frees by other threads before it is refused (TensorFlow: 10)"},
+       "seconds that a request waits for frees by other threads before it fails (TensorFlow: 10)"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "bfc",
-      .summary = "best fit with coalescing, in regions that double (TensorFlow)",
-      .worst_case = "half of a chunk, at most 128 MiB, inside it; free chunks too small outside",
+      .summary = "best fit with coalescing, in regions of doubling size (TensorFlow)",
+      .worst_case =
+          "inside a chunk: half of it, at most 128 MiB; outside: free chunks that are too small",
       .reference = "BFCAllocator of TensorFlow and XLA",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, kRounding); },

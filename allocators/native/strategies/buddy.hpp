@@ -27,12 +27,12 @@ class Buddy final : public Allocator {
   static constexpr Size kSmallest = kKiB;
   static constexpr Option options[] = {
       {"region", OptionType::kBytes, "1GiB",
-       "bytes of a region, a power of two; a larger request gets a region of its own size"},
+       "bytes of a region, a power of two; a larger request gets its own region"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "buddy",
-      .summary = "powers of two from 1 KiB, split in halves, merged with their other half",
-      .worst_case = "half of each block inside it, and free blocks that are no buddies outside",
+      .summary = "powers of two from 1 KiB up, split into halves and merged with their buddies",
+      .worst_case = "inside a block: half of it; outside: free neighbors that are not buddies",
       .reference = "Knowlton, A fast storage allocator, CACM 8(10), 1965",
       .options = options,
       .largest_request =

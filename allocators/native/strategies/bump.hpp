@@ -21,12 +21,12 @@ class Bump final : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
-      {"segment", OptionType::kBytes, "1GiB", "bytes asked from the device at a time"},
+      {"segment", OptionType::kBytes, "1GiB", "bytes requested from the device at a time"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "bump",
-      .summary = "the next free byte, never used again: the floor of the measured time",
-      .worst_case = "everything ever freed",
+      .summary = "takes the next byte and never reuses one: a lower bound for time",
+      .worst_case = "everything that was ever freed",
       .reference = "linear allocation",
       .options = options,
       .candidate = false,

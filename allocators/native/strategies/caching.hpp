@@ -31,8 +31,8 @@ class Caching final : public Allocator {
  public:
   static constexpr StrategyInfo strategy = {
       .name = "caching",
-      .summary = "best fit with coalescing, in cached segments by stream and size (PyTorch)",
-      .worst_case = "1 MiB inside a large block; outside, free blocks of the wrong size or stream",
+      .summary = "best fit with coalescing, in cached segments per stream and size (PyTorch)",
+      .worst_case = "inside a large block: 1 MiB; outside: free blocks of the wrong size or stream",
       .reference = "CUDACachingAllocator of PyTorch",
       .options = CachingSettings::options,
       .largest_request =

@@ -22,8 +22,8 @@ class CudaAsync final : public Allocator {
         "free bytes that the pool may keep when a stream is waited for; all when left out"}}};
   static constexpr StrategyInfo strategy = {
       .name = "cuda_async",
-      .summary = "the CUDA driver's own stream-ordered pool (cudaMallocAsync)",
-      .worst_case = "not stated by the driver",
+      .summary = "the stream-ordered memory pool of the CUDA driver (cudaMallocAsync)",
+      .worst_case = "not documented by the driver",
       .reference = "Stream Ordered Memory Allocator, CUDA driver API",
       .options = kOptions,
       .keeps_free_blocks = false,

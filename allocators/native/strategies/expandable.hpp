@@ -20,16 +20,16 @@ class Expandable final : public Stitching {
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
       {"page", OptionType::kBytes, "2MiB",
-       "bytes mapped and unmapped at a time, a multiple of the device's granularity"},
-      {"small", OptionType::kBytes, "1MiB", "the largest request that the small pools serve"},
+       "bytes mapped or unmapped at a time, a multiple of the device's granularity"},
+      {"small", OptionType::kBytes, "1MiB", "largest request that is served from the small pools"},
       {"slack", OptionType::kNumber, "0",
-       "new pages are mapped before free ones are moved while reserved bytes stay within this "
-       "share above the peak of allocated bytes; inf: until the device is full"},
+       "map new pages instead of moving free ones while reserved bytes exceed the peak of "
+       "allocated bytes by no more than this fraction; inf: until the device is full"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "expandable",
-      .summary = "virtual memory: free pages from different places are stitched into one block",
-      .worst_case = "255 bytes inside a block; outside, pages that hold any part of a block",
+      .summary = "virtual memory: stitches free pages from anywhere into one block (GMLake)",
+      .worst_case = "inside a block: 255 bytes; outside: the rest of pages that are partly used",
       .reference = "Guo et al., GMLake, ASPLOS 2024; expandable segments of PyTorch",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, 2 * kMiB); },

@@ -25,14 +25,14 @@ class FreeLists final : public Allocator {
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
       {"round", OptionType::kBytes, "1024",
-       "sizes are rounded up to a multiple of this, itself a multiple of 256"},
+       "sizes are rounded up to a multiple of this, which is a multiple of 256"},
       {"buffer", OptionType::kBytes, "5GiB",
-       "bytes asked from the device at a time, or what it still holds when that is less"},
+       "bytes requested from the device at a time, or all that the device has left"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "free_lists",
-      .summary = "freed slices kept by rounded size, used again for that size alone",
-      .worst_case = "all memory but the live slices: a slice never serves another size",
+      .summary = "one free list per rounded size; a slice is reused for that size only",
+      .worst_case = "all memory except live slices, because a slice never serves another size",
       .reference = "size-keyed free lists under PyTorch's pluggable allocator",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, 1024); },

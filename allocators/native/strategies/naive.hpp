@@ -15,7 +15,7 @@ class Naive final : public Allocator {
  public:
   static constexpr StrategyInfo strategy = {
       .name = "naive",
-      .summary = "one device call per request",
+      .summary = "one device call per request and per free",
       .worst_case = "none",
       .reference = "cudaMalloc and cudaFree, CUDA driver API",
       .keeps_free_blocks = false,

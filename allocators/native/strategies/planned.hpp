@@ -33,15 +33,15 @@ class Planned final : public Stitching {
  public:
   static constexpr Option options[] = {
       {"plan", OptionType::kText, "",
-       "a file that `allocbench plan -o` wrote for an earlier run; default: learn from this one"},
+       "file that `allocbench plan -o` wrote for an earlier run; default: learn from this run"},
       {"page", OptionType::kBytes, "2MiB",
-       "bytes mapped and unmapped at a time, a multiple of the device's granularity"},
+       "bytes mapped or unmapped at a time, a multiple of the device's granularity"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "planned",
-      .summary = "blocks of a step lie where a plan of earlier steps puts them, on mapped pages",
-      .worst_case = "a page less a byte beside each block, when nothing repeats itself",
-      .reference = "own; after STAlloc (arXiv 2507.16274) and GMLake (ASPLOS 2024)",
+      .summary = "places blocks by a plan that it learns from earlier steps, on mapped pages",
+      .worst_case = "outside: almost one page per block, if the program never repeats itself",
+      .reference = "own design; after STAlloc (arXiv 2507.16274) and GMLake (ASPLOS 2024)",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, 2 * kMiB); },
       .exemption = "memory is mapped in pages of 2 MiB",

@@ -30,13 +30,14 @@ class Slab final : public Allocator {
   using Class = SizeClass<3>;  // of sizes in units
   static constexpr Option options[] = {
       {"slab", OptionType::kBytes, "2MiB",
-       "bytes of a slab; a class with larger objects has one object to a slab"},
-      {"empty_slabs", OptionType::kNumber, "1", "empty slabs that each class may keep"},
+       "bytes of a slab; classes of larger objects have one object per slab"},
+      {"empty_slabs", OptionType::kNumber, "1", "number of empty slabs that each class keeps"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "slab",
-      .summary = "slabs of equal objects by size class; empty slabs are given back",
-      .worst_case = "255 bytes or an eighth inside an object; all but one object of each slab",
+      .summary = "slabs of equally sized objects per size class; returns empty slabs",
+      .worst_case =
+          "inside an object: 255 bytes or an eighth; outside: all but one object per slab",
       .reference = "Bonwick, The slab allocator, USENIX Summer 1994",
       .options = options,
       .largest_request =

@@ -23,12 +23,13 @@ class Tlsf final : public Allocator {
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
       {"segment", OptionType::kBytes, "64MiB",
-       "bytes asked from the device at a time; a larger request gets a segment of its own size"},
+       "bytes requested from the device at a time; a larger request gets its own segment"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "tlsf",
-      .summary = "two-level segregated fit: good fit from size classes in constant time",
-      .worst_case = "255 bytes inside a block; outside, blocks up to 1/32 too large pass unused",
+      .summary = "two-level segregated fit: a good fit in constant time",
+      .worst_case =
+          "inside a block: 255 bytes; outside: free blocks less than 1/32 too large are missed",
       .reference = "Masmano et al., TLSF: a new dynamic memory allocator, ECRTS 2004",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, kRounding); },

@@ -22,7 +22,7 @@ class Check final : public Wrapper {
  public:
   static constexpr WrapperInfo wrapper = {
       .name = "check",
-      .summary = "finds double and foreign frees, misplaced blocks, leaks",
+      .summary = "finds double frees, frees of unknown addresses, misplaced blocks, and leaks",
   };
 
   struct Live {

@@ -22,7 +22,7 @@ class Limit final : public Wrapper {
       {{"bytes", OptionType::kBytes, "", "the most bytes reserved at any time"}}};
   static constexpr WrapperInfo wrapper = {
       .name = "limit",
-      .summary = "the device refuses what would take reserved bytes over a limit",
+      .summary = "makes the device refuse memory beyond a limit of reserved bytes",
       .options = kOptions,
   };
 

@@ -17,7 +17,7 @@ class PerStream final : public Allocator {
  public:
   static constexpr WrapperInfo wrapper = {
       .name = "per_stream",
-      .summary = "one instance for each stream, so that streams never share a block",
+      .summary = "one instance per stream, so that streams never share a block",
   };
 
   PerStream(Device& device, Options const&, MakeInner make_inner);

@@ -17,7 +17,7 @@ class Record final : public Wrapper {
  public:
   static constexpr WrapperInfo wrapper = {
       .name = "record",
-      .summary = "keeps every alloc, free, step and trim as a trace",
+      .summary = "records every alloc, free, step and trim as a trace",
   };
 
   // Arrays of equal length, one element for each event. The label of a mark is 0: a step.

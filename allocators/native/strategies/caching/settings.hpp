@@ -14,28 +14,28 @@ namespace allocbench {
 struct CachingSettings {
   static constexpr Option options[] = {
       {"version", OptionType::kText, "2.13",
-       "the PyTorch whose rules apply: 2.9, 2.11, 2.12 or 2.13; they differ in ties between free "
-       "blocks of equal size, in a memory fraction of 1, and in the rest of a list of divisions"},
+       "PyTorch version to follow: 2.9, 2.11, 2.12 or 2.13; they differ in ties between free "
+       "blocks of equal size, in a memory fraction of 1, and in the end of a list of divisions"},
       {"conf", OptionType::kText, "",
-       "what PYTORCH_ALLOC_CONF holds, as it stands: "
+       "the value of PYTORCH_ALLOC_CONF, verbatim: "
        "conf=max_split_size_mb:128,expandable_segments:True"},
       {"max_split_size_mb", OptionType::kNumber, "",
-       "blocks of this size and more are never split, and never given to smaller requests; "
+       "blocks of this size or larger are never split, nor given to smaller requests; "
        "default: no limit"},
       {"max_non_split_rounding_mb", OptionType::kNumber, "",
-       "how much larger than the request such a block may be; default: large_segment_size_mb"},
+       "how much larger than the request an unsplit block may be; default: large_segment_size_mb"},
       {"large_segment_size_mb", OptionType::kNumber, "20",
-       "the segments that requests above 1 MiB and below 10 MiB share"},
+       "size of the segments that requests above 1 MiB and below 10 MiB share"},
       {"roundup_power2_divisions", OptionType::kText, "",
-       "round sizes up to one of so many steps between powers of two; or by intervals in MiB: "
-       "[256:1,512:2,1024:4,>:8]; default: to 512 bytes"},
+       "number of sizes between two powers of two to round up to; or by interval in MiB: "
+       "[256:1,512:2,1024:4,>:8]; default: round to 512 bytes"},
       {"garbage_collection_threshold", OptionType::kNumber, "",
-       "share of the memory fraction, in (0, 1), above which free segments that have long been "
-       "unused are given back; default: never; needs per_process_memory_fraction"},
+       "fraction of the memory limit, in (0, 1), above which the oldest unused segments are given "
+       "back; default: never; needs per_process_memory_fraction"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
-       "share of the device's capacity, from 0 to 1, that may be reserved; default: all"},
+       "fraction of the device's capacity, from 0 to 1, that may be reserved; default: all"},
       {"expandable_segments", OptionType::kFlag, "false",
-       "segments of virtual memory that grow and shrink by pages"},
+       "use segments of virtual memory that grow and shrink page by page"},
   };
 
   static constexpr Size kNoLimit = std::numeric_limits<Size>::max();
