@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Self
 
 from allocbench.allocators import _core, spec
@@ -88,7 +88,7 @@ class CudaDevice(_core.CudaDevice):
 
 def cost_model() -> dict[str, Any]:
     """The cost of device calls on the simulated device, with its provenance."""
-    text = files("allocbench.allocators").joinpath("device_costs.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "device_costs.json").read_text(encoding="utf-8")
     model: dict[str, Any] = json.loads(text)
     return model
 

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LAST_STREAM = 2**16 - 1  # of a trace
 _ALLOC, _MARK = 0, 2
 
 
@@ -40,9 +42,9 @@ def recording(allocator: Allocator) -> Recording:
     """
     columns = _core.recording(allocator)
     stream = columns["stream"]
-    if len(stream) and (largest := int(stream.max())) > np.iinfo(np.uint16).max:
-        raise ValueError(f"a trace holds streams up to 65535, not {largest}")
-    return Recording(columns["op"], columns["block"], columns["size"], stream.astype(np.uint16))
+    if len(stream) and (largest := int(stream.max())) > _LAST_STREAM:
+        raise ValueError(f"a trace holds streams up to {_LAST_STREAM}, not {largest}")
+    return Recording(columns["op"], columns["block"], columns["size"], stream.astype("uint16"))
 
 
 class LabelledTrace(Protocol):
@@ -117,6 +119,8 @@ def leaks(allocator: Allocator, trace: LabelledTrace | None = None) -> list[Leak
 
 
 def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
+    import numpy as np
+
     events = np.flatnonzero(trace.op == _ALLOC)
     if requests and requests[-1] >= len(events):
         raise ValueError(

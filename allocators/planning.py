@@ -6,13 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Graph, GraphPlan, SpecError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 FOREVER = 2**32 - 1
 """The `last` of a block that is never freed."""
@@ -72,9 +73,9 @@ def plan(
     different lengths, and a block without bytes or time.
     """
     blocks = (
-        _integers("sizes", sizes, np.uint64),
-        _integers("first", first, np.uint32),
-        _integers("last", last, np.uint32),
+        _integers("sizes", sizes, "uint64"),
+        _integers("first", first, "uint32"),
+        _integers("last", last, "uint32"),
     )
     began = time.perf_counter()
     found = _core.plan(planner, *blocks, alignment, _seconds(time_limit), report)
@@ -101,7 +102,9 @@ def plan_graph(
     return _core.plan_graph(graph, planner, *options, report)
 
 
-def _integers(name: str, values: ArrayLike, dtype: type[np.unsignedinteger[Any]]) -> NDArray[Any]:
+def _integers(name: str, values: ArrayLike, dtype: str) -> NDArray[Any]:
+    import numpy as np
+
     given = np.asarray(values)
     limits = np.iinfo(dtype)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):

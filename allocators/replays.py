@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
 
-Columns = dict[str, NDArray[Any]]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Columns: TypeAlias = "dict[str, NDArray[Any]]"
 CALL_KINDS = ("malloc", "free", "map", "unmap")
 """What `kind` of a device call stands for."""
 
@@ -112,9 +113,7 @@ def replay(
         internal_fragmentation_mean=found.internal_fragmentation_mean,
         external_fragmentation_mean=found.external_fragmentation_mean,
         timeline=found.timeline,
-        placements={name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        if parts
-        else {},
+        placements=_joined(parts),
         detail=found.detail,
     )
 
@@ -137,6 +136,13 @@ def time_each(
 def completes(trace: Trace, allocator: Allocator) -> bool:
     """Tell whether every request succeeds; stops at the first that fails."""
     return _core.completes(_arrays(trace), allocator)
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    import numpy as np
+
+    names = parts[0] if parts else {}
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def _arrays(trace: Trace) -> _core.TraceArrays:

@@ -15,15 +15,36 @@ from inspect import cleandoc
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from allocbench.base.text import one_line
-from allocbench.commands import COMMANDS, EXAMPLES, Command
+from allocbench.commands import COMMANDS, EXAMPLES
 
 
-class Group(TyperGroup):
+class _Quick:
+    """A command that without arguments has nothing to convert, and so does not import pydantic."""
+
+    def get_help_option(self, context: Any) -> Any:
+        """The help option, False when it is left out; None would be converted to a bool."""
+        option = super().get_help_option(context)  # type: ignore[misc]
+        if option is not None:
+            option.default = False
+        return option
+
+
+class _QuickGroup(_Quick, TyperGroup):
+    pass
+
+
+class _QuickCommand(_Quick, TyperCommand):
+    pass
+
+
+class Group(_QuickGroup):
     """Commands whose errors are one line; `context.obj` is the command line as written."""
+
+    _writing_help = False
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run a command and leave with its exit code."""
@@ -39,11 +60,18 @@ class Group(TyperGroup):
             code = _fail(error)
         sys.exit(code if isinstance(code, int) else 0)
 
-    def resolve_command(self, context: Any, args: list[str]) -> Any:
-        """Put the command itself in the place of its entry in the help."""
-        name, _, rest = super().resolve_command(context, args)
-        (command,) = (one for one in COMMANDS if one.name == name)
-        return name, _loaded(command), rest
+    def get_command(self, context: Any, name: str) -> Any:
+        """The command of a name, imported; while the help is written, its entry there."""
+        entry = super().get_command(context, name)
+        return entry if entry is None or self._writing_help else _loaded(name)
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        """Write the help, for which no command is imported."""
+        self._writing_help = True
+        try:
+            super().format_help(context, formatter)
+        finally:
+            self._writing_help = False
 
 
 def _fail(error: Exception) -> int:
@@ -87,12 +115,26 @@ def _epilog(examples: Sequence[str]) -> str:
     return "\n".join(["Examples:", *(f"  $ {example}" for example in examples)])
 
 
-def _loaded(command: Command) -> Any:
-    """The command with its arguments and options, which imports its module."""
+def _loaded(name: str) -> Any:
+    """The command of a name with its arguments and options, which imports its module."""
+    (command,) = (one for one in COMMANDS if one.name == name)
     module = command.load()
-    alone = typer.Typer(add_completion=False)
     help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
-    alone.command(command.name, help=help_, epilog=epilog)(module.run)
+    parts = getattr(module, "PARTS", None)
+    if parts is None:
+        alone = typer.Typer(add_completion=False)
+        alone.command(name, help=help_, epilog=epilog)(module.run)
+    else:
+        alone = typer.Typer(
+            cls=_QuickGroup,
+            name=name,
+            add_completion=False,
+            subcommand_metavar=f"[{'|'.join(parts)}]",
+            result_callback=lambda tables: tables and module.show(tables),
+        )
+        alone.callback(invoke_without_command=True, help=help_, epilog=epilog)(module.run)
+        for part, tables in parts.items():
+            alone.command(part, cls=_QuickCommand, help=tables.__doc__)(tables)
     return typer.main.get_command(alone)
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown on a terminal: a console, plain tables, a progress bar on standard error."""
+"""What is shown on a terminal: a console, plain tables, a progress bar on standard error.
+
+What a progress bar needs is imported with the first one: `list` and other quick commands have none.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,11 @@ from typing import Any, TypeAlias
 
 import rich.box
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from allocbench.reports import units
-from allocbench.reports.results import SCHEMA
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -71,6 +71,15 @@ def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row
 
     The second function takes each result row as it is ready. All goes when the block ends.
     """
+    from rich.live import Live
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     out = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
@@ -103,6 +112,8 @@ def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row
 
 def _so_far(rows: Sequence[Row], most: int) -> Table:
     """The latest rows; the best of each workload so far is green."""
+    from allocbench.reports.results import SCHEMA  # imports pandas
+
     headings = [SCHEMA[name].heading for name in _WATCHED]
     table = plain_table("So far", "workload", "allocator", *headings, right=headings)
     for row in rows[-most:]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers for people: binary bytes, small seconds, ratios, percent, counts."""
 
-from allocbench.reports.results import Column
+from allocbench.reports.column import Column
 
 NOT_AVAILABLE = "n/a"
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -59,6 +59,14 @@ def test_names() -> None:
     assert len(NAMES) >= 12
 
 
+def test_the_sizes_that_are_listed_are_those_of_the_traces() -> None:
+    sizes = catalog.sizes()
+    assert list(sizes) == catalog.names()
+    for name, size in sizes.items():
+        trace = catalog.load(name)
+        assert size == catalog.Size(len(trace), trace.max_load), f"{name}: run `make traces`"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_training_is_what_runs_backward(name: str) -> None:
     purpose = "training" if "backward" in PHASES[name] else "inference"

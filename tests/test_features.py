@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.features: numbers worked out by hand, by the slow way, and where they are shown."""
+"""workloads.trace_features: numbers worked out by hand, by the slow way, and where they are shown."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.lifetimes: blocks of a trace or of a CSV, and every way to get the CSV wrong."""
+"""workloads.block_lifetimes: blocks of a trace or of a CSV, and every way to get the CSV wrong."""
 
 from __future__ import annotations
 

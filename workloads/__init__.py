@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of what programs ask of a GPU memory allocator: made, read, written, described.
 
-Those that come with the package are found by name in `allocbench.workloads.catalog`.
+Those that come with the package are found by name in `allocbench.workloads.catalog`. A module is
+imported when one of its names is first used: the catalog can be listed without numpy.
 """
 
-from allocbench.workloads.features import Features, features
-from allocbench.workloads.files import read, write
-from allocbench.workloads.lifetimes import (
-    Lifetimes,
-    holds_lifetimes,
-    lifetimes,
-    read_lifetimes,
-    write_plan,
-)
-from allocbench.workloads.parquet import write_parquet
-from allocbench.workloads.plain_csv import write_csv
-from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allocbench.workloads.block_lifetimes import (
+        Lifetimes,
+        holds_lifetimes,
+        lifetimes,
+        read_lifetimes,
+        write_plan,
+    )
+    from allocbench.workloads.files import read, write
+    from allocbench.workloads.parquet import write_parquet
+    from allocbench.workloads.plain_csv import write_csv
+    from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+    from allocbench.workloads.trace_features import Features, features
 
 __all__ = [
     "ALLOC",
@@ -37,3 +42,29 @@ __all__ = [
     "write_parquet",
     "write_plan",
 ]
+
+_MODULES = {
+    "block_lifetimes": (
+        "Lifetimes",
+        "holds_lifetimes",
+        "lifetimes",
+        "read_lifetimes",
+        "write_plan",
+    ),
+    "files": ("read", "write"),
+    "parquet": ("write_parquet",),
+    "plain_csv": ("write_csv",),
+    "trace": ("Trace",),
+    "trace_features": ("Features", "features"),
+    "vocabulary": ("ALLOC", "FREE", "MARK", "TRIM", "Provenance", "TraceError"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """A name of `__all__`, from its module."""
+    if name not in _HOME:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found

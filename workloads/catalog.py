@@ -7,22 +7,24 @@ the extra `torch`). A generator takes options: `random:allocs=1000,seed=7`.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allocbench.base.spec import SpecSyntaxError, parse
-from allocbench.workloads import recreating
-from allocbench.workloads.capture import capture as capture_module
-from allocbench.workloads.files import read, write
 from allocbench.workloads.generator import Generator, Value
 from allocbench.workloads.serving import GENERATORS as SERVING
 from allocbench.workloads.synthetic import GENERATORS as SYNTHETIC
-from allocbench.workloads.trace import Trace, TraceError
+from allocbench.workloads.vocabulary import TraceError
+
+if TYPE_CHECKING:
+    from allocbench.workloads.trace import Trace
 
 DATA = Path(__file__).parent / "data"
+_SIZES = DATA / "sizes.json"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Workload:
     module: str
     date: str
     kind: str = "captured"
+
+    @property
+    def source(self) -> str:
+        """Where the trace comes from."""
+        return self.module
 
     @property
     def path(self) -> Path:
@@ -197,7 +204,31 @@ def load(spec: str, **options: Value) -> Trace:
             raise TraceError(f"{name}: {error}") from error
     if options or written:
         raise TraceError(f"{spec}: {name} is a bundled trace and has no options")
+    from allocbench.workloads.files import read
+
     return read(workload.path)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long a trace is, and its max load in bytes."""
+
+    events: int
+    max_load: int
+
+
+def sizes() -> dict[str, Size]:
+    """The size of every workload in its default options, for which no trace is read."""
+    return {name: Size(**size) for name, size in json.loads(_SIZES.read_text("utf-8")).items()}
+
+
+def write_sizes() -> None:
+    """Measure every workload and keep what `sizes` says."""
+    traces = {name: load(name) for name in names()}
+    found = {
+        name: {"events": len(trace), "max_load": trace.max_load} for name, trace in traces.items()
+    }
+    _SIZES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def capture(name: str) -> Trace:
@@ -205,6 +236,8 @@ def capture(name: str) -> Trace:
 
     Raises TraceError when none has that name, and as `allocbench.workloads.capture.capture` does.
     """
+    from allocbench.workloads.capture import capture as capture_module
+
     workload = bundled(name)
     return capture_module(workload.module, workload.name, workload.date)
 
@@ -218,6 +251,9 @@ def bundled(name: str) -> Workload:
 
 def recreate(names: Iterable[str], folder: Path = DATA) -> None:
     """Capture workloads anew, some at a time, and write them as `folder`/NAME.parquet."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from allocbench.workloads.files import write
 
     def one(name: str) -> None:
         write(capture(name), folder / bundled(name).path.name)
@@ -241,7 +277,14 @@ def markdown() -> str:
 
 def main() -> int:
     """Recreate every bundled trace and print what they hold, or compare with --check."""
-    code = recreating.main("allocbench.workloads.catalog", captured(), recreate, DATA)
+    from allocbench.workloads import recreating
+
+    def anew(names: Sequence[str], folder: Path) -> None:
+        recreate(names, folder)
+        if folder == DATA:
+            write_sizes()
+
+    code = recreating.main("allocbench.workloads.catalog", captured(), anew, DATA)
     if not code:
         print(markdown())
     return code

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
-
-from allocbench.workloads.trace import TraceError
+from allocbench.workloads.vocabulary import TraceError
 
 
 @contextmanager
 def errors_naming(path: Path) -> Iterator[None]:
     """Turn whatever reading or writing may raise into a TraceError of one line."""
+    import pyarrow as pa
+
     try:
         yield
     except (OSError, ValueError, MemoryError, csv.Error, pa.ArrowException) as error:

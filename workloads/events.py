@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
-import numpy as np
+from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, Provenance, TraceError
 
-from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
+if TYPE_CHECKING:
+    from allocbench.workloads.trace import Trace
 
 MOST_ALLOCS = 25_000_000
 """Of a trace that is written in memory: some 3 GB."""
@@ -52,6 +54,10 @@ class Events:
 
     def trace(self, provenance: Provenance) -> Trace:
         """What was written so far."""
+        import numpy as np
+
+        from allocbench.workloads.trace import Trace
+
         return Trace(
             op=np.array(self._op, np.uint8),
             block=np.array(self._block, np.uint32),

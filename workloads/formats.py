@@ -8,85 +8,102 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from allocbench.workloads import lifetimes, parquet, plain_csv, serving
-from allocbench.workloads.importers import kineto, minimalloc, pytorch_snapshot, rmm_log
-from allocbench.workloads.serving import logs
-from allocbench.workloads.trace import Trace
+from allocbench.workloads.serving import LOG_OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from allocbench.workloads.trace import Trace
 
 HEAD = 1 << 16
 """Bytes from the begin of a file by which its format is told."""
-
-
-def _event(event: int) -> str:
-    return f"event {event}"
 
 
 @dataclass(frozen=True)
 class Format:
     """A format of files.
 
-    name, summary: what users call it, and what it holds. sniff: whether a file with these first
-    HEAD bytes (or all of them, when it has fewer) has this format. read: `read(file, path,
-    **options)` makes a trace of an open binary file, named by its path, or raises TraceError.
-    options: what a user may choose, as `workloads.read(path, name=value)`, and what for. place:
-    where a file holds an event (from 0).
+    name, summary: what users call it, and what it holds. sniffer, reader: `module:function` in this
+    package, imported when a file is read. options: what a user may choose, as
+    `workloads.read(path, name=value)`, and what for. in_lines: whether the file has one event to a
+    line, after a header.
     """
 
     name: str
     summary: str
-    sniff: Callable[[bytes], bool]
-    read: Callable[..., Trace]
+    sniffer: str
+    reader: str
     options: Mapping[str, str] = field(default_factory=dict)
-    place: Callable[[int], str] = _event
+    in_lines: bool = False
+
+    def sniff(self, head: bytes) -> bool:
+        """Whether a file with these first HEAD bytes, or all of fewer, has this format."""
+        return bool(_function(self.sniffer)(head))
+
+    def read(self, file: BinaryIO, path: Path, **options: str | int) -> Trace:
+        """Make a trace of an open file, named by its path; raises TraceError when it has none."""
+        trace: Trace = _function(self.reader)(file, path, **options)
+        return trace
+
+    def place(self, event: int) -> str:
+        """Where a file holds an event (from 0)."""
+        return f"line {event + 2}" if self.in_lines else f"event {event}"
+
+
+def _function(name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = resolve_name(f"{__package__}.{name}")
+    return found
 
 
 FORMATS = (
     Format(
         "Parquet",
         "a trace with all it can hold, as allocbench writes it",
-        parquet.is_parquet,
-        parquet.read_parquet,
+        "parquet:is_parquet",
+        "parquet:read_parquet",
     ),
     Format(
         "CSV op,id,size",
         "a trace of allocs and frees",
-        plain_csv.is_csv,
-        plain_csv.read_csv,
-        place=plain_csv.place,
+        "plain_csv:is_csv",
+        "plain_csv:read_csv",
+        in_lines=True,
     ),
     Format(
         "CSV id,lower,upper,size",
         "lifetimes, as google/minimalloc has them",
-        lifetimes.is_lifetimes,
-        minimalloc.read,
+        "block_lifetimes:is_lifetimes",
+        "importers.minimalloc:read",
     ),
     Format(
         "PyTorch memory snapshot",
         "torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot",
-        pytorch_snapshot.is_pickle,
-        pytorch_snapshot.read,
+        "importers.pytorch_snapshot:is_pickle",
+        "importers.pytorch_snapshot:read",
         options={"device": "the number of a GPU, where several have events"},
     ),
     Format(
         "PyTorch profiler trace",
         "Chrome's JSON with [memory] events: torch.profiler, profile_memory=True",
-        kineto.is_profile,
-        kineto.read,
+        "importers.kineto:is_profile",
+        "importers.kineto:read",
         options={"device": "the number of a GPU, or cpu, where several have events"},
     ),
     Format(
         "RMM log",
-        f"CSV {rmm_log.HEADER} of RMM's logging adaptor",
-        rmm_log.is_rmm_log,
-        rmm_log.read,
+        "CSV Thread,Time,Action,Pointer,Size,Stream of RMM's logging adaptor",
+        "importers.rmm_log:is_rmm_log",
+        "importers.rmm_log:read",
     ),
     Format(
         "request log",
         "requests to a language model, served: Azure's and BurstGPT's CSV, Mooncake's JSON lines",
-        logs.is_log,
-        serving.read_log,
-        options={option.name: option.help for option in serving.LOG_OPTIONS},
+        "serving.logs:is_log",
+        "serving:read_log",
+        options={option.name: option.help for option in LOG_OPTIONS},
     ),
 )
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from allocbench.workloads.events import Events
-from allocbench.workloads.trace import Provenance, Trace, TraceError
+from allocbench.workloads.vocabulary import Provenance, TraceError
+
+if TYPE_CHECKING:
+    from allocbench.workloads.trace import Trace
 
 Value = int | float | str
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

@@ -82,11 +82,6 @@ def read_csv(file: BinaryIO, path: Path) -> Trace:
     )
 
 
-def place(event: int) -> str:
-    """The line of a file that holds an event: lines count from 1 and the first is the header."""
-    return f"line {event + 2}"
-
-
 def _whole_lines(file: BinaryIO) -> Iterator[pa.BinaryArray]:
     """The lines of a file, some at a time, each with its newline."""
     rest = b""
@@ -116,7 +111,7 @@ def _parse_rows(lines: pa.BinaryArray, before: int) -> tuple[Any, Any, Any]:
     broken = ~matches.is_valid().to_numpy(zero_copy_only=False) | (block > _MAX_ID)
     if broken.any():
         row = int(broken.argmax())
-        raise TraceError(f"{place(before + row)}: {_fault(lines[row].as_py())}")
+        raise TraceError(f"line {before + row + 2}: {_fault(lines[row].as_py())}")
     op = np.where(pc.equal(size, b"").to_numpy(zero_copy_only=False), FREE, ALLOC)
     return op, block, _numbers(size)
 

@@ -3,47 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-ALLOC, FREE, MARK, TRIM = range(4)
-MAX_SIZE = 2**63 - 1
-"""Bytes; the largest size an event may carry."""
+from allocbench.workloads.vocabulary import ALLOC as ALLOC
+from allocbench.workloads.vocabulary import FREE as FREE
+from allocbench.workloads.vocabulary import MARK as MARK
+from allocbench.workloads.vocabulary import MAX_SIZE as MAX_SIZE
+from allocbench.workloads.vocabulary import TRIM as TRIM
+from allocbench.workloads.vocabulary import Provenance as Provenance
+from allocbench.workloads.vocabulary import TraceError as TraceError
 
 COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
 OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32"}
 
 _CHUNK = 1 << 16  # events checked at a time, so that checking needs little beyond the arrays
-
-
-class TraceError(ValueError):
-    """A trace, or a file that should hold one, breaks a rule; one line says which and where."""
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Where a trace comes from.
-
-    `live_at_start` is the number of blocks that were already live when recording began: the
-    first so many allocs of the trace stand for them. `extra` holds whatever else its maker
-    wants to say, as plain JSON values.
-    """
-
-    name: str = ""
-    kind: str = ""  # captured, recorded, imported, serving or synthetic
-    source: str = ""
-    model: str = ""
-    torch: str = ""
-    device: str = ""
-    date: str = ""
-    seed: int | None = None
-    live_at_start: int = 0
-    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +53,7 @@ class Trace:
     labels: tuple[str, ...] = ()
     time_ns: NDArray[np.uint64] | None = None
     label: NDArray[np.uint32] | None = None
-    provenance: Provenance = Provenance()
+    provenance: Provenance = Provenance()  # noqa: RUF009
 
     def __len__(self) -> int:
         return len(self.op)

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from collections.abc import Callable, Sequence
 
 import typer
 from rich.table import Table
@@ -25,37 +24,17 @@ EXAMPLES = (
 _FEW = 5  # options that are explained where they are listed
 
 
-class What(StrEnum):
-    """What can be listed."""
+def run(context: typer.Context) -> None:
+    """List the allocators and workloads with their options, the devices, planners and formats.
 
-    ALLOCATORS = "allocators"
-    WORKLOADS = "workloads"
-    DEVICES = "devices"
-    PLANNERS = "planners"
-    FORMATS = "formats"
-
-
-def run(
-    what: Annotated[What | None, typer.Argument(help="Everything when left out.")] = None,
-) -> None:
-    """List the allocators and workloads with their options, the devices, planners and formats."""
-    tables = {
-        What.ALLOCATORS: _allocators,
-        What.WORKLOADS: _workloads,
-        What.DEVICES: _devices,
-        What.PLANNERS: _planners,
-        What.FORMATS: _formats,
-    }
-    out = console()
-    for n, one in enumerate([what] if what else What):
-        for table in tables[one]():
-            if n:
-                out.print()
-            out.print(table)
-            n += 1
+    Without a name, everything is listed.
+    """
+    if context.invoked_subcommand is None:
+        show([table for tables in PARTS.values() for table in tables()])
 
 
 def _allocators() -> list[Table]:
+    """Allocators with their options and worst cases, and the wrappers of any allocator."""
     strategies = plain_table("allocators", "name", "idea", "worst case")
     options = plain_table(
         "options, written name:option=value,option=value", "option", "default", "help"
@@ -77,13 +56,15 @@ def _allocators() -> list[Table]:
 
 
 def _workloads() -> list[Table]:
+    """Workloads that come with allocbench, and the options of those that are generated."""
     right = ("events", "max load")
     found = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
-    for name in catalog.names():
-        trace, info = catalog.load(name), catalog.info(name)
-        purpose = getattr(info, "purpose", "")
-        made = " ".join(filter(None, (trace.provenance.source, trace.provenance.date, purpose)))
-        numbers = f"{len(trace):,}", units.size(trace.max_load)
+    for name, size in catalog.sizes().items():
+        info = catalog.info(name)
+        made = info.source
+        if isinstance(info, catalog.Workload):
+            made = f"{info.source} {info.date} {info.purpose}"
+        numbers = f"{size.events:,}", units.size(size.max_load)
         found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(made))
     options = plain_table(
         "options of what is generated, written name:option=value,option=value; where a serving"
@@ -103,6 +84,7 @@ def _workloads() -> list[Table]:
 
 
 def _devices() -> list[Table]:
+    """Devices that allocators get their segments from."""
     table = plain_table("devices", "spec", "what it is")
     for spec, summary in allocators.DEVICE_SPECS.items():
         table.add_row(Text(spec), Text(summary))
@@ -110,6 +92,7 @@ def _devices() -> list[Table]:
 
 
 def _planners() -> list[Table]:
+    """Planners, for programs whose lifetimes are all known."""
     table = plain_table("planners", "name", "idea", "reference")
     for info in allocators.planner_infos():
         table.add_row(Text(info.name), Text(info.summary), Text(info.reference))
@@ -117,6 +100,7 @@ def _planners() -> list[Table]:
 
 
 def _formats() -> list[Table]:
+    """Formats of the files that are read, and their options."""
     table = plain_table(
         "formats of files, told by their content; an option is written FILE:option=value",
         "format",
@@ -129,3 +113,22 @@ def _formats() -> list[Table]:
             options = f"{', '.join(one.options)}: see `list workloads`"
         table.add_row(Text(one.name), Text(one.summary), Text(options))
     return [table]
+
+
+PARTS: dict[str, Callable[[], list[Table]]] = {
+    "allocators": _allocators,
+    "workloads": _workloads,
+    "devices": _devices,
+    "planners": _planners,
+    "formats": _formats,
+}
+"""What can be listed on its own; each function has its help as docstring."""
+
+
+def show(tables: Sequence[Table]) -> None:
+    """Print tables with a line between them."""
+    out = console()
+    for n, table in enumerate(tables):
+        if n:
+            out.print()
+        out.print(table)

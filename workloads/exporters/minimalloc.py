@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from allocbench.workloads.lifetimes import lifetimes, write_lifetimes
+from allocbench.workloads.block_lifetimes import lifetimes, write_lifetimes
 from allocbench.workloads.trace import Trace, TraceError
 
 

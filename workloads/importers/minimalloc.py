@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from allocbench.workloads.lifetimes import Lifetimes, parse_lifetimes
+from allocbench.workloads.block_lifetimes import Lifetimes, parse_lifetimes
 from allocbench.workloads.trace import ALLOC, FREE, Provenance, Trace
 
 

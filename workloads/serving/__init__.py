@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import Generator, Option, Value
-from allocbench.workloads.serving import logs, models, requests, server
+from allocbench.workloads.serving import models, requests, server
 from allocbench.workloads.serving.requests import Requests
-from allocbench.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from allocbench.workloads.trace import Trace
 
 _LOG_OPTIONS = (
     Option("requests", "count", 0, "only the first so many; 0 for all", least=0),
@@ -31,6 +33,7 @@ def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
 
     given: values of LOG_OPTIONS. Raises TraceError for wrong ones, or a log that cannot be read.
     """
+    from allocbench.workloads.serving import logs
 
     def write(events: Events, requests: int, speed: float, **values: Any) -> Mapping[str, Any]:
         return _serve(events, logs.read(file).first(requests, speed), values)

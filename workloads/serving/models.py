@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from allocbench.workloads.generator import Option
-from allocbench.workloads.trace import TraceError
+from allocbench.workloads.vocabulary import TraceError
 
 CUSTOM = "custom"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from allocbench.workloads.generator import SEED, Option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PREFIX_TOKENS = 512
 """Tokens behind one prefix id, as in Mooncake's logs."""
@@ -102,6 +103,9 @@ def draw(
     seed: int,
 ) -> Requests:
     """Draw requests as the values of OPTIONS say."""
+    import numpy as np
+    from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
+
     random = RandomState(seed)
     shape = burstiness**-2
     gaps = random.gamma(shape, 1 / (rate * shape), count)

@@ -27,7 +27,7 @@ from allocbench.workloads.serving.activations import run_pass
 from allocbench.workloads.serving.caches import Cache, Contiguous, Held, Paged
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import PREFIX_TOKENS, Requests
-from allocbench.workloads.trace import Provenance, TraceError
+from allocbench.workloads.vocabulary import Provenance, TraceError
 
 GIB = 1 << 30
 

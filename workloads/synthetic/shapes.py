@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
-from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
+from typing import TYPE_CHECKING
 
 from allocbench.workloads.events import Events
 
+if TYPE_CHECKING:
+    from numpy.random import RandomState
+
 KIB, MIB = 1 << 10, 1 << 20
+
+
+def _seeded(seed: int) -> RandomState:
+    """A generator whose streams are frozen: a seed means the same for ever."""
+    from numpy.random import RandomState
+
+    return RandomState(seed)
 
 
 def random(
@@ -18,7 +28,7 @@ def random(
     The rules of RMM's benchmark: the chance of an alloc is `alloc_percent` as long as there are
     some left to do and live bytes stay below `max_live`; twice as many events as allocs in all.
     """
-    draw = RandomState(seed)
+    draw = _seeded(seed)
     sizes = draw.randint(1, max_size + 1, 2 * allocs, dtype="int64").tolist()
     chances = draw.randint(0, 100, 2 * allocs).tolist()
     picks = draw.random_sample(2 * allocs).tolist()
@@ -41,7 +51,7 @@ def random(
 
 def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed: int) -> None:
     """Equal blocks, allocated one after the other, then freed one after the other."""
-    draw = RandomState(seed)
+    draw = _seeded(seed)
     for _ in range(repeats):
         events.mark("step")
         live = [events.alloc(size) for _ in range(blocks)]
@@ -61,7 +71,7 @@ def sawtooth(
     The sizes are drawn log-uniformly between the two bounds. Of each step `kept` blocks, spread
     evenly over it, live until the next step has been filled.
     """
-    draw = RandomState(seed)
+    draw = _seeded(seed)
     over: list[int] = []
     held = 0
     for share in draw.random_sample(teeth).tolist():
@@ -88,7 +98,7 @@ def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -
     """
     bounds = {512 << power for power in range(18)}
     bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)} | {10 * MIB}
-    draw = RandomState(seed)
+    draw = _seeded(seed)
     sizes = sorted(bounds) * copies
     for _ in range(repeats):
         events.mark("step")
@@ -105,7 +115,7 @@ def ping_pong(
     Each round, the next stream allocates a buffer of between half of `size` and all of it; the
     oldest of `buffers` is freed on the stream after its own. A step has `step` rounds.
     """
-    draw = RandomState(seed)
+    draw = _seeded(seed)
     sizes = draw.randint(max(1, size // 2), size + 1, rounds, dtype="int64").tolist()
     live: list[tuple[int, int]] = []  # block, stream
     for n, bytes_ in enumerate(sizes):

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of traces: kinds of events, provenance, the error. They need no arrays, so no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ALLOC, FREE, MARK, TRIM = range(4)
+MAX_SIZE = 2**63 - 1
+"""Bytes; the largest size an event may carry."""
+
+
+class TraceError(ValueError):
+    """A trace, or a file that should hold one, breaks a rule; one line says which and where."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a trace comes from.
+
+    `live_at_start` is the number of blocks that were already live when recording began: the
+    first so many allocs of the trace stand for them. `extra` holds whatever else its maker
+    wants to say, as plain JSON values.
+    """
+
+    name: str = ""
+    kind: str = ""  # captured, recorded, imported, serving or synthetic
+    source: str = ""
+    model: str = ""
+    torch: str = ""
+    device: str = ""
+    date: str = ""
+    seed: int | None = None
+    live_at_start: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
