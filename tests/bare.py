@@ -6,7 +6,7 @@ An editable install is found before PYTHONPATH is looked at.
 
 from __future__ import annotations
 
-import sysconfig
+import sys
 import venv
 from pathlib import Path
 
@@ -15,6 +15,6 @@ def python(folder: Path) -> str:
     """The interpreter of a new environment in a folder that does not exist yet."""
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    paths = {sysconfig.get_paths()[name] for name in ("purelib", "platlib")}
-    (site / "elsewhere.pth").write_text("".join(f"{path}\n" for path in sorted(paths)))
+    paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site / "elsewhere.pth").write_text("".join(f"{path}\n" for path in paths))
     return str(folder / "bin" / "python")

@@ -21,7 +21,7 @@ from tests import bare
 
 ROOT = Path(__file__).parent.parent
 COPIED = ("allocators", "allocbench", "benchmarks", "reports", "workloads")
-FILES = ("asv.conf.json", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")
+FILES = (".gitignore", "asv.conf.json", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")
 HEADER = Path("allocators/native/strategies/bfc.hpp")
 GIVE = "return timestamped_frees_ ? timestamps_.free(address) : pool_.give(address);"
 NEVER_COALESCE = """if (timestamped_frees_) return timestamps_.free(address);
@@ -94,10 +94,11 @@ class Repository:
         asv = [self.python, "-m", "asv", "run", "--machine", "test", "--bench", BENCH]
         installed = ["--environment", "existing:same", "--set-commit-hash", commit]
         self.run(*asv, *installed, "--launch-method", "forkserver", package=package)
+        assert self.git("status", "--porcelain") == ""
 
     def compare(self, base: str, head: str, *, code: int) -> str:
         line = [sys.executable, "-P", "-m", "allocbench", "asv-compare", base, head]
-        return self.run(*line, "--results", "benchmarks/results/asv", code=code).stdout
+        return self.run(*line, "--results", ".asv/results", code=code).stdout
 
 
 def present(folder: Path) -> Path:

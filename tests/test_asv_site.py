@@ -52,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "repo": str(ROOT),
         "branches": ["HEAD"],
         "html_dir": str(folder / "html"),
-        "results_dir": str(ROOT / settings["results_dir"]),
+        "results_dir": str(ROOT / "benchmarks" / "results" / "asv"),
         "benchmark_dir": str(ROOT / settings["benchmark_dir"]),
     }
     (folder / "asv.conf.json").write_text(json.dumps(settings))

@@ -189,6 +189,14 @@ def test_asv_finds_no_fault_with_the_suites() -> None:
     assert "No problems found" in done.stdout
 
 
+def test_asv_writes_nothing_that_git_would_see() -> None:
+    text = re.sub(r"^\s*//.*$", "", (ROOT / "asv.conf.json").read_text(), flags=re.MULTILINE)
+    settings = json.loads(text)
+    for name in ("env_dir", "html_dir", "results_dir"):
+        line = ["git", "check-ignore", "--quiet", "--no-index", f"{settings[name]}/any.json"]
+        assert subprocess.run(line, cwd=ROOT, check=False).returncode == 0, name
+
+
 def test_the_committed_results_are_of_the_simulated_device_and_hold_no_path() -> None:
     folder = ROOT / "benchmarks" / "results" / "asv"
     kept = [path for path in folder.glob("*/*.json") if path.name != "machine.json"]
