@@ -62,7 +62,12 @@ def test_every_command_is_described(site: Path) -> None:
     headings = re.findall(r"<h2 id=\"([^\"]+)\"", (site / "commands.html").read_text("utf-8"))
     names = [context.command_path for context, _, _ in tables.all_commands()]
     assert len(headings) == len(names) > 10
-    assert {name for _, name, _ in tables.all_commands()} <= set(headings)
+    page = unescape(text(site / "commands.html"))
+    for context, name, command in tables.all_commands():
+        assert name in headings
+        options = [max(parameter.opts, key=len) for parameter in command.get_params(context)]
+        missing = [option for option in options if option[0] == "-" and option not in page]
+        assert missing == ["--help"], name
 
 
 def test_every_strategy_has_a_page(site: Path) -> None:

@@ -30,13 +30,13 @@ class Command:
 COMMANDS = (
     Command(
         "list",
-        "List the allocators and workloads with their options, the devices, planners and formats.",
+        "List allocators, workloads, devices, planners and file formats, with their options.",
     ),
     Command(
         "compare",
         "Replay workloads through allocators and compare memory, fragmentation and time.",
     ),
-    Command("report", "Make a report of results that were measured before."),
+    Command("report", "Make a report from saved results."),
     Command(
         "recommend",
         "Recommend an allocator, with the reason, how sure that is, and how to switch.",
@@ -54,16 +54,15 @@ COMMANDS = (
     Command("replay", "Replay a trace through one allocator and show every metric."),
     Command(
         "inspect",
-        "Show where a trace comes from, its events, features and sizes, and its load over time.",
+        "Show the origin, events, features and sizes of a trace, and its load over time.",
     ),
     Command(
         "plan",
-        "Plan where every block of a program lies, knowing when each begins and ends.",
+        "Assign an offset to every block of a trace, with all lifetimes known.",
     ),
     Command(
         "convert",
-        "Convert a file of any format to Parquet, which holds everything, or to plain CSV "
-        "op,id,size.",
+        "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
     ),
     Command(
         "capture",
@@ -71,12 +70,14 @@ COMMANDS = (
     ),
     Command(
         "record",
-        "Run a command and record what its PyTorch programs ask of the GPUs' allocator.",
+        "Run a command and record what its PyTorch programs request from the GPU allocator.",
     ),
-    Command("match", "Match two traces of one program event by event, and compare their peaks."),
+    Command(
+        "match", "Match two traces of the same program event by event, and compare their peaks."
+    ),
     Command(
         "run",
-        "Run an unmodified PyTorch program on an allocator, and show what it did to a real GPU.",
+        "Run an unmodified PyTorch program on any allocator and show what it did to the GPU.",
     ),
     Command("asv-compare", "Run benchmarks on two commits and compare them.", ASV),
     Command(

@@ -37,9 +37,9 @@ def run(
 ) -> None:
     """Run the PyTorch program of a workload under fake tensors and record its allocations.
 
-    Needs no GPU, but PyTorch and a C++ compiler: pip install 'allocbench\\[torch]'. With a GPU,
-    and a PyTorch built for CUDA, the program runs there and the real allocator is recorded; see
-    `match` for how well the two agree.
+    This needs PyTorch and a C++ compiler, but no GPU: pip install 'allocbench\\[torch]'. On a
+    machine with a GPU and a PyTorch built for CUDA, the program runs on the GPU and the real
+    allocator is recorded. `match` measures how well the two traces agree.
     """
     catalog.bundled(name)
     check_trace_output(output)

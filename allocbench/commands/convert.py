@@ -42,11 +42,11 @@ def run(
     scratch: options.Scratch = None,
     convolution_scratch: options.ConvolutionScratch = 0,
 ) -> None:
-    """Convert a file of any format to Parquet, which holds everything, or to plain CSV op,id,size.
+    """Convert a trace in any format to Parquet, or to plain CSV op,id,size.
 
-    CSV has no place for marks, trims, times and labels: they are left out, and counted on
-    standard error. What needs an allocator, a PyTorch snapshot and a Perfetto trace, is written by
-    `replay --snapshot` and `replay --perfetto`.
+    Parquet stores everything. CSV cannot store marks, trims, times and labels: they are left out
+    and counted on standard error. PyTorch snapshots and Perfetto traces show what an allocator
+    did, so `replay --snapshot` and `replay --perfetto` write them.
     """
     check_trace_output(target, to)
     trace = modelled(inputs.load(source, model), scratch, convolution_scratch)

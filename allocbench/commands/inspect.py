@@ -31,7 +31,7 @@ _SAMPLES = 100_000  # moments behind the plot
 
 
 def run(workload: options.Workload, model: options.Model = None) -> None:
-    """Show where a trace comes from, its events, features and sizes, and its load over time."""
+    """Show the origin, events, features and sizes of a trace, and its load over time."""
     trace = inputs.load(workload, model)
     # On a device without an end, the allocator that takes no byte too many shows the load.
     endless = allocators.SimulatedDevice(2**62 - 1)

@@ -25,9 +25,9 @@ _FEW = 5  # options that are explained where they are listed
 
 
 def run(context: typer.Context) -> None:
-    """List the allocators and workloads with their options, the devices, planners and formats.
+    """List allocators, workloads, devices, planners and file formats, with their options.
 
-    Without a name, everything is listed.
+    Without a subcommand, list everything.
     """
     if context.invoked_subcommand is None:
         show([table for tables in PARTS.values() for table in tables()])
@@ -37,7 +37,7 @@ def _allocators() -> list[Table]:
     """Allocators with their options and worst cases, and the wrappers of any allocator."""
     strategies = plain_table("allocators", "name", "idea", "worst case")
     options = plain_table(
-        "options, written name:option=value,option=value", "option", "default", "help"
+        "options, written as name:option=value,option=value", "option", "default", "help"
     )
     for info in allocators.strategies():
         name = info.name if info.candidate else f"{info.name} (floor)"

@@ -38,10 +38,10 @@ def run(
     ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Match two traces of one program event by event, and compare their peaks.
+    """Match two traces of the same program event by event, and compare their peaks.
 
-    Matched is the longest sequence of allocs and frees, by size, that both traces contain in the
-    same order. Marks, streams and block ids do not count.
+    The match is the longest sequence of allocs and frees, compared by size, that both traces
+    contain in the same order. Marks, streams and block ids are ignored.
     """
     found = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
     if as_json:

@@ -65,10 +65,10 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Plan where every block of a program lies, knowing when each begins and ends.
+    """Assign an offset to every block of a trace, with all lifetimes known.
 
-    A plan is as good as its height is low. No plan is lower than the lower bound; a plan as low as
-    the bound is optimal. Nothing but the file is printed when a file goes to standard output.
+    The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
+    reaches it is optimal. If a file goes to standard output, nothing else is printed.
     """
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())

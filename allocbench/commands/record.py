@@ -51,13 +51,14 @@ def run(
         typer.Option(metavar="N", min=1, help="Keep only the newest events of each process."),
     ] = None,
 ) -> None:
-    """Run a command and record what its PyTorch programs ask of the GPUs' allocator.
+    """Run a command and record what its PyTorch programs request from the GPU allocator.
 
-    The programs need no change. There is one trace for each GPU of each process: the file itself
-    when there is one, else FILE-rank0-gpu1 and so on. The exit code is the command's.
+    The programs need no change. Each GPU of each process gets its own trace. A single trace is
+    written to FILE; several are written to FILE-rank0-gpu1 and so on. The exit code is that of
+    the command.
 
-    Needs an NVIDIA GPU. Recorded are programs that end by themselves, by an exception or by
-    sys.exit; those that are killed leave nothing.
+    Recording needs an NVIDIA GPU. A program is recorded if it returns, raises an exception or
+    calls sys.exit; a program that is killed leaves no trace.
     """
     if output == STDOUT:
         raise UsageError("--output -: standard output is the command's; name a file")

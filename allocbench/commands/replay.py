@@ -69,8 +69,8 @@ def run(
 ) -> None:
     """Replay a trace through one allocator and show every metric.
 
-    A request that fails is counted and the replay goes on; the free of its block is skipped.
-    Nothing but the file is printed when a file goes to standard output.
+    A failed request is counted, and the replay continues without its block. If a file goes to
+    standard output, nothing else is printed.
     """
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json, placements, snapshot, perfetto)

@@ -54,11 +54,11 @@ def run(
     ] = None,
     reference: Reference = None,
 ) -> None:
-    """Make a report of results that were measured before.
+    """Make a report from saved results.
 
-    Bundles of `compare --results` give every chart. Plain rows of `--json` and the file of `sweep`
-    give the tables and the charts of single metrics; the report says what it lacks. Of runs that a
-    sweep made again, the last counts.
+    A bundle that `compare --results` wrote contains the data of every chart. Rows that `--json` or
+    `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
+    which charts are missing. If a sweep repeated a run, the last result counts.
     """
     if output is None and figures is None and not as_markdown:
         output = _DEFAULT

@@ -57,10 +57,10 @@ def run(
     ] = False,
     json: options.Json = None,
 ) -> None:
-    """Run an unmodified PyTorch program on an allocator, and show what it did to a real GPU.
+    """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.
 
-    The program's own output is left alone: the table goes to standard error when it has ended, and
-    the exit code is the program's.
+    The output of the program is not touched: the table goes to standard error when the program
+    ends. The exit code is that of the program.
     """
     _check_allocator(allocator)
     if record is not None:

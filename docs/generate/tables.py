@@ -24,6 +24,7 @@ from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
 
 ROOT = Path(__file__).parent.parent.parent
+_TYPE = re.compile(r" <(?:str|list\[str\])>$")
 STRATEGIES = Path("allocators/native/strategies")
 _PLACEHOLDER = re.compile(r"^\{\{ (?P<what>[a-z_]+)(?: (?P<of>[a-z_]+))? \}\}$", flags=re.MULTILINE)
 
@@ -58,8 +59,21 @@ def strategies() -> str:
     )
 
 
+def definitions(items: Iterable[tuple[str, str, str]]) -> str:
+    """A definition list: terms as code, each with a note in italics and what it means."""
+    return "\n\n".join(
+        f"`{term}`\n:   {' '.join(filter(None, [note and f'*{note}.*', _plain(meaning)]))}"
+        for term, note, meaning in items
+    )
+
+
+def _plain(text: str) -> str:
+    """Text without what Markdown would take for markup."""
+    return re.sub(r"([*_<\[\]])", r"\\\1", " ".join(text.split()))
+
+
 def strategy(name: str) -> str:
-    """What a strategy says about itself: idea, worst case, source, options."""
+    """What a strategy says about itself: idea, worst case, source."""
     info = allocators.info(name)
     facts = [
         ("Idea", info.summary),
@@ -67,19 +81,21 @@ def strategy(name: str) -> str:
         ("Reference", info.reference),
         ("Source", f"`{STRATEGIES}/{_source(name)}`"),
     ]
-    parts = [table(("", ""), ((f"**{key}**", value) for key, value in facts))]
-    if info.options:
-        rows = (
-            (
-                f"`{option.name}`",
-                option.type,
-                f"`{option.default}`" if option.default else "",
-                option.help,
-            )
-            for option in info.options
-        )
-        parts.append(table(("option", "type", "default", "meaning"), rows))
-    return "\n\n".join(parts)
+    return "\n".join(f"- **{key}**: {value}" for key, value in facts)
+
+
+def options(name: str) -> str:
+    """The options of a strategy."""
+    found = allocators.info(name).options
+    if not found:
+        return f"`{name}` has no options."
+    listed = definitions((option.name, _note(option), option.help) for option in found)
+    return f"Written as `{name}:option=value,option=value`.\n\n{listed}"
+
+
+def _note(option: allocators.Option) -> str:
+    default = f", default {option.default}" if option.default else ""
+    return f"{option.type}{default}"
 
 
 def _source(name: str) -> str:
@@ -90,18 +106,16 @@ def _source(name: str) -> str:
 
 
 def metrics(group: str) -> str:
-    """The columns of the result row of one group."""
+    """The columns of the result row of one group; raises KeyError when there is none."""
     columns = [column for column in COLUMNS if column.group == group]
     if not columns:
         raise KeyError(group)
-    return table(
-        ("metric", "unit", "better", "definition"),
-        ((f"`{c.name}`", c.unit or "text", _better(c), c.definition) for c in columns),
-    )
+    return definitions((c.name, _unit(c), c.definition) for c in columns)
 
 
-def _better(column: Column) -> str:
-    return {True: "lower", False: "higher", None: ""}[column.lower_is_better]
+def _unit(column: Column) -> str:
+    better = {True: ", lower is better", False: ", higher is better", None: ""}
+    return f"{column.unit or 'text'}{better[column.lower_is_better]}"
 
 
 def commands() -> str:
@@ -118,7 +132,7 @@ def all_commands() -> Iterator[tuple[Context, str, TyperCommand]]:
     waiting = [(Context(group, info_name="allocbench"), group)]
     for context, within in waiting:
         for name in within.list_commands(context):
-            command = within.get_command(context, name)
+            _, command, _ = within.resolve_command(context, [name])
             if isinstance(command, TyperGroup):
                 waiting.append((Context(command, info_name=name, parent=context), command))
             elif isinstance(command, TyperCommand):
@@ -136,7 +150,7 @@ def _command(parent: Context, name: str, command: TyperCommand) -> str:
             continue
         record = parameter.get_help_record(context)
         if record:
-            rows.append((f"`{record[0].strip()}`", " ".join(record[1].split())))
+            rows.append((_TYPE.sub("", record[0].strip()), "", record[1]))
     heading = context.command_path.removeprefix("allocbench ")
     parts = [f"## {heading}", told, f"```\n{usage}\n```"]
     parts.append(
@@ -145,7 +159,7 @@ def _command(parent: Context, name: str, command: TyperCommand) -> str:
         + "\n```"
     )
     if rows:
-        parts.append(table(("argument or option", "meaning"), rows))
+        parts.append(definitions(rows))
     return "\n\n".join(parts)
 
 
@@ -192,6 +206,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
     for function in (
         strategies,
         strategy,
+        options,
         metrics,
         commands,
         wrappers,
