@@ -125,21 +125,18 @@ def commands() -> str:
     )
 
 
-def all_commands() -> Iterator[tuple[Context, str, TyperCommand]]:
+def all_commands() -> Iterator[tuple[Context, str, TyperCommand | TyperGroup]]:
     """Every command, with its name and the context that it is called in."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    waiting = [(Context(group, info_name="allocbench"), group)]
-    for context, within in waiting:
-        for name in within.list_commands(context):
-            _, command, _ = within.resolve_command(context, [name])
-            if isinstance(command, TyperGroup):
-                waiting.append((Context(command, info_name=name, parent=context), command))
-            elif isinstance(command, TyperCommand):
-                yield context, name, command
+    context = Context(group, info_name="allocbench")
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert isinstance(command, TyperCommand | TyperGroup)
+        yield context, name, command
 
 
-def _command(parent: Context, name: str, command: TyperCommand) -> str:
+def _command(parent: Context, name: str, command: TyperCommand | TyperGroup) -> str:
     context = Context(command, info_name=name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     examples = cleandoc(command.epilog or "").splitlines()[1:]
@@ -158,6 +155,11 @@ def _command(parent: Context, name: str, command: TyperCommand) -> str:
         + "\n".join(line.strip().removeprefix("$ ") for line in examples)
         + "\n```"
     )
+    if isinstance(command, TyperGroup):
+        within = {
+            part: command.get_command(context, part) for part in command.list_commands(context)
+        }
+        rows += [(part, "", found.help or "") for part, found in within.items() if found]
     if rows:
         parts.append(definitions(rows))
     return "\n\n".join(parts)
