@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from allocbench import experiment
+from allocbench.base.extra import needs_extra
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort, Row
-from allocbench.reports.extra import needs_extra
 from allocbench.reports.runs import Key, Record, frame, key_of
 from allocbench.sweep_file import append, code_version, fingerprint, open_records, record
 from allocbench.workloads import Trace

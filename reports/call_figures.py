@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import units
-from allocbench.reports.extra import needs_extra
 
 with needs_extra("report"):
     import seaborn

@@ -11,9 +11,9 @@ from functools import partial
 
 import pandas as pd
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import describing, findings
 from allocbench.reports.details import Details, of_run
-from allocbench.reports.extra import needs_extra
 from allocbench.reports.ranking import Case
 
 with needs_extra("report"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from allocbench.reports.extra import needs_extra
+from allocbench.base.extra import needs_extra
 
 with needs_extra("report"):
     from matplotlib.figure import Figure

@@ -10,8 +10,8 @@ from functools import partial
 
 import pandas as pd
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import describing, findings
-from allocbench.reports.extra import needs_extra
 from allocbench.reports.ranking import Case, cases
 from allocbench.reports.results import COLUMNS
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import units
-from allocbench.reports.extra import needs_extra
 
 with needs_extra("report"):
     import seaborn

@@ -16,10 +16,10 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import bundle, case_charts, charts, describing, findings, island, tables
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import of_run
-from allocbench.reports.extra import needs_extra
 from allocbench.reports.findings import Claim
 from allocbench.reports.output import ResultError, write_text
 from allocbench.reports.ranking import Case, best, cases

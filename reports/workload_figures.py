@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from allocbench.base.extra import needs_extra
 from allocbench.reports import units
-from allocbench.reports.extra import needs_extra
 from allocbench.reports.ranking import Case, ranked
 from allocbench.reports.results import SCHEMA, Column
 

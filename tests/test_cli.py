@@ -22,6 +22,7 @@ from allocbench.workloads.formats import FORMATS
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.importers.snapshots import Recorder, pickled, snapshot
 from tests.serving.test_requests import AZURE
+from tests.tflite_models import tflite_file
 from tests.traces import assert_same, make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -81,11 +82,13 @@ def test_every_example_works(example: str) -> None:
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     Path("requests.csv").write_text(AZURE)
+    tflite_file(Path("model.tflite"))
     if example.startswith("allocbench report"):
         few = "--allocators bfc,naive --results results.zip --json results.json"
         run(f"compare trace.csv {QUICK} {few}")
         run(f"compare good.parquet {QUICK} --allocators bfc --results monday.zip")
         run(f"compare good.csv {QUICK} --allocators bfc --json tuesday.json")
+        run(f"sweep trace.csv {QUICK} --allocators bfc,naive -o sweep.jsonl")
     line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
     if line.startswith(("compare", "replay", "sweep")):
         line = f"{line} {QUICK}"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
         write_plan,
     )
     from allocbench.workloads.files import read, write
+    from allocbench.workloads.graph_files import holds_graph, read_graph
+    from allocbench.workloads.graphs import OperatorGraph
     from allocbench.workloads.parquet import write_parquet
     from allocbench.workloads.plain_csv import write_csv
     from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
@@ -29,13 +31,16 @@ __all__ = [
     "TRIM",
     "Features",
     "Lifetimes",
+    "OperatorGraph",
     "Provenance",
     "Trace",
     "TraceError",
     "features",
+    "holds_graph",
     "holds_lifetimes",
     "lifetimes",
     "read",
+    "read_graph",
     "read_lifetimes",
     "write",
     "write_csv",
@@ -52,6 +57,8 @@ _MODULES = {
         "write_plan",
     ),
     "files": ("read", "write"),
+    "graph_files": ("holds_graph", "read_graph"),
+    "graphs": ("OperatorGraph",),
     "parquet": ("write_parquet",),
     "plain_csv": ("write_csv",),
     "trace": ("Trace",),

@@ -4,27 +4,29 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from allocbench import allocators, inputs, options
+from allocbench import allocators, graph_plans, inputs, options
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.errors import UsageError, errors_naming
+from allocbench.graph_plans import ModelPlan, plan_model
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from allocbench.workloads import write_plan
+from allocbench.workloads import holds_graph, read_graph, write_plan
 
 EXAMPLES = (
     "allocbench plan gpt2-train --planner greedy_by_size",
     "allocbench plan trace.csv --time-limit 2 -o plan.csv",
-    "allocbench plan trace.parquet --json -",
+    "allocbench plan model.tflite --planner greedy_by_size --json -",
 )
 _ALIGNMENT = 256  # bytes: that of every allocator
 
@@ -34,7 +36,8 @@ def run(
         str,
         typer.Argument(
             metavar="WORKLOAD|FILE",
-            help="A workload, see `list`, or a file in any format of `list formats`.",
+            help="A workload, see `list`; a file in any format of `list formats`; or the graph of a"
+            " model: .tflite, or JSON.",
         ),
     ],
     planner: Annotated[
@@ -48,7 +51,8 @@ def run(
         int | None,
         typer.Option(
             metavar="BYTES",
-            help=f"A power of two; {_ALIGNMENT} for a trace, 1 for a CSV of lifetimes.",
+            help=f"A power of two; {_ALIGNMENT} for a trace, {graph_plans.ALIGNMENT} for a model, 1"
+            " for a CSV of lifetimes.",
         ),
     ] = None,
     json: Annotated[
@@ -61,7 +65,8 @@ def run(
             "--output",
             "-o",
             metavar="PLAN",
-            help="Write the plan as CSV of id,lower,upper,size,offset; - is stdout.",
+            help="Write the plan as CSV of id,lower,upper,size,offset; for a model of"
+            " tensor,name,placement,bytes,offset,owner; - is stdout.",
         ),
     ] = None,
 ) -> None:
@@ -74,6 +79,10 @@ def run(
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
     check_outputs(json, output)
+    if holds_graph(source):
+        model_plan = _plan_model(source, planner, alignment, time_limit)
+        _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
+        return
     blocks, is_csv = inputs.load_lifetimes(source, model)
     with errors_naming(source), _progress() as report:
         made = allocators.plan(
@@ -85,14 +94,38 @@ def run(
             time_limit=time_limit,
             report=report,
         )
+    write = partial(write_plan, blocks, made.offsets)
+    _write(json, _numbers(made), output, write, _table(source, made))
+
+
+def _write(
+    json: str | None,
+    numbers: dict[str, Any],
+    output: str | None,
+    write: Callable[[BinaryIO], None],
+    table: Table,
+) -> None:
+    """Write the files that were asked for, and print the table unless one is standard output."""
     if output:
         with open_output(output) as sink:
-            write_plan(blocks, made.offsets, sink)
+            write(sink)
     if json:
         with open_output(json) as sink:
-            sink.write(json_text.dumps(_numbers(made), indent=2).encode() + b"\n")
+            sink.write(json_text.dumps(numbers, indent=2).encode() + b"\n")
     if STDOUT not in (json, output):
-        console().print(_table(source, made))
+        console().print(table)
+
+
+def _plan_model(source: str, planner: str, alignment: int | None, time_limit: float) -> ModelPlan:
+    graph = read_graph(source)
+    with errors_naming(source), _progress() as report:
+        return plan_model(
+            graph,
+            planner,
+            alignment=graph_plans.ALIGNMENT if alignment is None else alignment,
+            time_limit=time_limit,
+            report=report,
+        )
 
 
 @contextmanager
@@ -136,4 +169,29 @@ def _table(source: str, made: PlanResult) -> Table:
     gap = _gap(made.height, made.lower_bound)
     table.add_row("above the lower bound", "0: optimal" if made.optimal else gap)
     table.add_row("seconds", f"{made.seconds:.2f}")
+    return table
+
+
+def _model_table(source: str, made: ModelPlan) -> Table:
+    numbers = made.numbers
+    height, bound = numbers["height"], numbers["lower_bound"]
+    table = plain_table(f"{source} planned by {made.planner}", "", "")
+    for name in ("operators", "tensors"):
+        table.add_row(name, f"{numbers[name]:,}")
+    sizes = {
+        "arena": height,
+        "arena in TensorFlow Lite": numbers["tflite_height"],
+        "lower bound": bound,
+        "variables, in an arena of their own": numbers["persistent"],
+        "constants, in no arena": numbers["constant"],
+    }
+    for title, size in sizes.items():
+        table.add_row(title, f"{units.size(size)} ({size:,} bytes)")
+    gap = "0: optimal" if numbers["optimal"] else _gap(height, bound)
+    table.add_row("above the lower bound", gap)
+    table.add_row("seconds", f"{made.seconds:.2f}")
+    if not any(operator.temporaries for operator in made.graph.operators):
+        table.caption = (
+            "The file names no temporaries of kernels; an interpreter needs memory for them too."
+        )
     return table

@@ -12,9 +12,9 @@ import pandas as pd
 
 from allocbench import allocators
 from allocbench.allocators import SpecError
+from allocbench.base.extra import needs_extra
 from allocbench.questions import space
 from allocbench.questions.switching import how, with_conf
-from allocbench.reports.extra import needs_extra
 from allocbench.workloads import Trace
 
 with needs_extra("tune"):
