@@ -6,8 +6,8 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.
 
 .PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
-demo: $(VENV)/.demo  ## compare four allocators on a recorded training run; writes report.html
-	$(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned --html report.html
+demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
+	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
 
 test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
