@@ -37,6 +37,18 @@ class _QuickGroup(_Quick, TyperGroup):
     pass
 
 
+class _PartsGroup(_QuickGroup):
+    """The parts of a command, each a command that can be left out."""
+
+    def get_command(self, context: Any, name: str) -> Any:
+        """The part of a name; an error lists the names there are."""
+        found = super().get_command(context, name)
+        if found is None:
+            valid = ", ".join(f"'{one}'" for one in self.commands)
+            raise typer.BadParameter(f"'{name}' is not one of {valid}", ctx=context)
+        return found
+
+
 class _QuickCommand(_Quick, TyperCommand):
     pass
 
@@ -126,7 +138,7 @@ def _loaded(name: str) -> Any:
         alone.command(name, help=help_, epilog=epilog)(module.run)
     else:
         alone = typer.Typer(
-            cls=_QuickGroup,
+            cls=_PartsGroup,
             name=name,
             add_completion=False,
             subcommand_metavar=f"[{'|'.join(parts)}]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,13 @@ from allocbench.workloads import (
     Lifetimes,
     Trace,
     catalog,
-    holds_lifetimes,
     lifetimes,
     read,
-    read_lifetimes,
+    read_blocks,
 )
 
 ALL = "all"
+STANDARD_INPUT = "-"
 SMALLEST_DEVICE = 64 << 10  # bytes
 
 
@@ -38,19 +39,35 @@ def load(workload: str, model: str | None = None) -> Trace:
     if catalog.knows(workload):
         return catalog.load(workload, **more)
     path, options = _file_and_options(workload)
-    if not Path(path).exists():
-        raise UsageError(
-            f"{workload}: neither a file nor a workload; workloads: {', '.join(catalog.names())}"
-        )
     return read(path, **more | options)
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
-    """A path, and the options after its last colon unless a file has all of that for its name."""
+    """A path, and the options after its last colon unless a file has all of that for its name.
+
+    Raises UsageError, with the nearest names there are, when no file has that path.
+    """
     path, _, rest = text.rpartition(":")
     options = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
     is_spec = path and not Path(text).exists() and len(options) == rest.count(",") + 1
-    return (path, options) if is_spec else (text, {})
+    found, given = (path, options) if is_spec else (text, {})
+    if found != STANDARD_INPUT and not Path(found).exists():
+        raise UsageError(f"{found}: neither a file nor a workload; {_nearest(found)}")
+    return found, given
+
+
+def _nearest(text: str) -> str:
+    """The names of workloads and files that are spelled most like a text, in a sentence."""
+    path = Path(text)
+    folder = path.parent
+    try:
+        files = [str(folder / one.name) for one in folder.iterdir() if one.is_file()]
+    except OSError:
+        return f"there is no folder {folder}"
+    near = get_close_matches(text, [*catalog.names(), *files], n=3, cutoff=0.7)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return "`allocbench list workloads` shows the workloads"
 
 
 def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bool]:
@@ -58,9 +75,10 @@ def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bo
 
     Raises as `load` does.
     """
-    if not catalog.knows(source) and model is None and holds_lifetimes(source):
-        return read_lifetimes(source), True
-    return lifetimes(load(source, model)), False
+    if catalog.knows(source) or model is not None:
+        return lifetimes(load(source, model)), False
+    path, options = _file_and_options(source)
+    return read_blocks(path, **options)
 
 
 def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Trace]:

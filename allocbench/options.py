@@ -26,14 +26,16 @@ Workload = Annotated[
     str,
     typer.Argument(
         metavar="WORKLOAD|FILE",
-        help="A workload, see `list`, or a file in any format of `list formats`.",
+        help="A workload, see `list`, or a file in any format of `list formats`; - is standard "
+        "input.",
     ),
 ]
 Workloads = Annotated[
     list[str],
     typer.Argument(
         metavar="WORKLOAD|FILE...",
-        help="Workloads, see `list`, or files in any format of `list formats`.",
+        help="Workloads, see `list`, or files in any format of `list formats`; - is standard "
+        "input.",
     ),
 ]
 Model = Annotated[

@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(make(EVENTS), "good.csv")
     write(make(EVENTS, provenance=Provenance(name="made", kind="synthetic")), "good.parquet")
     Path("text.csv").write_text("hello\n")
-    Path("broken.csv").write_text("op,id,size\na,0,4096\na,x,7\n")
+    Path("broken.csv").write_text("op,id,size\na,0,4096\na,x,7q\n")
     Path("dead.csv").write_text("op,id,size\na,0,4096\nf,0,\nf,0,\n")
     Path("cut.parquet").write_bytes(Path("good.parquet").read_bytes()[:200])
     return tmp_path

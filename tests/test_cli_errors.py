@@ -32,15 +32,26 @@ EVERY = [info.name for info in allocators.strategies()]
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        ("missing.csv", f"missing.csv: neither a file nor a workload; workloads: {NAMES}"),
+        (
+            "god.csv",
+            "god.csv: neither a file nor a workload; did you mean good.csv",
+        ),
+        ("gpt2-trian", "gpt2-trian: neither a file nor a workload; did you mean gpt2-train?"),
+        (
+            "nothing-like-it",
+            "nothing-like-it: neither a file nor a workload; `allocbench list workloads` shows",
+        ),
+        ("nowhere/t.csv", "nowhere/t.csv: neither a file nor a workload; there is no folder now"),
+        ("missing.csv:device=1", "missing.csv: neither a file nor a workload; "),
         (
             "text.csv",
-            "text.csv: its content is of no known format; known are: Parquet; CSV op,id,size; ",
+            "text.csv: its content is of no known format: line 1 is 'hello'; expected the columns"
+            " op,id,size for a trace as CSV. Known are: Parquet; CSV op,id,size; ",
         ),
-        ("broken.csv", "broken.csv: line 3: id 'x' is not a whole number"),
-        ("dead.csv", "dead.csv: line 4: free of block 0, which is not live"),
+        ("broken.csv", "broken.csv: line 3: 'a,x,7q': size '7q' is not a whole number of bytes"),
+        ("dead.csv", "dead.csv: line 4: 'f,0,': block 0 is not live; expected the id of a block"),
         ("cut.parquet", "cut.parquet: "),
-        (".", ".: is not a regular file"),
+        (".", ".: is a folder, not a file"),
     ],
 )
 def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str) -> None:
@@ -153,7 +164,7 @@ def test_the_module_runs_as_a_program() -> None:
     assert [row["allocator"] for row in json.loads(done.stdout)] == ["bfc"]
     done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"error: text.csv: its content is of no known format; .*\n", done.stderr)
+    assert re.fullmatch(r"error: text.csv: its content is of no known format: .*\n", done.stderr)
 
 
 @pytest.mark.parametrize(

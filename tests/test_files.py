@@ -58,21 +58,6 @@ def test_csv_is_as_documented_and_leaves_out_marks_and_trims(tmp_path: Path) -> 
     assert again.provenance == Provenance(name="t", kind="imported", source="t.csv")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        GOOD_CSV.replace("f,0,\n", "f,0\n"),
-        GOOD_CSV.replace("\n", "\r\n"),
-        GOOD_CSV.removesuffix("\n"),
-        GOOD_CSV.replace("a,1,7", "a,0000000001,0000007"),
-    ],
-)
-def test_csv_as_others_write_it(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_bytes(text.encode())
-    assert_same(read(path), make(GOOD))
-
-
 def test_the_format_is_told_by_content(tmp_path: Path) -> None:
     write(make(GOOD), tmp_path / "t.parquet")
     parquet = (tmp_path / "t.parquet").rename(tmp_path / "really-parquet.csv")
@@ -117,11 +102,20 @@ def parquet_bytes(table: pa.Table | None = None, header: Any = None) -> bytes:
 HEADER = {"version": FORMAT_VERSION, "labels": [], "provenance": {}}
 COLUMNS = make(GOOD).columns()
 NULL = pa.array([100, 7, None, 50, 0], pa.uint64())
-UNKNOWN = f"its content is of no known format; known are: {'; '.join(f.name for f in FORMATS)}"
+KNOWN = "; ".join(one.name for one in FORMATS)
+UNKNOWN = f"its content is of no known format; known are: {KNOWN}"
 WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "rubbish": (bytes(range(256)) * 64, UNKNOWN),
-    "other header": (b"op,id,bytes\na,0,1\n", UNKNOWN),
+    "other header": (
+        b"operation,id,size\na,0,1\n",
+        "its content is of no known format: line 1 is 'operation,id,size'; expected the columns"
+        f" op,id,size for a trace as CSV. Known are: {KNOWN}",
+    ),
+    "UTF-16": (
+        "op,id,size\na,0,1\n".encode("utf-16"),
+        f"is text in UTF-16; save it as UTF-8. Known are: {KNOWN}",
+    ),
     "no events": (b"op,id,size\n", "holds no events"),
     "cut Parquet": (
         parquet_bytes(header=HEADER)[:-40],
@@ -177,32 +171,6 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
 
 NUMBERS = "a whole number from 0 to 4294967295"
 SIZES = "a whole number from 1 to 9223372036854775807"
-WRONG_ROWS = {
-    "a,2,x": f"size 'x' is not {SIZES}",
-    "a,2,-5": f"size '-5' is not {SIZES}",
-    "a,2,1.5": f"size '1.5' is not {SIZES}",
-    "a,2,": f"size '' is not {SIZES}",
-    "a,2,99999999999999999999": f"size '99999999999999999999' is not {SIZES}",
-    "a,2,9223372036854775808": "size 9223372036854775808 is above 9223372036854775807 bytes",
-    "a,2,0": "alloc of block 2 has size 0",
-    "a,2": "a field is missing: 'a,2'",
-    "f": "a field is missing: 'f'",
-    "a,2,5,6": "4 fields, not 3: 'a,2,5,6'",
-    "a,x,5": f"id 'x' is not {NUMBERS}",
-    "a,-1,5": f"id '-1' is not {NUMBERS}",
-    "a,4294967296,5": f"id '4294967296' is not {NUMBERS}",
-    "a,9,5": "block id 9 is out of range: there are 4 allocs",
-    "f,0,50": "a free takes no size: 'f,0,50'",
-    "z,2,5": "unknown op 'z'; 'a' allocates, 'f' frees",
-    "A,2,5": "unknown op 'A'; 'a' allocates, 'f' frees",
-    "": "unknown op ''; 'a' allocates, 'f' frees",
-    " a,2,5": "unknown op ' a'; 'a' allocates, 'f' frees",
-    "a, 2,5": f"id ' 2' is not {NUMBERS}",
-    "a,2,\u0665": f"size '\\\\xd9\\\\xa5' is not {SIZES}",
-    "x" * 99: f"unknown op '{'x' * 37}...'; 'a' allocates, 'f' frees",
-    "a,0,5": "alloc of block 0, which is live already",
-    "f,1,": "free of block 1, which is not live",
-}
 
 
 @pytest.mark.parametrize("case", WRONG_FILES)
@@ -213,28 +181,10 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     assert message_of(lambda: read(path)) == f"{path}: {message}"
 
 
-@pytest.mark.parametrize("row", WRONG_ROWS)
-@pytest.mark.parametrize("after", ["", "a,2,1\n"])
-def test_a_wrong_row_is_named_with_its_line(tmp_path: Path, row: str, after: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(f"{GOOD_CSV}{row}\n{after}")
-    rule = WRONG_ROWS[row]
-    if after and row == "a,9,5":
-        rule = rule.replace("4 allocs", "5 allocs")
-    assert message_of(lambda: read(path)) == f"{path}: line 7: {rule}"
-
-
-def test_a_wrong_row_far_down_is_named_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    pairs = [f"a,{block},1\nf,{block},\n" for block in range(100_000)]
-    path.write_text("op,id,size\n" + "".join(pairs) + "a,7,many\n")
-    assert ": line 200002: size 'many' is not" in message_of(lambda: read(path))
-
-
 def test_places_that_are_no_file(tmp_path: Path) -> None:
     missing = tmp_path / "missing.csv"
     assert message_of(lambda: read(missing)) == f"{missing}: No such file or directory"
-    assert message_of(lambda: read(tmp_path)) == f"{tmp_path}: is not a regular file"
+    assert message_of(lambda: read(tmp_path)) == f"{tmp_path}: is a folder, not a file"
 
 
 @given(data=st.data())

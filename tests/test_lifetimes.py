@@ -15,9 +15,9 @@ from allocbench.workloads import (
     FREE,
     MARK,
     Trace,
-    holds_lifetimes,
     lifetimes,
     read,
+    read_blocks,
     read_lifetimes,
     write_plan,
 )
@@ -50,7 +50,7 @@ def test_blocks_live_from_their_alloc_to_their_free(trace: Trace) -> None:
 
 
 def test_the_example_of_minimalloc() -> None:
-    assert holds_lifetimes(EXAMPLE)
+    assert read_blocks(EXAMPLE)[1]
     blocks = read_lifetimes(EXAMPLE)
     assert blocks.ids == ("b1", "b2", "b3", "b4", "b5")
     assert blocks.first.tolist() == [0, 3, 0, 9, 0]
@@ -61,7 +61,7 @@ def test_the_example_of_minimalloc() -> None:
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "blocks.csv"
     path.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
-    assert holds_lifetimes(path)
+    assert read_blocks(path)[1]
     assert len(read_lifetimes(path)) == 5
 
 
@@ -78,7 +78,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
 def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
     path = tmp_path / "blocks"
     path.write_text(text)
-    assert holds_lifetimes(path)
+    assert read_blocks(path)[1]
     blocks = read_lifetimes(path)
     assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
     assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
@@ -111,12 +111,20 @@ def test_a_plan_is_the_csv_with_offsets() -> None:
     assert [line.rpartition(",")[0] for line in lines] == EXAMPLE.read_text().splitlines()
 
 
-@pytest.mark.parametrize("text", ["", "op,id,size\n", "id,lower,upper\n"])
-def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty"),
+        ("op,id,size\n", "holds no events"),
+        ("id,lower,upper\n", "its content is of no known format: line 1 is 'id,lower,upper'"),
+    ],
+)
+def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "other.csv"
     path.write_text(text)
-    assert not holds_lifetimes(path)
-    assert not holds_lifetimes(tmp_path / "missing.csv")
+    assert told in message_of(lambda: read_blocks(path))
+    missing = tmp_path / "missing.csv"
+    assert message_of(lambda: read_blocks(missing)) == f"{missing}: No such file or directory"
     assert message_of(lambda: read_lifetimes(path)) == f"{path}: line 1: no header '{HEADER[:-1]}'"
 
 

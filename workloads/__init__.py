@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from allocbench.workloads.block_lifetimes import (
         Lifetimes,
-        holds_lifetimes,
         lifetimes,
         read_lifetimes,
         write_plan,
     )
-    from allocbench.workloads.files import read, write
+    from allocbench.workloads.files import read, read_blocks, write
     from allocbench.workloads.graph_files import holds_graph, read_graph
     from allocbench.workloads.graphs import OperatorGraph
     from allocbench.workloads.parquet import write_parquet
@@ -37,9 +36,9 @@ __all__ = [
     "TraceError",
     "features",
     "holds_graph",
-    "holds_lifetimes",
     "lifetimes",
     "read",
+    "read_blocks",
     "read_graph",
     "read_lifetimes",
     "write",
@@ -51,12 +50,11 @@ __all__ = [
 _MODULES = {
     "block_lifetimes": (
         "Lifetimes",
-        "holds_lifetimes",
         "lifetimes",
         "read_lifetimes",
         "write_plan",
     ),
-    "files": ("read", "write"),
+    "files": ("read", "read_blocks", "write"),
     "graph_files": ("holds_graph", "read_graph"),
     "graphs": ("OperatorGraph",),
     "parquet": ("write_parquet",),

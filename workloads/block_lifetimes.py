@@ -24,7 +24,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.errors import errors_naming
+from allocbench.workloads.input_files import open_input
 from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
 
 HEADER = "id,lower,upper,size"
@@ -85,23 +85,13 @@ def is_lifetimes(head: bytes) -> bool:
         return False
 
 
-def holds_lifetimes(path: str | Path) -> bool:
-    """Whether a file begins as a CSV of lifetimes does."""
-    try:
-        with Path(path).open("rb") as file:
-            return is_lifetimes(file.readline(_MOST_HEADER))
-    except OSError:
-        return False
-
-
 def read_lifetimes(path: str | Path) -> Lifetimes:
     """Read a CSV of lifetimes.
 
     Raises TraceError in one line that names the file, the line (the header is line 1) and what is
     wrong with it.
     """
-    path = Path(path)
-    with errors_naming(path), path.open("rb") as file:
+    with open_input(path) as (file, _):
         return parse_lifetimes(file)
 
 

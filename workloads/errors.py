@@ -12,7 +12,7 @@ from allocbench.workloads.vocabulary import TraceError
 
 
 @contextmanager
-def errors_naming(path: Path) -> Iterator[None]:
+def errors_naming(path: str | Path) -> Iterator[None]:
     """Turn whatever reading or writing may raise into a TraceError of one line."""
     import pyarrow as pa
 

@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from allocbench.base.whole_file import whole_file
+from allocbench.workloads.block_lifetimes import (
+    Lifetimes,
+    is_lifetimes,
+    lifetimes,
+    parse_lifetimes,
+)
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
+from allocbench.workloads.input_files import open_input
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv
 from allocbench.workloads.trace import Trace, TraceError
@@ -19,27 +27,43 @@ from allocbench.workloads.trace import Trace, TraceError
 def read(path: str | Path, **options: str | int) -> Trace:
     """Read a trace in the format that the file's content shows, and validate it.
 
+    path: of a regular file or a pipe, compressed with gzip or not; `-` is standard input.
     options: what the format lets a user choose, such as the device of a snapshot.
 
     Raises TraceError in one line that names the file, the broken rule and where: the line of a
     CSV (the header is line 1) or the event (the first is event 0).
     """
-    path = Path(path)
-    with errors_naming(path):
-        if path.exists() and not path.is_file():
-            raise TraceError("is not a regular file")
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-            file.seek(0)
-            found = _format(head)
-            _check_options(found, options)
-            trace = found.read(file, path, **options)
-        if not len(trace):
-            raise TraceError("holds no events")
-        if broken := trace.first_broken():
-            raise TraceError(f"{found.place(broken.event or 0)}: {broken.rule}")
+    with open_input(path) as (file, name):
+        return _read(file, name, options)
+
+
+def read_blocks(path: str | Path, **options: str | int) -> tuple[Lifetimes, bool]:
+    """The blocks of a file that holds lifetimes or a trace, and whether it holds lifetimes.
+
+    options: of a trace's format. Raises TraceError as `read` does.
+    """
+    with open_input(path) as (file, name):
+        is_of_blocks = is_lifetimes(file.read(HEAD)) and not options
+        file.seek(0)
+        if is_of_blocks:
+            return parse_lifetimes(file), True
+        return lifetimes(_read(file, name, options)), False
+
+
+def _read(file: BinaryIO, name: Path, options: dict[str, str | int]) -> Trace:
+    head = file.read(HEAD)
+    file.seek(0)
+    found = _format(head)
+    _check_options(found, options)
+    trace = found.read(file, name, **options)
+    if not len(trace):
+        raise TraceError("holds no events")
+    if broken := trace.first_broken():
+        raise TraceError(f"event {broken.event or 0}: {broken.rule}")
     return trace
 
+
+_MOST_SHOWN = 60  # letters of a line
 
 WRITERS: Mapping[str, Callable[[Trace, BinaryIO], None]] = {
     "parquet": write_parquet,
@@ -78,6 +102,14 @@ def _format(head: bytes) -> Format:
     if found := format_of(head):
         return found
     known = "; ".join(one.name for one in FORMATS)
+    line = head.partition(b"\n")[0].strip()
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known are: {known}")
+    if line and (text := line.decode("utf-8", "replace")).isprintable():
+        raise TraceError(
+            f"its content is of no known format: line 1 is '{text[:_MOST_SHOWN]}'; expected the"
+            f" columns op,id,size for a trace as CSV. Known are: {known}"
+        )
     raise TraceError(f"its content is of no known format; known are: {known}")
 
 

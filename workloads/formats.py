@@ -28,8 +28,7 @@ class Format:
 
     name, summary: what users call it, and what it holds. sniffer, reader: `module:function` in this
     package, imported when a file is read. options: what a user may choose, as
-    `workloads.read(path, name=value)`, and what for. in_lines: whether the file has one event to a
-    line, after a header.
+    `workloads.read(path, name=value)`, and what for.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Format:
     sniffer: str
     reader: str
     options: Mapping[str, str] = field(default_factory=dict)
-    in_lines: bool = False
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file with these first HEAD bytes, or all of fewer, has this format."""
@@ -47,10 +45,6 @@ class Format:
         """Make a trace of an open file, named by its path; raises TraceError when it has none."""
         trace: Trace = _function(self.reader)(file, path, **options)
         return trace
-
-    def place(self, event: int) -> str:
-        """Where a file holds an event (from 0)."""
-        return f"line {event + 2}" if self.in_lines else f"event {event}"
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -70,7 +64,6 @@ FORMATS = (
         "a trace of allocs and frees",
         "plain_csv:is_csv",
         "plain_csv:read_csv",
-        in_lines=True,
     ),
     Format(
         "CSV id,lower,upper,size",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from allocbench.workloads.events import Events
@@ -59,10 +60,12 @@ class Option:
         if self.kind == "number":
             found = re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,2})?", text)
             return float(text) if found else None
-        found = re.fullmatch(r"([0-9]{1,18})(|[KMGT]iB)", text)
-        if not found or (found[2] and self.kind != "bytes"):
+        if self.kind == "count":
+            return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+        found = re.fullmatch(r"([0-9]{1,18})(\.[0-9]{1,18})?(|[KMGT]iB)", text)
+        if not found or (found[2] and not found[3]):
             return None
-        return int(found[1]) * _UNITS[found[2]]
+        return round(Fraction(found[1] + (found[2] or "")) * _UNITS[found[3]])
 
 
 SEED = Option("seed", "count", 0, "of every random choice", least=0)

@@ -24,7 +24,9 @@ _HEAD = 4096  # bytes that tell the format
 
 
 def holds_graph(path: str | Path) -> bool:
-    """Whether a file holds an operator graph rather than a trace, by its first bytes."""
+    """Whether a regular file holds an operator graph rather than a trace, by its first bytes."""
+    if not Path(path).is_file():  # a pipe can be read only once
+        return False
     try:
         with Path(path).open("rb") as file:
             head = file.read(_HEAD)

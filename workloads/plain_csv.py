@@ -5,9 +5,9 @@
     a,0,4096
     f,0,
 
-The last comma of a free may be left out. CSV knows no marks, trims, streams, times or labels. A
-file is read in small parts into arrays made once at full length, so that reading takes little
-memory beyond the trace itself.
+CSV knows no marks, trims, streams, times or labels. A file written like this is read in small parts
+into arrays made once at full length, so that reading takes little memory beyond the trace itself;
+any other spelling, and any error, is left to `written_csv`, which goes row by row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.trace import ALLOC, FREE, Provenance, Trace, TraceError
+from allocbench.workloads.written_csv import is_written, read_written
 
 HEADER = "op,id,size"
 _ROW = r"^(?:a,(?P<alloc>[0-9]{1,10}),(?P<size>[0-9]{1,19})|f,(?P<free>[0-9]{1,10}),?)\r?\n?$"
@@ -32,6 +33,10 @@ _PART_EVENTS = 1 << 15
 
 def is_csv(head: bytes) -> bool:
     """Whether a file that begins so is a trace as plain CSV."""
+    return _is_plain(head) or is_written(head)
+
+
+def _is_plain(head: bytes) -> bool:
     return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
 
 
@@ -59,9 +64,17 @@ def write_csv(trace: Trace, sink: BinaryIO) -> None:
 def read_csv(file: BinaryIO, path: Path) -> Trace:
     """Read the trace of an open CSV file, named by its path.
 
-    Raises TraceError naming the line of the first row that is none.
+    Raises TraceError showing the first line that breaks the rule, and what was expected.
     """
-    file.readline(len(HEADER) + 2)
+    trace = _read_plain(file, path) if _is_plain(file.readline(len(HEADER) + 2)) else None
+    if trace is not None and not trace.first_broken():
+        return trace
+    file.seek(0)
+    return read_written(file, path)
+
+
+def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
+    """The trace of the rows that follow the header; None when a row is spelled otherwise."""
     body = file.tell()
     rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
     file.seek(body)
@@ -71,7 +84,10 @@ def read_csv(file: BinaryIO, path: Path) -> Trace:
     done = 0
     for lines in _whole_lines(file):
         part = slice(done, done + len(lines))
-        op[part], block[part], size[part] = _parse_rows(lines, done)
+        parsed = _parse_rows(lines)
+        if parsed is None:
+            return None
+        op[part], block[part], size[part] = parsed
         done += len(lines)
     return Trace(
         op=op[:done],
@@ -103,15 +119,14 @@ def _split(text: bytes) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
 
 
-def _parse_rows(lines: pa.BinaryArray, before: int) -> tuple[Any, Any, Any]:
-    """Op, block and size of each line; `before` is the number of rows that come before them."""
+def _parse_rows(lines: pa.BinaryArray) -> tuple[Any, Any, Any] | None:
+    """Op, block and size of each line; None when one of them is spelled otherwise."""
     matches = pc.extract_regex(lines, _ROW)
     alloc, size, free = matches.flatten()
     block = _numbers(pc.binary_join_element_wise(alloc, free, b""))
     broken = ~matches.is_valid().to_numpy(zero_copy_only=False) | (block > _MAX_ID)
     if broken.any():
-        row = int(broken.argmax())
-        raise TraceError(f"line {before + row + 2}: {_fault(lines[row].as_py())}")
+        return None
     op = np.where(pc.equal(size, b"").to_numpy(zero_copy_only=False), FREE, ALLOC)
     return op, block, _numbers(size)
 
@@ -120,28 +135,3 @@ def _numbers(digits: pa.BinaryArray) -> Any:
     """uint64 of strings of digits; 0 for an empty one and for null."""
     padded = pc.binary_join_element_wise(b"0", pc.fill_null(digits, b""), b"")
     return padded.cast(pa.string()).cast(pa.uint64()).to_numpy()
-
-
-def _fault(row: bytes) -> str:
-    """What is wrong with a row that is none."""
-    text = row.decode("ascii", "backslashreplace").rstrip("\r\n")
-    op, *rest = text.split(",")
-    if op not in ("a", "f"):
-        return f"unknown op {_shown(op)}; 'a' allocates, 'f' frees"
-    if len(rest) > 2:
-        return f"{len(rest) + 1} fields, not 3: {_shown(text)}"
-    if len(rest) < (2 if op == "a" else 1):
-        return f"a field is missing: {_shown(text)}"
-    if not _is_number(rest[0], _MAX_ID):
-        return f"id {_shown(rest[0])} is not a whole number from 0 to {_MAX_ID}"
-    if op == "f":
-        return f"a free takes no size: {_shown(text)}"
-    return f"size {_shown(rest[1])} is not a whole number from 1 to {MAX_SIZE}"
-
-
-def _is_number(text: str, most: int) -> bool:
-    return text.isdecimal() and len(text) <= 20 and int(text) <= most
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")

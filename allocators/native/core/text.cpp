@@ -57,8 +57,9 @@ std::optional<Size> parse_bytes(std::string_view text) {
     return whole * *scale;
   }
   value *= static_cast<double>(*scale);
-  if (!(value >= 0) || value >= 0x1p63 || value != std::floor(value)) return std::nullopt;
-  return static_cast<Size>(value);
+  if (!(value >= 0) || value >= 0x1p63) return std::nullopt;
+  if (*scale == 1 && value != std::floor(value)) return std::nullopt;  // a part of a byte
+  return static_cast<Size>(std::llround(value));
 }
 
 std::string hex(Address address) {

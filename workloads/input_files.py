@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files to be read, as they come: regular, compressed with gzip, a pipe, standard input."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
+from typing import IO, BinaryIO, cast
+
+from allocbench.workloads.errors import errors_naming
+from allocbench.workloads.vocabulary import TraceError
+
+STANDARD_INPUT = "-"
+_GZIP = b"\x1f\x8b"
+_IN_MEMORY = 64 << 20  # bytes of a pipe or of an expanded file; more goes to a temporary file
+
+
+@contextmanager
+def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """Open a file for reading at any position, and the path that its trace is to be named by.
+
+    `-` is standard input. What cannot be read twice, a pipe, is copied first; gzip is expanded.
+    Whatever the block raises for the file's sake becomes a TraceError of one line that names it.
+    """
+    path = Path(path)
+    named = "standard input" if str(path) == STANDARD_INPUT else path
+    with errors_naming(named), ExitStack() as closing:
+        if path.is_dir():
+            raise TraceError("is a folder, not a file")
+        file: IO[bytes]
+        if str(path) == STANDARD_INPUT:
+            file = closing.enter_context(open(0, "rb", closefd=False))
+        else:
+            file = closing.enter_context(path.open("rb"))
+        if not file.seekable():
+            file = closing.enter_context(_copied(file))
+        name = _name(path)
+        begins = file.read(len(_GZIP))
+        file.seek(0)
+        if begins == _GZIP:
+            file = closing.enter_context(_expanded(file))
+            name = name.with_suffix("") if name.suffix == ".gz" else name
+        yield cast(BinaryIO, file), name
+
+
+def _name(path: Path) -> Path:
+    """What a trace is named by: the path, or a word for one that says nothing."""
+    if str(path) in (STANDARD_INPUT, "/dev/stdin"):
+        return Path("stdin")
+    pipe = re.fullmatch(r"/(?:dev|proc/[^/]+)/fd/(\d+)", str(path))
+    return Path(f"pipe{pipe[1]}") if pipe else path
+
+
+def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
+    copy = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  the caller closes it
+    copyfileobj(source, copy)
+    copy.seek(0)
+    return copy
+
+
+def _expanded(file: IO[bytes]) -> IO[bytes]:
+    try:
+        with gzip.GzipFile(fileobj=file, mode="rb") as source:
+            return _copied(source)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"is gzip, but damaged: {str(error).splitlines()[0]}") from error
