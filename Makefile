@@ -36,11 +36,14 @@ check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and comp
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
-doc-pictures: $(VENV)/.test  ## re-draw the pictures of the strategies' pages
+doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 	$(BIN)/python -m docs.generate.pictures
 
-screenshot: demo  ## re-take the picture of the report in the README; needs Chromium
-	$(BIN)/python -m docs.generate.screenshot report.html docs/report.png
+screenshot: $(VENV)/.demo  ## make the table and the picture of the README again; needs Chromium
+	mkdir -p build
+	COLUMNS=110 $(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned \
+	  --html build/report.html
+	$(BIN)/python -m docs.generate.screenshot build/report.html docs/report.png
 
 stub: $(VENV)/.test  ## re-create the type stub of the native core
 	$(BIN)/python -m nanobind.stubgen -q -m allocbench.allocators._core -o allocators/_core.pyi
@@ -87,7 +90,7 @@ $(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[bench]' ./asv_plugin
 	touch $@
 
-$(VENV)/.docs: $(VENV)/.test
+$(VENV)/.docs: $(NATIVE) | $(BIN)/pip
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	touch $@
 

@@ -13,6 +13,7 @@ nothing is new to it.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -96,30 +97,37 @@ def frame() -> pd.DataFrame:
 
 
 def markdown(found: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
-    """The table, with how much less it is than `caching`'s."""
-    lines = [
-        "| workload | max load | `caching` | plan of the same run | plan of another run"
-        " | `caching`, from step 2 | alone, from step 2 | time, first pass with that plan"
-        " | time, alone |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for name, row in found.iterrows():
+    """Two tables: bytes, with how much less they are than `caching`'s, and times."""
 
-        def less(way: str, than: str, row: pd.Series = row) -> str:
-            return f"{units.size(row[way])} (-{1 - row[way] / row[than]:.1%})"
+    def less(row: pd.Series, way: str, than: str) -> str:
+        return f"{units.size(row[way])} (-{1 - row[way] / row[than]:.1%})"
 
-        cells = (
-            name,
+    sizes = [
+        (
+            str(name),
             units.size(row.max_load),
             units.size(row.caching),
-            less("repeated", "caching"),
-            less("other", "caching"),
+            less(row, "repeated", "caching"),
+            less(row, "other", "caching"),
             units.size(row.caching_later),
-            less("alone_later", "caching_later"),
-            *(f"{ratio:.2f}x" for ratio in times[str(name)].values()),
+            less(row, "alone_later", "caching_later"),
         )
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
+        for name, row in found.iterrows()
+    ]
+    ratios = [(name, *(f"{ratio:.2f}x" for ratio in of.values())) for name, of in times.items()]
+    ways = ("max load", "`caching`", "plan of the same run", "plan of another run")
+    later = ("`caching`, from step 2", "alone, from step 2")
+    return "\n\n".join(
+        (
+            _table((*ways, *later), sizes),
+            _table(("first pass, plan of another run", "later pass, alone"), ratios),
+        )
+    )
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| workload | {' | '.join(headings)} |", f"|---|{'--:|' * len(headings)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 if __name__ == "__main__":
