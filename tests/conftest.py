@@ -15,6 +15,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators.programs import Program
 from allocbench.allocators.spec import parse
+from tests import clock
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
 
@@ -114,6 +115,19 @@ CASES = [
 def pytest_xdist_auto_num_workers() -> int:
     """As many as this process may use; each takes the memory of a Python with torch."""
     return min(len(os.sched_getaffinity(0)), 8)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_up_times() -> Iterator[None]:
+    """No test sees a measured host time, unless it asks for `measured_times`."""
+    with clock.made_up():
+        yield
+
+
+@pytest.fixture
+def measured_times() -> Iterator[None]:
+    with clock.real():
+        yield
 
 
 @pytest.fixture(params=allocators.names())

@@ -34,6 +34,7 @@ from allocbench.reports.details import join, none
 from allocbench.reports.ranking import cases
 from allocbench.reports.results import frame
 from allocbench.workloads import catalog
+from tests import texts
 from tests.result_rows import HOSTILE, floor, row, sized
 from tests.test_replay import program
 
@@ -93,9 +94,7 @@ def test_no_text_lies_over_another_on_a_page_or_on_a_phone(given: Bundle) -> Non
                 figure = drawn(chart.draw())
             assert figure.get_figwidth() == (theme.NARROW_WIDTH if phone else theme.WIDTH)
             for panel in (axes for axes in figure.axes if axes.get_visible()):
-                texts = [panel.title, panel.xaxis.label, *panel.get_yticklabels(), *panel.texts]
-                texts += [tick for tick in panel.get_xticklabels() if tick.get_text()]
-                boxes = [(t.get_text(), t.get_window_extent()) for t in texts if t.get_text()]
+                boxes = [(t.get_text(), t.get_window_extent()) for t in texts.shown(panel)]
                 for (one, first), (other, second) in combinations(boxes, 2):
                     across = min(first.x1, second.x1) - max(first.x0, second.x0)
                     high = min(first.y1, second.y1) - max(first.y0, second.y0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -33,17 +33,33 @@ def collect(label: str = "") -> None:
     gc.collect()
 
 
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """On one thread, without the libraries that choose kernels by the processor.
+
+    oneDNN, NNPACK and kernels with a buffer for each thread ask for memory of their own.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with ExitStack() as stack:
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(torch.backends.nnpack.flags(enabled=False))
+        stack.callback(torch.set_num_threads, threads)
+        yield
+
+
 def recorded(run: Callable[[Mark], None]) -> Trace:
     """Every allocation on the CPU of a real run."""
-    run(lambda label: None)  # what libraries make once
     gc.collect()
     gc.freeze()
     gc.disable()
     torch.autograd.set_multithreading_enabled(False)
     try:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-            run(collect)
-            gc.collect()
+        with plain_kernels():
+            run(lambda label: None)  # what libraries make once
+            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+                run(collect)
+                gc.collect()
     finally:
         torch.autograd.set_multithreading_enabled(True)
         gc.unfreeze()
@@ -106,7 +122,8 @@ def test_convolutions_take_more_than_they_return() -> None:
     found = agreement(captured(run), recorded(run))
     assert found.precision == 1.0
     assert found.recall < 0.6
-    assert -0.2 < found.peak_error < 0.0
+    # Convolutions without a library unfold their inputs: the same bytes on every processor.
+    assert (found.captured_peak, found.recorded_peak) == (634_384, 1_614_628)
 
 
 # --- autograd works in place, though not while a mode is on

@@ -22,6 +22,7 @@ from matplotlib.transforms import Bbox
 from allocbench.reports import drawing, figures, svg, theme
 from allocbench.reports.ranking import cases
 from allocbench.reports.results import frame
+from tests import texts
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
 
 PER_ROW = [
@@ -167,14 +168,7 @@ def test_no_text_lies_over_another(
     figure = drawn(draw(matrix(workloads, allocators)))
     assert len(panels(figure)) >= workloads
     for panel in panels(figure):
-        texts = [
-            panel.title,
-            panel.xaxis.label,
-            *panel.texts,
-            *panel.get_yticklabels(),
-            *(tick for tick in panel.get_xticklabels() if tick.get_text()),
-        ]
-        boxes = [(text.get_text(), box(text)) for text in texts if text.get_text()]
+        boxes = [(text.get_text(), box(text)) for text in texts.shown(panel)]
         for (one, first), (other, second) in combinations(boxes, 2):
             assert not first.overlaps(second), f"{one!r} lies over {other!r}"
     page = figure.bbox
