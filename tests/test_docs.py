@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,15 @@ def test_the_table_of_the_readme_is_what_its_command_prints() -> None:
         for metric in ("min_capacity", "peak_reserved"):
             assert units.size(found[metric]) in shown, f"{found['allocator']}: {metric}"
     assert units.size(rows[0]["max_load"]) in README
+
+
+def test_every_extra_is_explained() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for_users = extras["optional-dependencies"].keys() - {"bench", "docs", "lint", "test"}
+    quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    for extra in for_users:
+        assert f"| `{extra}` |" in quickstart
+        assert f"`{extra}`" in README
 
 
 def test_the_picture_of_the_report_is_small_and_there() -> None:

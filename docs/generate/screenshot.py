@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of a report in the README: a PNG of the top of an HTML report, in Chromium.
 
-python -m docs.generate.screenshot report.html docs/report.png
+    python -m docs.generate.screenshot report.html docs/report.png
+
+`make screenshot` takes it of the comparison that the README shows.
 """
 
 from __future__ import annotations
