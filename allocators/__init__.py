@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocator strategies behind one interface, on a simulated device or a real one."""
+"""GPU memory allocator strategies behind one interface, on a simulated or real device."""
 
 from allocbench.allocators._core import (
     Allocator,

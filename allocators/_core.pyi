@@ -27,7 +27,9 @@ class Unavailable(SpecError):
     pass
 
 class Block:
-    """Part of a segment; `requested` is 0 in a free block."""
+    """
+    Part of a segment. `requested` is 0 in a free block. All sizes are in bytes.
+    """
 
     @property
     def address(self) -> int: ...
@@ -42,7 +44,7 @@ class Block:
     def allocated(self) -> bool: ...
 
 class Segment:
-    """A range held from the device, tiled by its blocks."""
+    """A range obtained from the device, tiled by its blocks."""
 
     @property
     def address(self) -> int: ...
@@ -54,7 +56,7 @@ class Segment:
     def blocks(self) -> list[Block]: ...
 
 class Stats:
-    """Bytes now and at their peak, and counts of calls."""
+    """Current and peak bytes, and counts of calls."""
 
     @property
     def requested(self) -> int: ...
@@ -87,7 +89,7 @@ class Stats:
     def retries(self) -> int: ...
 
 class DeviceStats:
-    """Calls to a device and the seconds they cost."""
+    """Counts of calls to a device, and their cost in seconds."""
 
     @property
     def malloc_calls(self) -> int: ...
@@ -112,7 +114,7 @@ class DeviceStats:
     def calls(self) -> int: ...
 
 class Moment:
-    """The bytes of an allocator after an event."""
+    """The state of an allocator after an event, in bytes."""
 
     @property
     def event(self) -> int: ...
@@ -145,7 +147,7 @@ class Option:
     def help(self) -> str: ...
 
 class StrategyInfo:
-    """What a strategy says about itself."""
+    """Description of a strategy."""
 
     @property
     def name(self) -> str: ...
@@ -175,11 +177,11 @@ class StrategyInfo:
 
     @property
     def by_stream(self) -> bool:
-        """a freed block serves requests of its own stream alone"""
+        """a freed block serves only requests of its own stream"""
 
     @property
     def from_pool(self) -> bool:
-        """needs a device that has pools of its own"""
+        """needs a device with memory pools"""
 
     def largest_request(self, capacity: int) -> int:
         """
@@ -187,7 +189,7 @@ class StrategyInfo:
         """
 
 class Device:
-    """Where an allocator gets its segments."""
+    """The source of an allocator's segments. Sizes are in bytes."""
 
     @property
     def capacity(self) -> int:
@@ -202,14 +204,14 @@ class Device:
 
     @property
     def cost_source(self) -> str:
-        """what stands behind the seconds"""
+        """where the costs in seconds come from"""
 
     @property
     def has_pools(self) -> bool: ...
 
     def close(self) -> None:
         """
-        Takes back everything, and refuses all requests from then on. Raises DeviceError when something cannot be given back.
+        Frees everything that allocators hold and refuses all later requests. Raises DeviceError if anything cannot be freed.
         """
 
     def stats(self) -> DeviceStats: ...
@@ -230,59 +232,59 @@ class CudaDevice(Device):
 
     @property
     def free_bytes(self) -> int:
-        """Of the whole GPU, all processes counted. Raises DeviceError."""
+        """
+        Free bytes on the whole GPU, all processes included. Raises DeviceError.
+        """
 
     def synchronize(self) -> None:
-        """Waits for all work on the GPU."""
+        """Waits for all work on the GPU to finish."""
 
 def measure_calls(device: Device, size: int, repeats: int) -> dict[str, list[float]]:
-    """
-    Seconds of each call to a device, made `repeats` times with one size in bytes.
-    """
+    """Seconds of each device call, made `repeats` times with `size` bytes."""
 
 def cuda_devices() -> int:
     """
-    How many GPUs the driver has. Raises SpecError when there is no driver.
+    Number of GPUs that the driver reports. Raises SpecError if there is no driver.
     """
 
 class SimulatedDevice(Device):
     def __init__(self, capacity: int, *, alignment: int = 2097152, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
 
 class Allocator:
-    """A strategy at work on a device. Safe to share by threads."""
+    """A strategy running on a device. Thread-safe."""
 
     def allocate(self, size: int, stream: int = 0) -> int:
         """
-        The address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.
+        Returns the address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.
         """
 
     def deallocate(self, address: int, stream: int = 0) -> None:
         """
-        Frees a block. Raises BadFree, and changes nothing, for any other address but 0.
+        Frees a block. Address 0 is ignored. Raises BadFree, and changes nothing, for any other address.
         """
 
     def trim(self) -> None:
         """Gives wholly free segments back to the device."""
 
     def reset_peaks(self) -> None:
-        """Peaks of the statistics begin again from now."""
+        """Sets the peak statistics to the current values."""
 
     def step(self) -> None:
-        """A training or inference step begins."""
+        """Marks the start of a training or inference step."""
 
     def snapshot(self) -> list[Segment]:
         """The segments, in order of address."""
 
     def check(self) -> None:
-        """Raises InvariantViolation naming the broken rule."""
+        """Raises InvariantViolation with the rule that is broken."""
 
     def largest_free(self) -> int:
-        """bytes of the largest free block"""
+        """Size of the largest free block in bytes."""
 
     def stats(self) -> Stats: ...
 
     def counters(self) -> dict[str, int]:
-        """What this strategy counts beside the common statistics."""
+        """Counters of this strategy, in addition to the common statistics."""
 
     @property
     def device(self) -> Device: ...
@@ -295,7 +297,7 @@ def strategies() -> list[StrategyInfo]: ...
 def strategy(name: str) -> StrategyInfo: ...
 
 def unavailable(info: StrategyInfo, device: Device) -> str:
-    """Why a strategy cannot work on a device; empty when it can."""
+    """Why a strategy cannot run on a device; empty if it can."""
 
 def make(layers: Sequence[tuple[str, Mapping[str, str]]], device: Device) -> Allocator: ...
 
@@ -304,7 +306,7 @@ def parse_bytes(text: str) -> int | None: ...
 def human_bytes(size: int) -> str: ...
 
 class WrapperInfo:
-    """What a wrapper says about itself."""
+    """Description of a wrapper."""
 
     @property
     def name(self) -> str: ...
@@ -316,7 +318,7 @@ class WrapperInfo:
     def options(self) -> list[Option]: ...
 
 class Live:
-    """A live block, as `check` knows it."""
+    """A live block, as recorded by the `check` wrapper."""
 
     @property
     def block(self) -> Block: ...
@@ -326,21 +328,23 @@ class Live:
 
     @property
     def request(self) -> int:
-        """how many requests came before its own"""
+        """number of requests before this one"""
 
     @property
     def step(self) -> int:
-        """how many steps had begun"""
+        """number of steps begun by then"""
 
 def wrappers() -> list[WrapperInfo]: ...
 
 def live(allocator: Allocator) -> list[Live]:
     """
-    The live blocks, in order of request. Raises SpecError without `check`.
+    The live blocks, in request order. Raises SpecError without a `check` wrapper.
     """
 
 def recording(allocator: Allocator) -> dict[str, Any]:
-    """The events so far, as columns. Raises SpecError without `record`."""
+    """
+    The events so far, as columns. Raises SpecError without a `record` wrapper.
+    """
 
 class TraceArrays:
     """The arrays of a trace, one element for each event."""
@@ -384,12 +388,12 @@ def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArr
 def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
 
 class Latency:
-    """Seconds of many calls; a percentile is at most 1/32 too high."""
+    """32 too high./32 too high."""
 
     def __init__(self) -> None: ...
 
     def add(self, ticks: int) -> None:
-        """One call of so many ticks of the processor's clock."""
+        """Adds a call that took `ticks` of the processor's time stamp counter."""
 
     @property
     def count(self) -> int: ...
@@ -401,10 +405,10 @@ class Latency:
     def max(self) -> float: ...
 
     def percentile(self, share: float) -> float:
-        """Seconds; the share is from 0 to 1."""
+        """The seconds that a share of the calls (0 to 1) does not exceed."""
 
 class Seen:
-    """What a program saw of its memory on a GPU."""
+    """Latencies and counts of a program on one GPU."""
 
     @property
     def alloc(self) -> Latency: ...
@@ -414,14 +418,14 @@ class Seen:
 
     @property
     def failures(self) -> int:
-        """requests that failed for good"""
+        """requests that failed after all retries"""
 
     @property
     def retries(self) -> int: ...
 
     @property
     def waiting(self) -> int:
-        """blocks freed, but used on a stream"""
+        """freed blocks still in use on a stream"""
 
     @property
     def deferred(self) -> int:
@@ -434,27 +438,27 @@ class Seen:
     def gpu_free_least(self) -> int: ...
 
 class ProgramMemory:
-    """The memory of a running program on one GPU."""
+    """The memory of a running program on one GPU. Sizes are in bytes."""
 
     def allocate(self, size: int, stream: int = 0) -> int:
         """
-        The address of a block for a CUDA stream, by its handle. Raises OutOfMemory.
+        Returns the address of a block for a CUDA stream handle. Raises OutOfMemory.
         """
 
     def deallocate(self, address: int) -> None: ...
 
     def use_on(self, address: int, stream: int) -> None:
-        """The block is used on another stream than its own."""
+        """Records that the block is used on a stream other than its own."""
 
     def begin_capture(self, pool: tuple[int, int], streams: Sequence[int]) -> None:
         """
-        Requests of these streams are served apart, for a graph that is captured.
+        Starts a graph capture: requests on these streams get memory of the graph's own.
         """
 
     def end_capture(self, pool: tuple[int, int]) -> None: ...
 
     def release(self, pool: tuple[int, int]) -> None:
-        """The graph is gone."""
+        """Releases the graph's memory once its blocks are freed."""
 
     def trim(self) -> None: ...
 
@@ -463,7 +467,7 @@ class ProgramMemory:
     def reset_peaks(self) -> None: ...
 
     def close(self) -> None:
-        """All goes back; later requests fail."""
+        """Gives all memory back to the GPU. Later requests fail."""
 
     def seen(self) -> Seen: ...
 
@@ -474,25 +478,25 @@ class ProgramMemory:
     def allocator(self) -> Allocator: ...
 
 class Program:
-    """A running program whose memory comes from an allocator."""
+    """A running program that gets its memory from an allocator."""
 
     @staticmethod
     def start(layers: Sequence[tuple[str, Mapping[str, str]]], limit: int | None = None, poison: bool = False) -> Program: ...
 
     def on(self, ordinal: int) -> ProgramMemory:
-        """The memory on a GPU, made when it is first asked for."""
+        """The memory on a GPU, created on first use."""
 
     def memories(self) -> list[ProgramMemory]:
-        """The memory on each GPU that was used."""
+        """The memory on each GPU used so far."""
 
     @property
     def address(self) -> int: ...
 
 def serve_torch(program: Program | None) -> None:
-    """PyTorch's entry points are this program's from now on."""
+    """Routes PyTorch's allocations to this program from now on."""
 
 def last_failure() -> str:
-    """Why the last request of this thread through CuPy's entry point failed."""
+    """Why this thread's last request through CuPy's entry point failed."""
 
 def entry_point(name: str) -> int:
     """The address of a C function for PyTorch or CuPy."""
@@ -507,7 +511,7 @@ class ArenaAlloc:
     def size(self) -> int: ...
 
 class SimpleMemoryArena:
-    """TFLite's arena: offsets first, one segment at commit."""
+    """TFLite's arena: assigns offsets first and gets one segment at commit."""
 
     def __init__(self, device: Device, alignment: int = 64) -> None: ...
 
@@ -549,21 +553,21 @@ class Operator:
     def __init__(self, inputs: Sequence[int], outputs: Sequence[int], temporaries: Sequence[int] = [], name: str = '') -> None: ...
 
 class Graph:
-    """Operators in execution order; tensors are named by index."""
+    """Operators in execution order. Tensors are identified by index."""
 
     def __init__(self, tensors: Sequence[Tensor], operators: Sequence[Operator], inputs: Sequence[int], outputs: Sequence[int], variables: Sequence[int] = []) -> None: ...
 
 class GraphPlan:
-    """Offsets for the tensors of a graph. Sizes in bytes."""
+    """Offsets of the tensors of a graph. Sizes are in bytes."""
 
     @property
     def offsets(self) -> list[int | None]:
-        """of each tensor in its arena; None: in no arena"""
+        """offset of each tensor in its arena; None if it has none"""
 
     @property
     def owners(self) -> list[int]:
         """
-        of each tensor, the one whose memory it lies in: itself, unless it is in place
+        the tensor whose memory each tensor uses: itself, unless computed in place
         """
 
     @property
@@ -574,12 +578,12 @@ class GraphPlan:
 
     @property
     def lower_bound(self) -> int:
-        """of the arena's size"""
+        """lower bound of arena_size"""
 
 def plan_graph(graph: Graph, planner: str, preserve_inputs: bool, preserve_intermediates: bool, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan: ...
 
 class ArenaPlanner:
-    """TFLite's planner of 2018, over two arenas."""
+    """TFLite's ArenaPlanner of 2018, with two arenas."""
 
     def __init__(self, device: Device, graph: Graph, preserve_inputs: bool = False, preserve_intermediates: bool = False, alignment: int = 64) -> None: ...
 
@@ -598,7 +602,7 @@ class ArenaPlanner:
     def persistent_arena_size(self) -> int: ...
 
 class PlannerInfo:
-    """What a planner says about itself."""
+    """Description of a planner."""
 
     @property
     def name(self) -> str: ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under CuPy: `use("bfc")`, or `with using("bfc")` for a block of code."""
+"""Use any allocator with CuPy: `use("bfc")`, or `with using("bfc")` for a block of code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from allocbench.allocators.programs import Program
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
-    """Let CuPy get its GPU memory from an allocator from now on.
+    """Make CuPy allocate its GPU memory through an allocator from now on.
 
-    A block belongs to the stream that is current when it is asked for, and is freed in the order
-    of that stream, as with CuPy's own pool. Arrays that exist keep their memory. A request that
-    fails raises OutOfMemory, a MemoryError, with the numbers of the allocator.
+    A block belongs to the stream that is current when it is allocated and is freed in the order of
+    that stream, as in CuPy's own pool. Existing arrays keep their memory. A failing request raises
+    OutOfMemory, a MemoryError, with the allocator's statistics.
 
-    For the parameters and what is raised, see `allocbench.allocators.programs.Program`.
+    See `allocbench.allocators.programs.Program` for the parameters and the errors raised.
     """
     program = Program(spec, limit=limit, poison=poison)
     cupy.cuda.set_allocator(_malloc(program))
@@ -31,9 +31,10 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
 
 @contextmanager
 def using(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Iterator[Program]:
-    """Let CuPy get the memory of this thread from an allocator within a block of code.
+    """Make CuPy allocate this thread's memory through an allocator within a block of code.
 
-    Arrays made there may live on. Free memory goes back to the GPU at the end. See `use`.
+    Arrays created in the block stay valid after it. At the end, free memory goes back to the GPU.
+    See `use`.
     """
     program = Program(spec, limit=limit, poison=poison)
     with cupy.cuda.using_allocator(_malloc(program)), program:
@@ -41,7 +42,7 @@ def using(spec: str, *, limit: str | int | None = None, poison: bool = False) ->
 
 
 def _malloc(program: Program) -> Callable[[int], Any]:
-    """What CuPy calls for memory; it hands over neither stream nor reason of a failure itself."""
+    """The malloc function for CuPy, which itself passes neither the stream nor the error."""
     address = _core.entry_point
     source = cupy.cuda.memory.CFunctionAllocator(
         program.address,
@@ -53,9 +54,9 @@ def _malloc(program: Program) -> Callable[[int], Any]:
 
     def malloc(size: int) -> Any:
         use_stream(cupy.cuda.get_current_stream().ptr)
-        found = source.malloc(size)
-        if size and not found.ptr:
+        memory = source.malloc(size)
+        if size and not memory.ptr:
             raise OutOfMemory(_core.last_failure())
-        return found
+        return memory
 
     return malloc

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: made from a spec such as `sim:80GiB` or by hand."""
+"""Devices: created from a spec such as `sim:80GiB` or directly."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ DEVICE_SPECS = {
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes from `4096`, `80GiB` or `1.5MiB`. Raises SpecError for anything else."""
-    found = _core.parse_bytes(str(text))
-    if found is None:
-        raise SpecError(f"'{text}' is no number of bytes: write 4096, 512KiB, 16GiB")
-    return found
+    """Parse a number of bytes: `4096`, `80GiB` or `1.5MiB`. Raises SpecError for anything else."""
+    size = _core.parse_bytes(str(text))
+    if size is None:
+        raise SpecError(f"'{text}' is not a number of bytes: write 4096, 512KiB, 16GiB")
+    return size
 
 
 class SimulatedDevice(_core.SimulatedDevice):
-    """A GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+    """A simulated GPU memory: a capacity, addresses, modelled costs and injected faults.
 
-    A segment begins at the first multiple of `alignment` above all those before it; addresses
-    are never used again. The capacity counts the bytes of the segments held and of the pages
-    mapped, without rounding; `context` bytes of it cannot be used, as those of a CUDA context.
-    The seconds of device calls are modelled after `device_costs.json`.
+    Each segment begins at the first multiple of `alignment` above all earlier segments; addresses
+    are never reused. Segments and mapped pages count towards the capacity with their exact sizes;
+    `context` bytes of it are not available, like those of a CUDA context. The seconds of device
+    calls are modelled on `device_costs.json`.
 
-    `fail_call=k` refuses the k-th malloc or map (from 1), `fail_above` each of more bytes,
-    `fail_rate` each with that probability, drawn from `seed`.
-    Raises SpecError for a value out of range.
+    `fail_call=k` refuses the k-th malloc or map (counted from 1), `fail_above` every one of more
+    bytes, and `fail_rate` each one with that probability, drawn from `seed`. Raises SpecError for a
+    value that is out of range.
     """
 
     def __init__(
@@ -69,11 +69,12 @@ class SimulatedDevice(_core.SimulatedDevice):
 
 
 class CudaDevice(_core.CudaDevice):
-    """The memory of an NVIDIA GPU, through the CUDA driver; no toolkit is needed.
+    """The memory of an NVIDIA GPU through the CUDA driver; no CUDA toolkit is needed.
 
-    At most `limit` bytes of it are reserved through this object. The seconds of device calls are
-    measured. A context manager: all is given back at its end, or when the process ends.
-    Raises SpecError when there is no driver or no such GPU, DeviceError when the driver fails.
+    At most `limit` bytes are reserved through this object. The seconds of device calls are
+    measured. As a context manager it frees everything at the end; otherwise the end of the process
+    does. Raises SpecError if there is no driver or no such GPU, and DeviceError if the driver
+    fails.
     """
 
     def __init__(self, ordinal: int = 0, *, limit: str | int | None = None) -> None:
@@ -94,16 +95,19 @@ def cost_model() -> dict[str, Any]:
 
 
 def make_device(text: str) -> Device:
-    """The device of a spec. Raises SpecError for one that does not exist or cannot be read."""
+    """Create the device described by a spec.
+
+    Raises SpecError for an unknown device and for an invalid spec.
+    """
     name = text.strip().partition(":")[0]
     if name not in _KINDS:
         raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
     first, numbers, valid = _KINDS[name]
     parsed = spec.parse(text, first=first)
     if parsed.inner:
-        raise SpecError(f"'{text}': a device wraps nothing, of= belongs to an allocator")
+        raise SpecError(f"'{text}': a device cannot wrap anything; of= is an option of allocators")
     if name == "sim" and "capacity" not in parsed.options:
-        raise SpecError(f"'{text}' lacks a capacity: write sim:80GiB")
+        raise SpecError(f"'{text}' needs a capacity: write sim:80GiB")
     unknown = parsed.options.keys() - valid
     if unknown:
         raise SpecError(
@@ -118,7 +122,7 @@ def make_device(text: str) -> Device:
 
 _Numbers = dict[str, type[int] | type[float]]
 _KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
-    # the option that needs no name, those that are numbers, and all of them
+    # per device: the option that can be written without its name, numeric options, all options
     "sim": (
         "capacity",
         {"fail_call": int, "seed": int, "fail_rate": float},

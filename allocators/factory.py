@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocators by name or by spec."""
+"""Create allocators by name or from a spec."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from allocbench.allocators._core import Allocator, Device, SpecError
 
 
 def names(device: Device | None = None) -> list[str]:
-    """The names of the strategies that can work on `device`, sorted; wrappers are none.
+    """The sorted names of the strategies that can run on `device`, without the wrappers.
 
-    Without a device, of those that can work on any: cuda_async, which needs a device with memory
-    pools of its own, is not among them. `strategies()` has them all.
+    Without a device, the names of the strategies that can run on any device. This excludes
+    cuda_async, which needs a device with memory pools; `strategies()` includes it.
     """
     return [
         info.name
@@ -21,30 +21,30 @@ def names(device: Device | None = None) -> list[str]:
 
 
 def make(text: str, device: Device, **options: object) -> Allocator:
-    """An allocator on `device`: `make("bfc:allow_growth=false", device, memory_limit="8GiB")`.
+    """Create an allocator: `make("bfc:allow_growth=false", device, memory_limit="8GiB")`.
 
-    A wrapper takes the allocator inside it as its last option: `make("limit:bytes=8GiB,of=bfc",
-    device)`, `make("limit", device, bytes="8GiB", of="bfc")`. Options beside the text belong to
-    the name that it begins with.
+    The last option of a wrapper is the allocator that it wraps: `make("limit:bytes=8GiB,of=bfc",
+    device)` or `make("limit", device, bytes="8GiB", of="bfc")`. Keyword options apply to the first
+    name in the text.
 
-    Raises SpecError for a name or an option that does not exist, listing the valid ones, and for
-    a value out of its range; Unavailable, a SpecError, for a strategy that needs what the device
-    does not have.
+    Raises SpecError for an unknown name or option, with a list of the valid ones, and for a value
+    that is out of range. Raises Unavailable, a SpecError, for a strategy that needs a feature that
+    the device lacks.
     """
     parsed = spec.parse(text)
     given = {name: _text(value) for name, value in options.items()}
     in_text = parsed.options.keys() | ({spec.OF} if parsed.inner else set())
     if twice := in_text & given.keys():
-        raise SpecError(f"the option {min(twice)} is given in '{text}' and beside it")
+        raise SpecError(f"the option {min(twice)} is given both in '{text}' and as a keyword")
     inner = spec.parse(given.pop(spec.OF)) if spec.OF in given else parsed.inner
     layers = spec.Spec(parsed.name, parsed.options | given, inner).layers
     return _core.make([(layer.name, layer.options) for layer in layers], device)
 
 
 def layers(text: str) -> list[tuple[str, dict[str, str]]]:
-    """The wrappers, if any, and the strategy of a spec, each with its options, as the core wants.
+    """The wrappers, if any, and the strategy of a spec, each with its options, for the native core.
 
-    Raises SpecError when the text is no spec.
+    Raises SpecError if the text is not a valid spec.
     """
     return [(layer.name, layer.options) for layer in spec.parse(text).layers]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under Numba, as an external memory manager: `use("bfc")`."""
+"""Use any allocator with Numba, as an external memory manager: `use("bfc")`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from allocbench.allocators.programs import Program
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
-    """Let Numba get its GPU memory from an allocator; to be called before it makes a context.
+    """Make Numba allocate its GPU memory through an allocator. Call before it creates a context.
 
-    Numba names no stream when it asks or frees: all is of the default stream, so an array that is
-    used on another must be kept until the work there is done. For the parameters and what is
-    raised, see `allocbench.allocators.programs.Program`.
+    Numba passes no stream, so all blocks belong to the default stream: an array that is used on
+    another stream must be kept alive until the work there is done. See
+    `allocbench.allocators.programs.Program` for the parameters and the errors raised.
     """
     program = Program(spec, limit=limit, poison=poison)
 
     class Manager(cuda.HostOnlyCUDAMemoryManager):  # type: ignore[misc]
-        """GPU memory from the program; host memory as ever."""
+        """Allocates GPU memory through the program, and host memory as Numba does by default."""
 
         interface_version = 1
 
         def initialize(self) -> None:
-            """Nothing to do: the program starts by itself."""
+            """Does nothing: the program starts on first use."""
 
         def memalloc(self, size: int) -> Any:
-            """A block, freed when nothing refers to the pointer any more."""
+            """A block that is freed when the last reference to the pointer goes away."""
             memory = program.on(self.context.device.id)
             address = memory.allocate(size)
             pointer = ctypes.c_void_p(address)
@@ -42,8 +42,8 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
             return cuda.MemoryInfo(free=device.free_bytes, total=device.capacity)
 
         def get_ipc_handle(self, memory: Any) -> Any:
-            """Blocks are no allocations of the driver's own, which alone have handles."""
-            raise NotImplementedError("a block of an allocator cannot be shared with a process")
+            """Not supported: only the driver's own allocations have IPC handles."""
+            raise NotImplementedError("memory of an allocator cannot be shared between processes")
 
     cuda.set_memory_manager(Manager)
     return program

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wrappers `record` and `check` have seen."""
+"""What the wrappers `record` and `check` have observed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ALLOC, _MARK = 0, 2
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """The events of an allocator as the arrays of a trace, one element for each event.
+    """The events of an allocator as the arrays of a trace, with one element per event.
 
-    op: uint8, 0 alloc, 1 free, 2 mark, 3 trim. block: uint32, ids in the order of the allocs.
-    size: uint64, requested bytes of an alloc. stream: uint16. All marks are steps.
+    op: uint8; 0 alloc, 1 free, 2 mark, 3 trim. block: uint32; ids in the order of the allocs.
+    size: uint64; requested bytes of an alloc. stream: uint16. All marks are steps.
     """
 
     op: NDArray[np.uint8]
@@ -34,11 +34,11 @@ class Recording:
 
 
 def recording(allocator: Allocator) -> Recording:
-    """The requests served, frees, steps and trims so far of an allocator with a `record` layer.
+    """The served requests, frees, steps and trims of an allocator with a `record` wrapper so far.
 
-    It can be replayed, and makes a Trace of workloads: `Trace(r.op, r.block, r.size, r.stream,
-    r.labels)`. Raises SpecError for an allocator without that layer, and ValueError for a stream
-    that no trace can hold.
+    The recording can be replayed, or turned into a `workloads.Trace`: `Trace(r.op, r.block, r.size,
+    r.stream, r.labels)`. Raises SpecError for an allocator without that wrapper, and ValueError for
+    a stream number that a trace cannot represent.
     """
     columns = _core.recording(allocator)
     stream = columns["stream"]
@@ -48,7 +48,7 @@ def recording(allocator: Allocator) -> Recording:
 
 
 class LabelledTrace(Protocol):
-    """The part of a trace that says where its requests come from; arrays of equal length."""
+    """The part of a trace that shows where its requests come from. Arrays have equal lengths."""
 
     @property
     def op(self) -> NDArray[np.uint8]:
@@ -73,10 +73,10 @@ class LabelledTrace(Protocol):
 
 @dataclass(frozen=True)
 class Leak:
-    """A block that lives: address, requested and allocated bytes, and who asked for it.
+    """A live block: its address, its requested and allocated bytes, and its origin.
 
-    `request` is the number of requests before its own, failed ones too; `step` the number of
-    steps that had begun; `label` the operator or phase, empty when it is not known.
+    `request` is the number of requests before its own, including failed ones; `step` is the number
+    of steps begun by then; `label` is the operator or phase, or empty if unknown.
     """
 
     address: int
@@ -96,25 +96,26 @@ class Leak:
 
 
 def leaks(allocator: Allocator, trace: LabelledTrace | None = None) -> list[Leak]:
-    """The blocks that live in an allocator with a `check` layer, in the order of the requests.
+    """The live blocks of an allocator with a `check` wrapper, in request order.
 
-    With the trace that the allocator has served, and nothing before it, each has the label of its
-    alloc: the event's own, or that of the last mark. Raises SpecError for an allocator without
-    that layer, and ValueError for a trace that has fewer allocs than were asked for.
+    `trace` must be the only trace that the allocator has served. Each leak then has the label of
+    its alloc: the event's own label, or that of the last mark. Raises SpecError for an allocator
+    without that wrapper, and ValueError if the trace has fewer allocs than the allocator has
+    served.
     """
     live = _core.live(allocator)
-    labels = _labels(trace, [one.request for one in live]) if trace else [""] * len(live)
+    labels = _labels(trace, [entry.request for entry in live]) if trace else [""] * len(live)
     return [
         Leak(
-            address=one.block.address,
-            requested=one.block.requested,
-            size=one.block.size,
-            stream=one.stream,
-            request=one.request,
-            step=one.step,
+            address=entry.block.address,
+            requested=entry.block.requested,
+            size=entry.block.size,
+            stream=entry.stream,
+            request=entry.request,
+            step=entry.step,
             label=label,
         )
-        for one, label in zip(live, labels, strict=True)
+        for entry, label in zip(live, labels, strict=True)
     ]
 
 
@@ -124,7 +125,7 @@ def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
     events = np.flatnonzero(trace.op == _ALLOC)
     if requests and requests[-1] >= len(events):
         raise ValueError(
-            f"the trace has {len(events)} allocs, but the allocator was asked for more: "
+            f"the trace has {len(events)} allocs, but the allocator served more: "
             f"request {requests[-1]} (from 0)"
         )
     asked = events[requests]
@@ -132,4 +133,4 @@ def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
         return [trace.labels[index] for index in trace.label[asked].tolist()]
     marks = np.flatnonzero(trace.op == _MARK)
     last = np.searchsorted(marks, asked) - 1
-    return [trace.labels[trace.block[marks[at]]] if at >= 0 else "" for at in last.tolist()]
+    return [trace.labels[trace.block[marks[mark]]] if mark >= 0 else "" for mark in last.tolist()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: an offset for every block or tensor, made with all lifetimes known, in C++ without GIL."""
+"""Plans: an offset for every block or tensor when all lifetimes are known (in C++, no GIL)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ FOREVER = 2**32 - 1
 """The `last` of a block that is never freed."""
 
 TIME_LIMIT = 10.0
-"""Seconds."""
+"""Default time limit of the exact planner in seconds."""
 
 Report = Callable[[float, int, int], None]
-"""Called about ten times a second with seconds, height and lower bound; may raise to stop."""
+"""Called about ten times per second with seconds, height and lower bound; may raise to stop."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlanResult:
-    """Offsets of n blocks, and how good they are. Sizes in bytes.
+    """Offsets of n blocks and their quality. Sizes are in bytes.
 
     offsets: uint64 (n,), in the order in which the blocks were given.
-    height: from offset 0 to the highest end.
-    max_load: the largest sum of the sizes alive at one instant.
-    lower_bound: no plan is lower; at least `max_load`.
-    seconds: that the planner took.
+    height: from offset 0 to the highest end of a block.
+    max_load: the largest sum of the sizes of blocks alive at the same instant.
+    lower_bound: no plan can be lower; at least `max_load`.
+    seconds: run time of the planner.
     """
 
     planner: str
@@ -45,7 +45,7 @@ class PlanResult:
 
     @property
     def optimal(self) -> bool:
-        """Whether it is proven that no plan is lower."""
+        """Whether no plan can be lower."""
         return self.height == self.lower_bound
 
 
@@ -64,13 +64,13 @@ def plan(
     time_limit: float = TIME_LIMIT,
     report: Report | None = None,
 ) -> PlanResult:
-    """Give every block an offset such that blocks alive together lie apart.
+    """Assign an offset to every block such that blocks alive at the same time do not overlap.
 
     Block i has `sizes[i]` bytes and is alive from instant `first[i]` up to but not including
-    `last[i]` (32 bits each; FOREVER: never freed). Offsets are multiples of `alignment` bytes, a
-    power of two. `time_limit` in seconds and `report` count for the exact planner, which ends early
-    once its plan is proven lowest. Raises SpecError for a planner that does not exist, arrays of
-    different lengths, and a block without bytes or time.
+    `last[i]` (32-bit numbers; FOREVER: never freed). Offsets are multiples of `alignment` bytes, a
+    power of two. `time_limit` (seconds) and `report` apply only to the exact planner, which stops
+    early once its plan is proven optimal. Raises SpecError for an unknown planner, for arrays of
+    different lengths and for a block with no bytes or no lifetime.
     """
     blocks = (
         _integers("sizes", sizes, "uint64"),
@@ -78,8 +78,8 @@ def plan(
         _integers("last", last, "uint32"),
     )
     began = time.perf_counter()
-    found = _core.plan(planner, *blocks, alignment, _seconds(time_limit), report)
-    return PlanResult(planner, *found, seconds=time.perf_counter() - began)
+    result = _core.plan(planner, *blocks, alignment, _seconds(time_limit), report)
+    return PlanResult(planner, *result, seconds=time.perf_counter() - began)
 
 
 def plan_graph(
@@ -92,11 +92,10 @@ def plan_graph(
     time_limit: float = TIME_LIMIT,
     report: Report | None = None,
 ) -> GraphPlan:
-    """Give every tensor an offset in one of two arenas, as TensorFlow Lite does today.
+    """Assign every tensor an offset in one of two arenas, as current TensorFlow Lite does.
 
-    With another planner than greedy_by_size, lifetimes and outputs that take the memory of an input
-    are still TensorFlow Lite's. Raises SpecError as `plan` does, and for a tensor that does not
-    exist.
+    With a planner other than greedy_by_size, lifetimes and in-place outputs still follow TensorFlow
+    Lite. Raises SpecError as `plan` does, and for an unknown tensor.
     """
     options = (preserve_inputs, preserve_intermediates, alignment, _seconds(time_limit))
     return _core.plan_graph(graph, planner, *options, report)
@@ -108,13 +107,13 @@ def _integers(name: str, values: ArrayLike, dtype: str) -> NDArray[Any]:
     given = np.asarray(values)
     limits = np.iinfo(dtype)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        raise SpecError(f"{name}: not a sequence of whole numbers")
+        raise SpecError(f"{name}: must be a sequence of integers")
     if given.size and not (limits.min <= int(given.min()) and int(given.max()) <= limits.max):
-        raise SpecError(f"{name}: a number is not from {limits.min} to {limits.max}")
+        raise SpecError(f"{name}: every value must be from {limits.min} to {limits.max}")
     return np.ascontiguousarray(given, dtype)
 
 
 def _seconds(time_limit: float) -> float:
     if not time_limit > 0:
-        raise SpecError(f"time limit {time_limit} must be above 0 seconds")
+        raise SpecError(f"time limit {time_limit} must be more than 0 seconds")
     return time_limit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running program whose GPU memory comes from an allocator, whatever library asks for it."""
+"""A running program that gets its GPU memory from an allocator, whatever library requests it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 @dataclass(frozen=True)
 class GpuUse:
-    """What a program has done with the memory of one GPU. Sizes in bytes, latencies in seconds.
+    """A program's use of the memory of one GPU. Sizes in bytes, latencies in seconds.
 
-    `stats` and `counters` are the allocator's; blocks of captured graphs are not in them. `seen`
-    has what the program met with: latencies, requests that failed for good, deferred frees.
-    `gpu_peak_used` is the most that left the GPU's free memory since the start, other processes'
-    use included, as the driver tells it.
+    `stats` and `counters` are those of the allocator and exclude the blocks of captured graphs.
+    `seen` has the program's view: latencies, requests that failed after all retries, deferred
+    frees. `gpu_peak_used` is the largest decrease of the GPU's free memory since the start, as
+    reported by the driver; it includes other processes.
     """
 
     ordinal: int
@@ -38,7 +38,7 @@ class GpuUse:
         return self.seen.gpu_free_at_start - self.seen.gpu_free_least
 
     def row(self) -> dict[str, Any]:
-        """The measured metrics under the names of a result row."""
+        """The measured metrics under their names in a result row."""
         stats = self.stats
         return {
             "device_kind": "cuda",
@@ -59,15 +59,15 @@ class GpuUse:
 
 
 class Program:
-    """The GPU memory of this process, or of what in it was told to ask here.
+    """The GPU memory of this process, or of the libraries that are directed here.
 
-    spec: the allocator, with wrappers if wanted. One that would hand a block of one stream to
-        another gets an instance for each stream (`per_stream`), as nothing else keeps the streams
-        of a program from writing over each other.
-    limit: bytes of each GPU that may be reserved.
-    poison: fill freed memory with NaNs, so that who still reads it notices.
+    spec: the allocator, optionally with wrappers. An allocator that could hand a block of one
+        stream to another gets one instance per stream (`per_stream`), because nothing else keeps
+        the streams of a program from overwriting each other's memory.
+    limit: bytes that may be reserved on each GPU.
+    poison: fill freed memory with NaNs, to expose reads of freed memory.
 
-    Safe to use from any thread. Raises SpecError for a spec that is wrong or no GPU.
+    Thread-safe. Raises SpecError for an invalid spec or if there is no GPU.
     """
 
     def __init__(self, spec: str, *, limit: str | int | None = None, poison: bool = False) -> None:
@@ -79,16 +79,16 @@ class Program:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Free memory goes back to the GPUs; blocks that live stay, and so does the allocator."""
+        """Give free memory back to the GPUs; live blocks and the allocator stay."""
         self.trim()
 
     @property
     def address(self) -> int:
-        """What CuPy's entry points take as their parameter."""
+        """The parameter for CuPy's entry points."""
         return self._core.address
 
     def on(self, ordinal: int = 0) -> _core.ProgramMemory:
-        """The memory on a GPU; raises SpecError or DeviceError when it cannot be had."""
+        """The memory on a GPU. Raises SpecError or DeviceError if the GPU is not available."""
         return self._core.on(ordinal)
 
     def trim(self) -> None:
@@ -97,22 +97,22 @@ class Program:
             memory.trim()
 
     def step(self) -> None:
-        """A training or inference step begins, which `arena` and others learn from."""
+        """Begin a training or inference step; `arena` and `planned` learn from steps."""
         for memory in self._core.memories():
             memory.step()
 
     def reset_peaks(self) -> None:
-        """Peaks of the statistics begin again from now."""
+        """Set the peak statistics to the current values."""
         for memory in self._core.memories():
             memory.reset_peaks()
 
     def close(self) -> None:
-        """Take everything back, blocks that live too; requests fail from then on."""
+        """Give everything back, including live blocks. Later requests fail."""
         for memory in self._core.memories():
             memory.close()
 
     def uses(self) -> list[GpuUse]:
-        """What was done so far, for each GPU that was used."""
+        """The memory use of each GPU that was used."""
         return [
             GpuUse(
                 ordinal=memory.device.ordinal,
@@ -127,10 +127,10 @@ class Program:
         ]
 
     def recording(self, ordinal: int = 0) -> Recording:
-        """What was asked for on a GPU so far, as the arrays of a trace.
+        """The requests on a GPU so far, as the arrays of a trace.
 
-        Raises SpecError unless the spec has a `record` layer; blocks of captured graphs are not
-        in it.
+        Blocks of captured graphs are not included. Raises SpecError unless the spec has a `record`
+        wrapper.
         """
         return recording(self._core.on(ordinal).allocator)
 

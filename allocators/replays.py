@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: a trace run through an allocator, in C++ without the GIL."""
+"""Replays of a trace through an allocator (C++, without the GIL)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
 CALL_KINDS = ("malloc", "free", "map", "unmap")
-"""What `kind` of a device call stands for."""
+"""Names for the values of `kind` in device calls."""
 
 
 class Trace(Protocol):
-    """Arrays of equal length, one element for each event.
+    """Arrays of equal length with one element per event.
 
-    `op` is 0 alloc, 1 free, 2 mark, 3 trim; `size` is in bytes and counts for allocs alone; a
-    mark whose `block` is `step_label` begins a step.
+    `op` is 0 alloc, 1 free, 2 mark, 3 trim. `size` is in bytes and used only for allocs. A mark
+    whose `block` is `step_label` begins a step.
     """
 
     @property
@@ -54,21 +54,21 @@ class Trace(Protocol):
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What a trace did to an allocator. Sizes in bytes.
+    """The result of running a trace through an allocator. Sizes are in bytes.
 
-    `peak` is the moment at which reserved bytes first had their maximum; `stats`, `device` and
-    `counters` are those after the last event. `timeline` and `placements` are columns: arrays of
-    equal length, one element for each sampled event and for each alloc event. A failed request is
-    placed in segment -1 at offset -1 with size 0.
+    `peak` is the moment at which reserved bytes first reached their maximum. `stats`, `device` and
+    `counters` hold the values after the last event. `timeline` and `placements` are columns: arrays
+    of equal length with one element per sampled event and per alloc event. The placement of a
+    failed request is segment -1, offset -1, size 0.
 
-    `detail`, where it was asked for, holds columns too, bytes throughout:
-    placements: address, size; one element for each alloc event, 0 and 0 for a failed one.
-    envelope: event, requested, allocated, reserved; of each of `samples` intervals the events with
-        the lowest and the highest of each, so that no peak is lost.
+    `detail`, if requested, contains columns too, with sizes in bytes:
+    placements: address, size; one element per alloc event, both 0 for a failed one.
+    envelope: event, requested, allocated, reserved; for each of `samples` intervals, the events
+        with the lowest and highest value of each, so that no peak is lost.
     device_calls: event, kind (an index into CALL_KINDS), refused (0 or 1), address (0 when
         refused), size, seconds; in order.
-    free_blocks: event, size_class, blocks, bytes; the free blocks of 2^size_class bytes up to
-        twice that, at about a quarter as many events as the intervals.
+    free_blocks: event, size_class, blocks, bytes; the free blocks with sizes from 2^size_class to
+        just below twice that, at about a quarter as many events as there are intervals.
     """
 
     max_load: int
@@ -92,49 +92,49 @@ def replay(
     keep: bool = False,
     detail: bool = False,
 ) -> ReplayResult:
-    """Run `trace` through `allocator` and measure.
+    """Run `trace` through `allocator` and measure it.
 
-    A request that fails is counted and the replay goes on; the free of its block is skipped.
-    Blocks alive at the end are freed afterwards, unless `keep` is true. With `placements=True` the
-    result holds where each alloc was placed; a callable gets that in parts instead, some thousand
-    allocs at a time, and nothing is kept. With `detail` the result has what pictures need; to look
-    at the free blocks counts as steps of the allocator. Raises ValueError for arrays that are no
-    trace.
+    A failing request is counted and the replay continues; the free of its block is skipped. Blocks
+    still alive at the end are freed afterwards unless `keep` is true. With `placements=True`, the
+    result contains where each alloc was placed; a callable receives the placements in batches of
+    some thousand allocs instead, and the result keeps none. With `detail`, the result contains the
+    data for charts; the snapshots that this takes add to the allocator's search steps. Raises
+    ValueError if the arrays are not a valid trace.
     """
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
-    found = _core.measure(_arrays(trace), allocator, samples, sink, keep, detail)
+    measurement = _core.measure(_arrays(trace), allocator, samples, sink, keep, detail)
     return ReplayResult(
-        max_load=found.max_load,
-        peak=found.peak,
-        stats=found.stats,
-        device=found.device,
-        counters=found.counters,
-        internal_fragmentation_mean=found.internal_fragmentation_mean,
-        external_fragmentation_mean=found.external_fragmentation_mean,
-        timeline=found.timeline,
+        max_load=measurement.max_load,
+        peak=measurement.peak,
+        stats=measurement.stats,
+        device=measurement.device,
+        counters=measurement.counters,
+        internal_fragmentation_mean=measurement.internal_fragmentation_mean,
+        external_fragmentation_mean=measurement.external_fragmentation_mean,
+        timeline=measurement.timeline,
         placements=_joined(parts),
-        detail=found.detail,
+        detail=measurement.detail,
     )
 
 
 def time_pass(trace: Trace, allocator: Allocator) -> float:
-    """Host seconds per event of one pass, the allocator's lock included."""
+    """Host seconds per event of one pass, including the allocator's lock."""
     return _core.time_pass(_arrays(trace), allocator)
 
 
 def time_each(
     trace: Trace, allocator: Allocator
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-    """Host seconds of each alloc and of each free, in the order of the trace.
+    """Host seconds of each alloc and of each free, in trace order.
 
-    The third value is the cost of reading the timer, which has been subtracted from each.
+    The third value is the cost of reading the timer, already subtracted from each.
     """
     return _core.time_each(_arrays(trace), allocator)
 
 
 def completes(trace: Trace, allocator: Allocator) -> bool:
-    """Tell whether every request succeeds; stops at the first that fails."""
+    """Whether every request succeeds; stops at the first failure."""
     return _core.completes(_arrays(trace), allocator)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any allocator under PyTorch: `use("bfc")` before the program touches CUDA."""
+"""Use any allocator with PyTorch: `use("bfc")` before the program touches CUDA."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HOOKS = {
     "set_end_allocate_to_pool_fn": "allocbench_torch_end_pool",
     "set_release_pool": "allocbench_torch_release_pool",
 }
-"""What a pluggable allocator has to be told apart from alloc and free, and our C functions.
+"""The setters of a pluggable allocator for functions other than alloc and free, with our functions.
 
-Unset ones do nothing, without a word. `set_record_stream_fn` is the one that memory is unsafe
-without: blocks used on a second stream would be handed out while they are still read there.
+Functions that are not set silently do nothing. `set_record_stream_fn` is required for safety:
+without it, blocks used on a second stream would be reused while they are still being read there.
 """
 _NEEDED = "set_record_stream_fn"
 
@@ -34,26 +34,28 @@ _used: Program | None = None
 def use(
     spec: str, *, limit: str | int | None = None, poison: bool = False, steps: bool = True
 ) -> Program:
-    """Let PyTorch get all its GPU memory from an allocator, until this process ends.
+    """Make PyTorch allocate all its GPU memory through an allocator until this process ends.
 
-    To be called once, before anything is on a GPU: PyTorch cannot change its allocator later.
-    A request that fails raises torch.OutOfMemoryError with the numbers of the allocator.
-    PyTorch's own statistics (`torch.cuda.max_memory_allocated` and others) tell this allocator's
-    numbers; its snapshots and the memory history do not exist then.
+    Call it once, before anything is on a GPU, because PyTorch cannot change its allocator later. A
+    failing request raises torch.OutOfMemoryError with the allocator's statistics. PyTorch's own
+    statistics (`torch.cuda.max_memory_allocated` and others) report this allocator's numbers; its
+    snapshots and memory history are not available.
 
     spec, limit, poison: see `allocbench.allocators.programs.Program`.
-    steps: a step begins after each call of an optimizer's `step`.
+    steps: begin a step after each call of an optimizer's `step`.
 
-    Raises SpecError when the spec is wrong, when this is the second call, when CUDA has started
-    already, and when PyTorch, the driver or a GPU is missing.
+    Raises SpecError if the spec is invalid, if this is the second call, if CUDA has already been
+    initialized, and if PyTorch, the driver or a GPU is missing.
     """
     global _used
     if _used is not None:
-        raise SpecError(f"PyTorch gets its memory from {_used.spec} already")
+        raise SpecError(f"PyTorch already gets its memory from {_used.spec}")
     if not hasattr(torch._C, "_cuda_customAllocator"):
-        raise SpecError(f"PyTorch {torch.__version__} is built without CUDA")
+        raise SpecError(f"PyTorch {torch.__version__} was built without CUDA")
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        raise SpecError("CUDA has started: choose the allocator before anything is on a GPU")
+        raise SpecError(
+            "CUDA is already initialized: select the allocator before anything is on a GPU"
+        )
     address = _core.entry_point
     alloc, free = address("allocbench_torch_alloc"), address("allocbench_torch_free")
     plugged = torch._C._cuda_customAllocator(alloc, free)
@@ -73,7 +75,7 @@ def use(
 
 
 def statistics(use: GpuUse | None) -> dict[str, Any]:
-    """A GPU's numbers as PyTorch nests its own, as far as they exist here; all 0 without a use."""
+    """The numbers of a GPU in PyTorch's nested format; all 0 if `use` is None."""
     stats = use.stats if use else None
     nested: dict[str, Any] = {}
     for theirs, ours in {
@@ -94,12 +96,12 @@ def statistics(use: GpuUse | None) -> dict[str, Any]:
 
 
 def _answer_for(program: Program) -> None:
-    """Let PyTorch's functions, which raise under a pluggable allocator, tell its numbers."""
+    """Replace PyTorch's statistics functions, which raise with a pluggable allocator."""
 
     def nested(device: Any = None) -> dict[str, Any]:
         wanted = torch.cuda._utils._get_device_index(device, optional=True)
-        found = [use for use in program.uses() if use.ordinal == wanted]
-        return statistics(found[0] if found else None)
+        matching = [use for use in program.uses() if use.ordinal == wanted]
+        return statistics(matching[0] if matching else None)
 
     def reset(device: Any = None) -> None:
         program.reset_peaks()

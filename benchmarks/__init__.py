@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites that asv runs on any commit: the parameters never depend on commit or machine.
+"""The suites that asv runs on any commit; parameters do not depend on the commit or machine.
 
-What is named Fast is for every change, the rest for a nightly run. What a commit or a machine does
-not have is n/a, with the reason.
+Suites named Fast run for every change, the others nightly. What a commit or a machine does not have
+is n/a, with the reason.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast bundled programs are captured anew; needs torch, no GPU, and is n/a without torch."""
+"""Capture speed of bundled programs; needs torch but no GPU, and is n/a without torch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.packages import catalog
 
 
 class Capture:
-    """Each program in a process of its own."""
+    """Captures each program in its own process."""
 
     params: common.Params = (("gpt2-train", "llama3-8b-lora", "llm-decode"),)
     param_names = ("workload",)
 
     def setup(self, workload: str) -> None:
-        """Capture it: asv takes n/a from here alone."""
+        """Capture the program here, because asv only accepts n/a from setup."""
         if importlib.util.find_spec("torch") is None:
             raise NotImplementedError("no torch")
         with common.not_there():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites share: allocators, workloads, and one process per pair of them.
+"""Shared by the suites: allocators, workloads, and one process per pair of them.
 
-A cell is what was measured of one combination of parameters: a result row, or the reason why
-there is none. Rows come from the command line of the installed commit, which is the one interface
-that all commits have; so each metric is what that commit defines.
+A cell is the result for one combination of parameters: a result row, or the reason why there is
+none. Rows come from the command line of the installed commit, the only interface that all commits
+have, so each metric is as defined by that commit.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ WORKLOADS = (
     "robson",
 )
 DEVICE = "sim:80GiB"
-_DIGITS = 9  # of a ratio: no more than every compiler agrees on
+_DIGITS = 9  # of a ratio: more would differ between compilers
 
 Cell = dict[str, Any] | str
 Params = Sequence[Sequence[Any]]
 
 
 class Failed(str):
-    """The last words of a process that ended as it should not."""
+    """The last line of a process that failed."""
 
 
 def command(*arguments: str) -> Cell:
-    """The first object of the JSON that a command of the installed allocbench prints.
+    """The first object in the JSON output of an installed allocbench command.
 
-    What it refuses in one line, an unknown name for example, is a reason; anything else that goes
-    wrong is a Failed.
+    If the command refuses with one error line, for an unknown name for example, returns that line
+    as the reason; any other failure returns a Failed.
     """
     line = [sys.executable, "-P", "-m", "allocbench", *arguments, "--json", "-"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode == 0:
-        found = json.loads(done.stdout)
-        row: dict[str, Any] = found[0] if isinstance(found, list) else found
+        output = json.loads(done.stdout)
+        row: dict[str, Any] = output[0] if isinstance(output, list) else output
         return row
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]
     if done.returncode == 2 and "Traceback" not in done.stderr:
@@ -71,7 +71,7 @@ def command(*arguments: str) -> Cell:
 
 
 def replay(allocator: str, workload: str, *options: str, device: str = DEVICE) -> Cell:
-    """The result row of one allocator on one workload, replayed in a process of its own."""
+    """The result row of one allocator on one workload, replayed in its own process."""
     return command("replay", workload, "--allocator", allocator, "--device", device, *options)
 
 
@@ -85,10 +85,10 @@ def not_there() -> Iterator[None]:
 
 
 class Suite:
-    """Benchmarks that are columns of one row for each combination of `params`.
+    """Benchmarks that are the columns of one row for each combination of `params`.
 
-    A suite says `params` and `param_names`, measures one combination in `cell`, and has a
-    `setup_cache` of its own that calls `cells`: asv tells caches apart by where they are written.
+    A suite defines `params` and `param_names`, measures one combination in `cell`, and has its own
+    `setup_cache` that calls `cells`, because asv identifies caches by their source location.
     """
 
     params: Params = ()
@@ -99,26 +99,26 @@ class Suite:
         raise NotImplementedError
 
     def cells(self) -> dict[tuple[Any, ...], Cell]:
-        """Measure every combination, each once; side by side where no time is taken."""
+        """Measure every combination once, in parallel if no time is measured."""
         combinations = list(itertools.product(*self.params))
         with ThreadPoolExecutor(os.cpu_count() if self.parallel else 1) as pool:
             measured = pool.map(lambda combination: self.cell(*combination), combinations)
             return dict(zip(combinations, measured, strict=True))
 
     def setup(self, cells: dict[tuple[Any, ...], Cell], *combination: Any) -> None:
-        """Take the row of a combination; raises NotImplementedError (n/a) with the reason."""
-        found = cells[combination]
-        if isinstance(found, Failed):
-            raise RuntimeError(found)
-        if isinstance(found, str):
-            raise NotImplementedError(found)
-        self.row = found
+        """Get the row of a combination; raises NotImplementedError (n/a) with the reason."""
+        result = cells[combination]
+        if isinstance(result, Failed):
+            raise RuntimeError(result)
+        if isinstance(result, str):
+            raise NotImplementedError(result)
+        self.row = result
 
 
 def tracks(**units: str) -> Callable[[type[Suite]], type[Suite]]:
-    """Give a suite one `track_` benchmark for each column, in its unit; lower is better.
+    """Give a suite a `track_` benchmark for each column, with its unit; lower is better.
 
-    `version` is raised by hand when a benchmark is to measure something else than before.
+    Raise `version` by hand when a benchmark is to measure something else.
     """
 
     def add(suite: type[Suite]) -> type[Suite]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy's own memory pools under the workloads; n/a where there is no CuPy or no GPU."""
+"""CuPy's own memory pools on the workloads; n/a without CuPy or a GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PASSES = 3
 
 
 class CuPy:
-    """CuPy's default pool and its stream-ordered one."""
+    """CuPy's default pool and its stream-ordered pool."""
 
     params: common.Params = (("MemoryPool", "MemoryAsyncPool"), common.FAST_WORKLOADS)
     param_names = ("allocator", "workload")
@@ -30,14 +30,14 @@ class CuPy:
         self.pool = getattr(self.cuda, allocator)()
 
     def track_peak_reserved(self, allocator: str, workload: str) -> float:
-        """Bytes that the pool holds after the workload: it gives none back by itself."""
+        """Bytes that the pool holds after the workload; it returns none on its own."""
         if allocator == "MemoryAsyncPool":
-            raise NotImplementedError("the pool lies in the driver, which tells no peak")
+            raise NotImplementedError("the pool is in the driver, which reports no peak")
         _serve(self.trace, self.pool)
         return float(self.pool.total_bytes())
 
     def track_seconds_per_event(self, allocator: str, workload: str) -> float:
-        """Host seconds, Python's own included: the fastest of some passes after a cold one."""
+        """Host seconds, including Python: the fastest of several passes after a cold one."""
         _serve(self.trace, self.pool)
         return min(_serve(self.trace, self.pool) for _ in range(_PASSES)) / len(self.trace)
 
@@ -47,7 +47,7 @@ class CuPy:
 
 
 def _serve(trace: workloads.Trace, pool: Any) -> float:
-    """Seconds of one pass over the trace; what lives at its end is dropped."""
+    """Seconds of one pass over the trace; blocks alive at the end are dropped."""
     live: dict[int, Any] = {}
     events = list(zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True))
     began = time.perf_counter()

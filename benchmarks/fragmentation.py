@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of PyTorch's fragmentation `planned` leaves, on every bundled training workload.
+"""How much of PyTorch's fragmentation remains with `planned`, on each bundled training workload.
 
     python -m benchmarks.fragmentation
 
 Fragmentation in bytes is peak_reserved - max_load. `planned` is run in three ways: with the plan of
-the very run, with the plan of another run of the program (`workloads.again`), and on its own, where
-what counts is the time from the second step on, after a trim. Its host time is given beside that of
-`caching`: of the first pass of both, with the plan of another run, and of a later pass alone, when
-nothing is new to it.
+the same run, with the plan of another run of the program (`workloads.again`), and on its own, where
+the time from the second step on, after a trim, is measured. Its host time is compared with that of
+`caching`: in the first pass, with the plan of another run, and in a later pass on its own, when it
+has learnt everything.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from benchmarks.packages import allocators, catalog, units, workloads
 
 DEVICE = "sim:200GiB"
 PASSES = 4
-ROUNDS = 5  # of passes; the least times count
+ROUNDS = 5  # number of passes; the minimum counts
 
 
 def fragmentation(trace: workloads.Trace, spec: str, first_event: int = 0) -> int:
     """peak_reserved - max_load in bytes, both from an event on."""
     allocator = allocators.make(spec, allocators.make_device(DEVICE))
-    found = allocators.replay(trace, allocator, samples=len(trace))
-    if found.stats.failures:
+    result = allocators.replay(trace, allocator, samples=len(trace))
+    if result.stats.failures:
         raise RuntimeError(f"{trace.name}: {spec} failed on {DEVICE}")
-    after = found.timeline["event"] >= first_event
-    reserved, load = found.timeline["reserved"][after], found.timeline["requested"][after]
+    after = result.timeline["event"] >= first_event
+    reserved, load = result.timeline["reserved"][after], result.timeline["requested"][after]
     return int(reserved.max()) - int(load.max())
 
 
 def trimmed(trace: workloads.Trace) -> tuple[workloads.Trace, int]:
     """The trace with a trim before its second step, and the event of the trim."""
     steps = np.flatnonzero((trace.op == workloads.MARK) & (trace.block == trace.step_label))
-    at = int(steps[1])
-    columns = {name: np.insert(column, at, 0) for name, column in trace.columns().items()}
-    columns["op"][at] = workloads.TRIM
-    return workloads.Trace(**columns, labels=trace.labels, provenance=trace.provenance), at
+    trim_event = int(steps[1])
+    columns = {name: np.insert(column, trim_event, 0) for name, column in trace.columns().items()}
+    columns["op"][trim_event] = workloads.TRIM
+    return workloads.Trace(**columns, labels=trace.labels, provenance=trace.provenance), trim_event
 
 
 def plan(trace: workloads.Trace, path: Path) -> str:
-    """The spec of `planned` with the plan of a run, as `allocbench plan -o` writes it."""
+    """The spec of `planned` with the plan of a run, as written by `allocbench plan -o`."""
     blocks = workloads.lifetimes(trace)
-    made = allocators.plan(blocks.size, blocks.first, blocks.last, planner="greedy_by_size")
+    result = allocators.plan(blocks.size, blocks.first, blocks.last, planner="greedy_by_size")
     with path.open("wb") as file:
-        workloads.write_plan(blocks, made.offsets, file)
+        workloads.write_plan(blocks, result.offsets, file)
     return f"planned:plan={path}"
 
 
 def times_as_long(name: str) -> dict[str, float]:
-    """Seconds per event over those of `caching`: its first pass with a plan, a later one alone."""
+    """Seconds per event relative to `caching`: first pass with a plan, later pass on its own."""
     from allocbench.workloads import again
 
     trace = catalog.load(name)
@@ -77,26 +77,26 @@ def measure(name: str) -> dict[str, int]:
     from allocbench.workloads import again
 
     trace = catalog.load(name)
-    cut, at = trimmed(trace)
+    cut, trim_event = trimmed(trace)
     with tempfile.TemporaryDirectory() as folder:
         return {
             "max_load": trace.max_load,
             "caching": fragmentation(trace, "caching"),
             "repeated": fragmentation(trace, plan(trace, Path(folder) / "repeated.csv")),
             "other": fragmentation(trace, plan(again.load(name), Path(folder) / "other.csv")),
-            "caching_later": fragmentation(cut, "caching", at),
-            "alone_later": fragmentation(cut, "planned", at),
+            "caching_later": fragmentation(cut, "caching", trim_event),
+            "alone_later": fragmentation(cut, "planned", trim_event),
         }
 
 
 def frame() -> pd.DataFrame:
-    """One row for each training workload, with what `measure` finds."""
+    """One row per training workload with the results of `measure`."""
     from allocbench.workloads import again
 
     return pd.DataFrame({name: measure(name) for name in again.names()}).T
 
 
-def markdown(found: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
+def markdown(table: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
     """Two tables: bytes, with how much less they are than `caching`'s, and times."""
 
     def less(row: pd.Series, way: str, than: str) -> str:
@@ -112,7 +112,7 @@ def markdown(found: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
             units.size(row.caching_later),
             less(row, "alone_later", "caching_later"),
         )
-        for name, row in found.iterrows()
+        for name, row in table.iterrows()
     ]
     ratios = [(name, *(f"{ratio:.2f}x" for ratio in of.values())) for name, of in times.items()]
     ways = ("max load", "`caching`", "plan of the same run", "plan of another run")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU suites share: the columns that a real device is measured by."""
+"""Shared by the GPU suites: the columns that are measured on a real device."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ ALLOCATORS = (*common.ALLOCATORS, "cuda_async")
 
 
 def cell(allocator: str, workload: str) -> common.Cell:
-    """A replay that hands out a GPU's memory; the reason where there is no GPU."""
+    """A replay on a GPU's memory; the reason if there is no GPU."""
     options = ("--time", "3", "--no-min-capacity")
     return common.replay(allocator, workload, *options, device=DEVICE)

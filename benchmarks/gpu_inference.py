@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference workloads on a GPU: measured bytes and seconds, n/a where there is none."""
+"""Inference workloads on a GPU: measured bytes and seconds; n/a without a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks import common, gpu
 
 @common.tracks(**gpu.COLUMNS)
 class Inference(common.Suite):
-    """Each pair replayed in a process, and so a CUDA context, of its own."""
+    """Replays each pair in its own process, and thus CUDA context."""
 
     params: common.Params = (gpu.ALLOCATORS, ("llm-decode", "serve-chat", "serve-paged"))
     param_names = ("allocator", "workload")

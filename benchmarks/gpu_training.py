@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training workloads on a GPU: measured bytes and seconds, n/a where there is none."""
+"""Training workloads on a GPU: measured bytes and seconds; n/a without a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks import common, gpu
 
 @common.tracks(**gpu.COLUMNS)
 class Training(common.Suite):
-    """Each pair replayed in a process, and so a CUDA context, of its own."""
+    """Replays each pair in its own process, and thus CUDA context."""
 
     params: common.Params = (gpu.ALLOCATORS, ("gpt2-train", "llama3-8b-lora"))
     param_names = ("allocator", "workload")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast traces are read from files in the formats of others and of our own."""
+"""Speed of reading traces from files in other programs' formats and in our own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READS = 3
 
 
 class Import:
-    """One workload, written as a file and read as a user would read it."""
+    """One workload, written to a file and read as a user would read it."""
 
     params: common.Params = (("parquet", "csv", "lifetimes", "snapshot"), ("gpt2-train",))
     param_names = ("format", "workload")
@@ -24,19 +24,19 @@ class Import:
         extension = {"lifetimes": "csv", "snapshot": "pickle"}.get(kind, kind)
         self.path = Path(self.folder.name, f"trace.{extension}")
         if kind == "snapshot":
-            made = common.replay(
+            row = common.replay(
                 "caching",
                 workload,
                 *("--time", "0", "--no-min-capacity", "--snapshot", str(self.path)),
             )
-            if isinstance(made, str):
-                raise NotImplementedError(made)
+            if isinstance(row, str):
+                raise NotImplementedError(row)
         else:
             options = {"kind": kind} if kind == "lifetimes" else {}
             try:
                 workloads.write(catalog.load(workload), self.path, **options)
-            except TypeError as error:  # commits whose `write` knows Parquet and CSV alone
-                raise NotImplementedError(f"this commit writes no {kind}") from error
+            except TypeError as error:  # commits whose `write` only supports Parquet and CSV
+                raise NotImplementedError(f"this commit cannot write {kind}") from error
         with common.not_there():
             workloads.read(self.path)
 
@@ -44,7 +44,7 @@ class Import:
         self.folder.cleanup()
 
     def track_seconds_per_event(self, kind: str, workload: str) -> float:
-        """The fastest of some reads."""
+        """The fastest of several reads."""
         fastest = float("inf")
         for _ in range(_READS):
             began = time.perf_counter()

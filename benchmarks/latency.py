@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host seconds of allocs and frees on the simulated device; they mean this machine alone."""
+"""Host seconds of allocs and frees on the simulated device, valid only for this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = [
 
 @common.tracks(seconds_per_event_cold="seconds", seconds_per_event_steady="seconds")
 class FastLatency(common.Suite):
-    """Seconds per event, over whole passes."""
+    """Seconds per event over whole passes."""
 
     params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS[:1])
     param_names = ("allocator", "workload")
@@ -51,7 +51,7 @@ class Latency(FastLatency):
 class Calls:
     """Single calls as samples, for asv's own statistics; needs the plugin in asv_plugin/.
 
-    Without it asv does not see these benchmarks, and `Latency` has the percentiles.
+    Without it asv ignores these benchmarks; `Latency` has the percentiles.
     """
 
     params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS)
@@ -61,9 +61,9 @@ class Calls:
         """Time every call of the second pass over a new allocator."""
         with common.not_there():
             trace = catalog.load(workload)
-            made = allocators.make(allocator, allocators.make_device(common.DEVICE))
-        allocators.time_pass(trace, made)
-        self.alloc, self.free, _ = allocators.time_each(trace, made)
+            instance = allocators.make(allocator, allocators.make_device(common.DEVICE))
+        allocators.time_pass(trace, instance)
+        self.alloc, self.free, _ = allocators.time_each(trace, instance)
 
     def latency_alloc(self, allocator: str, workload: str) -> list[float]:
         return _drawn(self.alloc)
@@ -75,6 +75,6 @@ class Calls:
 
 
 def _drawn(seconds: NDArray[np.float32]) -> list[float]:
-    """So many of the samples, drawn evenly and the same every time."""
+    """A fixed number of samples, drawn evenly and deterministically."""
     samples: list[float] = seconds.tolist()
     return random.Random(0).sample(samples, min(_SAMPLES, len(samples)))

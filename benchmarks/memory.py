@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes, fragmentation and device calls on the simulated device: equal on every machine."""
+"""Bytes, fragmentation and device calls on the simulated device: the same on every machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Memory(FastMemory):
 
 @common.tracks(min_capacity="bytes")
 class Capacity(common.Suite):
-    """The smallest device that each workload completes on, by many replays."""
+    """The smallest device on which each workload completes, found by many replays."""
 
     params: common.Params = (common.ALLOCATORS, common.FAST_WORKLOADS + common.WORKLOADS)
     param_names = ("allocator", "workload")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of the installed commit: on older commits they stood at the top level."""
+"""The packages of the installed commit; on older commits they were top-level packages."""
 
 try:
     from allocbench import allocators, workloads

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How low plans are and how long they take, with all lifetimes known."""
+"""Height of plans and time to compute them, with all lifetimes known."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _SECONDS = 2
 
 
 def _plan(planner: str, workload: str) -> common.Cell:
-    found = common.command("plan", workload, "--planner", planner, "--time-limit", str(_SECONDS))
-    if isinstance(found, dict):
-        found["height_over_max_load"] = found["height"] / found["max_load"]
-    return found
+    row = common.command("plan", workload, "--planner", planner, "--time-limit", str(_SECONDS))
+    if isinstance(row, dict):
+        row["height_over_max_load"] = row["height"] / row["max_load"]
+    return row
 
 
 @common.tracks(height_over_max_load="ratio", seconds="seconds")
 class FastPlanners(common.Suite):
-    """Those that place each block once."""
+    """The planners that place each block once."""
 
     params: common.Params = (
         ("best_fit", "execution_order", "greedy_by_size", "no_reuse"),
@@ -34,7 +34,7 @@ class FastPlanners(common.Suite):
 
 @common.tracks(height_over_max_load=f"ratio after {_SECONDS} s", seconds="seconds")
 class Exact(FastPlanners):
-    """The search that ends at a proof or at a time limit: what it finds depends on the machine."""
+    """The exact search, which stops at a time limit, so results depend on the machine."""
 
     params: common.Params = (("exact",), common.FAST_WORKLOADS + common.WORKLOADS)
 

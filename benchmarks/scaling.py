@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host seconds per event as a workload grows in one direction."""
+"""Host seconds per event as a workload grows in one dimension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.packages import allocators, catalog
 
 
 class _Growing(common.Suite):
-    """One workload whose option `grows` takes the numbers of `params`."""
+    """One workload whose option `grows` takes the values of `params`."""
 
     grows: ClassVar[str]
 
@@ -34,7 +34,7 @@ class Events(_Growing):
 
 @common.tracks(seconds_per_event_steady="seconds", peak_reserved="bytes")
 class LiveBlocks(_Growing):
-    """More blocks alive at a time."""
+    """More blocks alive at the same time."""
 
     params: common.Params = (common.ALLOCATORS, (100, 1_000, 10_000))
     param_names = ("allocator", "live_blocks")
@@ -57,7 +57,7 @@ class Streams(_Growing):
 
 
 class Threads:
-    """Threads that replay one workload at once through one allocator and its lock."""
+    """Threads that replay a workload concurrently through one allocator and its lock."""
 
     params: common.Params = (common.ALLOCATORS, (1, 2, 4))
     param_names = ("allocator", "threads")
@@ -70,7 +70,7 @@ class Threads:
         allocators.time_pass(self.trace, self.allocator)
 
     def track_seconds_per_event(self, allocator: str, threads: int) -> float:
-        """The mean over the threads of what an event took each, waiting included."""
+        """Mean over the threads of the seconds per event, including waiting."""
         with ThreadPoolExecutor(threads) as pool:
             passes = pool.map(
                 lambda _: allocators.time_pass(self.trace, self.allocator), range(threads)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge: which promise an allocator broke, found slowly and from the outside alone.
+"""The judge: finds the rules that an allocator breaks, slowly and from the outside only.
 
-It keeps a book of its own of what was asked and handed out, and compares every pair of blocks. It
-shares no code with the allocators: it sees what any caller can see.
+It keeps its own record of requests and blocks and compares every pair of blocks. It shares no code
+with the allocators and sees only what any caller can see.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Stats(Protocol):
 
 @dataclass(frozen=True)
 class Live:
-    """A block handed out; `size` in bytes is what was asked until more is known."""
+    """A block handed out; `size` is the requested size until the allocated size is known."""
 
     address: int
     requested: int
@@ -87,11 +87,13 @@ class Live:
 
 @dataclass
 class Judge:
-    """The book of one allocator. Capacity and alignment in bytes."""
+    """The record of one allocator. Capacity and alignment are in bytes."""
 
     capacity: int
     alignment: int = 256
-    from_pool: bool = False  # of the device's own, which shows no segments but those of live blocks
+    from_pool: bool = (
+        False  # from the device's own pool: snapshots show only live blocks as segments
+    )
     live: dict[int, Live] = field(default_factory=dict)
     allocations: int = 0
     frees: int = 0
@@ -99,7 +101,7 @@ class Judge:
     peaks: list[int] = field(default_factory=lambda: [0, 0, 0])
 
     def alloc(self, block: int, requested: int, address: int, size: int | None = None) -> None:
-        assert block not in self.live, "a test asks for a block that lives"
+        assert block not in self.live, "the test requests a block that is still live"
         self.live[block] = Live(address, requested, requested if size is None else size)
         self.allocations += 1
 
@@ -111,7 +113,7 @@ class Judge:
         self.failures += 1
 
     def blocks_broken(self) -> list[Promise]:
-        """The promises about live blocks that need no snapshot."""
+        """The rules about live blocks that need no snapshot."""
         live = list(self.live.values())
         broken = []
         if any(block.address == 0 for block in live):
@@ -125,7 +127,7 @@ class Judge:
         return broken
 
     def broken(self, segments: Sequence[Segment], stats: Stats, largest_free: int) -> list[Promise]:
-        """The promises broken after the events so far; empty when all are kept."""
+        """The rules broken after the events so far; empty if none."""
         shown = [block for segment in segments for block in segment.blocks]
         shown_bytes = sum(segment.size for segment in segments)
         allocated = [block for block in shown if block.requested]
@@ -149,7 +151,7 @@ class Judge:
             Promise.RESERVED: stats.reserved == shown_bytes
             or (self.from_pool and stats.reserved > shown_bytes),
             Promise.ORDERED: 0 <= now[0] <= now[1] <= now[2] <= self.capacity,
-            # Reserved bytes may pass a peak within one request: memory comes, then goes.
+            # Reserved bytes can exceed a peak within a request: memory is obtained, then returned.
             Promise.PEAKS: [stats.peak_requested, stats.peak_allocated] == self.peaks[:2]
             and self.peaks[2] <= stats.peak_reserved <= self.capacity,
             Promise.COUNTS: (stats.allocations, stats.frees, stats.failures)
@@ -178,7 +180,7 @@ def _tiled(segment: Segment) -> bool:
 
 
 class Watched:
-    """An allocator whose every call is judged; blocks are named by the order of requests.
+    """An allocator whose every call is checked; blocks are named by request order.
 
     Each call raises AssertionError with the broken promises, and what `check` raises.
     """
@@ -191,11 +193,11 @@ class Watched:
 
     @property
     def live(self) -> list[int]:
-        """The blocks alive, in the order in which they were asked for."""
+        """The live blocks in request order."""
         return list(self.judge.live)
 
     def allocate(self, size: int, stream: int = 0) -> int | None:
-        """The block's name, or None when the request of at least 1 byte failed."""
+        """The block's name, or None if the request of at least 1 byte failed."""
         block, self.asked = self.asked, self.asked + 1
         try:
             address = self.allocator.allocate(size, stream)
@@ -211,7 +213,7 @@ class Watched:
         return self.judge.live[block].address
 
     def free(self, block: int) -> int:
-        """Free the block; returns the address that it had."""
+        """Frees the block; returns its former address."""
         address = self.address(block)
         self.allocator.deallocate(address)
         self.judge.free(block)

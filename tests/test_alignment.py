@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agreement of two traces: against the textbook's table, and on traces made to differ."""
+"""The agreement of two traces: compared with dynamic programming, and on constructed traces."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def recorded() -> Trace:
     return make(events, labels=("step",))
 
 
-def test_what_one_trace_misses_of_another() -> None:
+def test_the_events_that_one_trace_misses() -> None:
     found = agreement(make(CAPTURED), recorded(), rounding=512)
     assert (found.matched, found.captured_events, found.recorded_events) == (5, 5, 7)
     assert (found.precision, found.recall) == (1.0, 5 / 7)
@@ -67,7 +67,7 @@ def test_what_one_trace_misses_of_another() -> None:
     assert found.peak_error == found.captured_peak / found.recorded_peak - 1
 
 
-def test_sizes_are_compared_as_they_are_unless_rounded() -> None:
+def test_sizes_are_compared_exactly_unless_rounded() -> None:
     found = agreement(make(CAPTURED), recorded())
     assert found.matched == 3
     assert found.missed == {1024: 1, 4096: 1, 8_519_680: 1}
@@ -78,7 +78,7 @@ def test_small_blocks_can_be_left_out() -> None:
     assert (found.matched, found.captured_events, found.recorded_events) == (3, 3, 5)
 
 
-def test_frees_in_a_row_have_no_order() -> None:
+def test_consecutive_frees_have_no_order() -> None:
     allocs = [(ALLOC, 0, 1), (ALLOC, 1, 2)]
     one, other = ([*allocs, (FREE, first, 0), (FREE, 1 - first, 0)] for first in (0, 1))
     assert agreement(make(one), make(other)).matched == 4
@@ -91,7 +91,7 @@ def test_an_empty_trace() -> None:
     assert agreement(make(CAPTURED), empty).peak_error == 0.0
 
 
-def test_a_rounding_below_one() -> None:
+def test_a_rounding_below_one_is_an_error() -> None:
     expected = "sizes cannot be rounded to multiples of 0"
     assert message_of(lambda: agreement(make([]), make([]), rounding=0)) == expected
 
@@ -103,6 +103,6 @@ def test_traces_are_not_changed() -> None:
 
 
 @pytest.mark.parametrize("other", ["resnet50-train", "gpt2-train"])
-def test_programs_that_differ_agree_little(other: str) -> None:
+def test_different_programs_agree_little(other: str) -> None:
     found = agreement(catalog.load("dlrm-train"), catalog.load(other))
     assert found.recall < 0.3

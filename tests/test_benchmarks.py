@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites: fixed parameters, n/a with a reason, versions set by hand; asv finds no fault."""
+"""The suites: fixed parameters, n/a with a reason, versions set by hand; asv accepts them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tracked() -> Iterator[tuple[type, str, Any]]:
-    """Every benchmark: its class, its name, its function."""
+    """Every benchmark: its class, name and function."""
     for module in MODULES:
         for kind in vars(module).values():
             if isinstance(kind, type) and kind.__module__ == module.__name__:
@@ -75,7 +75,7 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(benchmarks.__path__[0]).glob("*.py")), ids=str)
 def test_every_module_can_be_imported_on_the_first_commit(path: Path) -> None:
-    """asv imports them all, whatever it runs; what came later is looked up when it is used."""
+    """asv imports all modules, whatever it runs, so newer names are looked up on first use."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom):
             assert not (node.module or "").startswith("allocbench")
@@ -83,7 +83,7 @@ def test_every_module_can_be_imported_on_the_first_commit(path: Path) -> None:
             assert not any(alias.name.startswith("allocbench") for alias in node.names)
 
 
-def test_every_suite_has_a_cache_of_its_own() -> None:
+def test_every_suite_has_its_own_cache() -> None:
     suites = {kind for kind, _, _ in tracked() if issubclass(kind, common.Suite)}
     codes = [kind.setup_cache.__code__ for kind in suites]  # type: ignore[attr-defined]
     lines = {(code.co_filename, code.co_firstlineno) for code in codes}
@@ -99,7 +99,7 @@ def test_a_row_becomes_sibling_metrics() -> None:
     assert getattr(suite, "track_overhead")({}) == round(cell["overhead"], 9)  # noqa: B009
 
 
-def test_what_is_null_or_unknown_to_a_commit_is_not_available() -> None:
+def test_null_or_unknown_columns_are_not_available() -> None:
     suite = memory.FastMemory()
     suite.row = {"overhead": None}
     assert math.isnan(getattr(suite, "track_overhead")({}))  # noqa: B009
@@ -114,7 +114,7 @@ def test_what_is_null_or_unknown_to_a_commit_is_not_available() -> None:
         ("bfc", "none-such", "none-such"),
     ],
 )
-def test_a_name_that_a_commit_does_not_have_is_not_available(
+def test_names_unknown_to_a_commit_are_not_available(
     allocator: str, workload: str, reason: str
 ) -> None:
     cell = common.replay(allocator, workload, "--time", "0", "--no-min-capacity")
@@ -134,7 +134,7 @@ def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         common.Suite().setup({("bfc",): cell}, "bfc")
 
 
-def test_without_a_gpu_its_suites_say_why() -> None:
+def test_without_a_gpu_the_suites_give_the_reason() -> None:
     cell = gpu.cell("bfc", "random:allocs=100")
     assert isinstance(cell, dict) or ("cuda" in cell.lower() and type(cell) is str)
 
@@ -164,7 +164,7 @@ def test_samples_are_drawn_from_all_calls() -> None:
         calls.setup("none-such", "random:allocs=3000")
 
 
-def test_the_plugin_hands_asv_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plugin_passes_the_samples_to_asv(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("asv_runner", reason="asv is not installed: pip install '.[bench]'")
     monkeypatch.syspath_prepend(str(ROOT / "asv_plugin"))
     plugin = importlib.import_module("asv_bench_allocbench.benchmarks.latency")
@@ -182,7 +182,7 @@ def test_the_plugin_hands_asv_the_samples(monkeypatch: pytest.MonkeyPatch) -> No
         kind("latency_none", lambda: [], []).run()
 
 
-def test_asv_finds_no_fault_with_the_suites() -> None:
+def test_asv_accepts_the_suites() -> None:
     line = [sys.executable, "-m", "asv", "check", "-E", "existing:same"]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout
@@ -197,7 +197,7 @@ def test_asv_writes_nothing_that_git_would_see() -> None:
         assert subprocess.run(line, cwd=ROOT, check=False).returncode == 0, name
 
 
-def test_the_committed_results_are_of_the_simulated_device_and_hold_no_path() -> None:
+def test_committed_results_are_simulated_and_contain_no_paths() -> None:
     folder = ROOT / "benchmarks" / "results" / "asv"
     kept = [path for path in folder.glob("*/*.json") if path.name != "machine.json"]
     assert len(kept) >= 6

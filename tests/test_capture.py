@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A capture is what the program does: the same every time, and on the path a GPU would take."""
+"""A capture is reproducible and takes the path that a GPU would take."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recorded(run: Any) -> Trace:
 
 
 def rows(trace: Trace) -> list[tuple[int, int | str, int]]:
-    """Op, block (a mark: its name) and size of each event."""
+    """Op, block (for a mark: its label) and size of each event."""
     events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
     return [(op, trace.labels[block] if op == MARK else block, size) for op, block, size in events]
 
@@ -53,7 +53,7 @@ def rows(trace: Trace) -> list[tuple[int, int | str, int]]:
 
 
 ROOT = Path(__file__).parent.parent
-# The quickest to capture; `make check-traces` does it for all of them.
+# The fastest to capture; `make check-traces` checks all of them.
 QUICK = ["dlrm-train", "gpt2-train", "resnet50-train", "vit-serve"]
 
 
@@ -70,7 +70,7 @@ def test_recreating_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
         assert_same(read(path), read(again))
         assert read(path).provenance == read(again).provenance
         writers = {pq.read_metadata(file).created_by for file in (path, again)}
-        if len(writers) == 1:  # another pyarrow may write the same trace as other bytes
+        if len(writers) == 1:  # another pyarrow may write other bytes for the same trace
             assert path.read_bytes() == again.read_bytes(), name
 
 
@@ -94,8 +94,8 @@ def test_a_program_runs_alone() -> None:
     assert phases[-2:] == ["teardown", "done"]
 
 
-# Under autocast a CPU keeps the statistics of a normalisation in another type than fake tensors
-# on a "cpu" say, which follow GPUs less or more: these programs run without.
+# With autocast, a CPU keeps the statistics of a normalisation in another type than fake tensors on
+# a "cpu" report, which partly follow GPUs: these programs run without autocast.
 EXACT = {"allocbench.workloads.models.resnet", "allocbench.workloads.models.diffusion_train"}
 
 
@@ -116,7 +116,7 @@ def test_fake_tensors_allocate_what_real_ones_do(module: str) -> None:
     assert (real.op == FREE).sum() == real.allocs
 
 
-def test_decoding_with_a_cache_equals_reading_it_all_again() -> None:
+def test_decoding_with_a_cache_equals_recomputing() -> None:
     torch.manual_seed(1)
     with torch.no_grad():
         model = llama.Llama(llama.TINY)
@@ -141,14 +141,14 @@ def test_decoding_with_a_cache_equals_reading_it_all_again() -> None:
 
 
 def answer(model: llama.Llama, text: Any) -> Any:
-    """The token after a text (1, length), all of it read at once."""
+    """The token after a text (1, length), computed in one pass."""
     x, rotation = model.tokens(text), model.rotation(torch.arange(text.shape[1]))
     for layer in model.layers:
         x = layer(x, rotation, llama.causal)
     return llama.choose(model, x[0, -1])
 
 
-def test_reading_in_pieces_from_pages_equals_reading_at_once() -> None:
+def test_chunked_prefill_with_pages_equals_one_pass() -> None:
     torch.manual_seed(1)
     with torch.no_grad():
         model = llama.Llama(llama.TINY)
@@ -176,7 +176,7 @@ def test_reading_in_pieces_from_pages_equals_reading_at_once() -> None:
         assert [sequence.read for sequence in sequences] == [5, 33, 50]
 
 
-def test_continuous_batching_keeps_to_its_budget_and_its_pages() -> None:
+def test_continuous_batching_respects_its_budget_and_pages() -> None:
     for config in (llm_continuous.PROGRAM.tiny, llm_continuous.PROGRAM.full):
         schedule, read = llm_continuous.Schedule(config), 0
         while not schedule.done:
@@ -190,7 +190,7 @@ def test_continuous_batching_keeps_to_its_budget_and_its_pages() -> None:
                 sequence.answer -= sequence.read >= sequence.prompt
                 read += count
         asked = sum(request.prompt + request.answer for request in config.requests)
-        assert read > asked  # what was put back is read again
+        assert read > asked  # preempted requests are recomputed
 
 
 def test_experts_get_all_tokens_in_uneven_shares() -> None:
@@ -240,13 +240,13 @@ PROGRAM = dataclasses.replace(gpt2.PROGRAM, run=run, full=SMALL)
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder from which a capture can import."""
+    """A folder from which a capture can import modules."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_a_capture_on_another_path_is_refused(modules: Path, trap: str) -> None:
+def test_a_capture_with_unexpected_operators_is_rejected(modules: Path, trap: str) -> None:
     code, faults = TRAPS[trap]
     (modules / "trapped.py").write_text(TRAPPED.format(trap=code))
     if not faults:
@@ -258,11 +258,11 @@ def test_a_capture_on_another_path_is_refused(modules: Path, trap: str) -> None:
     assert all(fault in str(caught.value) for fault in faults)
 
 
-# --- what is in the way of a capture
+# --- obstacles to a capture
 
 
-def test_modules_that_are_no_program(modules: Path) -> None:
-    with pytest.raises(CaptureError, match=r"^nowhere is no module with a PROGRAM: No module"):
+def test_modules_without_a_program_are_rejected(modules: Path) -> None:
+    with pytest.raises(CaptureError, match=r"^nowhere is not a module with a PROGRAM: No module"):
         capture("nowhere")
     (modules / "other.py").write_text("PROGRAM = 3")
     with pytest.raises(
@@ -290,7 +290,7 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CaptureError, match="torch is imported already"):
+    with pytest.raises(CaptureError, match="torch is already imported"):
         fake_cuda.load()
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -301,7 +301,7 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- the recorder
 
 
-def test_storages_are_seen_once_however_many_views_they_have() -> None:
+def test_storages_are_recorded_once_with_any_number_of_views() -> None:
     def run(mark: Mark) -> None:
         mark("step")
         tensor = torch.zeros(4, 4)
@@ -333,7 +333,7 @@ def test_a_storage_resized_in_place_is_freed_and_allocated() -> None:
     assert rows(recorded(run)) == [(ALLOC, 0, 16), (FREE, 0, 0), (ALLOC, 1, 32), (FREE, 1, 0)]
 
 
-def test_cyclic_garbage_is_collected_at_marks_alone() -> None:
+def test_cyclic_garbage_is_collected_only_at_marks() -> None:
     def run(mark: Mark) -> None:
         cycle: list[Any] = [torch.empty(4)]
         cycle.append(cycle)
@@ -355,7 +355,7 @@ def test_adjacent_frees_are_in_order_of_their_blocks() -> None:
 
 
 def test_saved_activations_die_as_backward_uses_them() -> None:
-    """A chain of three: forward keeps an output each, backward drops them last to first."""
+    """A chain of three: forward keeps an output of each, backward drops them in reverse order."""
 
     def run(mark: Mark) -> None:
         layers = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bundled traces are whole, say where they come from, and are of the size of their models."""
+"""The bundled traces are complete, have their provenance, and match the size of their models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_of(trace: Trace) -> Any:
 
 
 def allocated(trace: Trace, operator: str) -> list[int]:
-    """Sizes that an operator allocated, in order."""
+    """Sizes allocated by an operator, in order."""
     assert trace.label is not None
     chosen = (trace.op == ALLOC) & (trace.label == trace.labels.index(operator))
     sizes: list[int] = trace.size[chosen].tolist()
@@ -59,7 +59,7 @@ def test_names() -> None:
     assert len(NAMES) >= 12
 
 
-def test_the_sizes_that_are_listed_are_those_of_the_traces() -> None:
+def test_the_listed_sizes_match_the_traces() -> None:
     sizes = catalog.sizes()
     assert list(sizes) == catalog.names()
     for name, size in sizes.items():
@@ -68,15 +68,15 @@ def test_the_sizes_that_are_listed_are_those_of_the_traces() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_is_what_runs_backward(name: str) -> None:
+def test_training_workloads_run_backward(name: str) -> None:
     purpose = "training" if "backward" in PHASES[name] else "inference"
     assert catalog.bundled(name).purpose == purpose
 
 
-def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_name_is_refused_with_the_valid_names() -> None:
     expected = f"unknown workload 'gpt5'; workloads: {', '.join(catalog.names())}"
     assert message_of(lambda: catalog.load("gpt5")) == expected
-    expected = f"unknown workload '{{}}'; bundled are {', '.join(NAMES)}"
+    expected = f"unknown workload '{{}}'; bundled workloads: {', '.join(NAMES)}"
     assert message_of(lambda: catalog.capture("gpt5")) == expected.format("gpt5")
     assert message_of(lambda: catalog.capture("random")) == expected.format("random")
 
@@ -95,7 +95,7 @@ def test_provenance_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_events_are_whole(name: str) -> None:
+def test_traces_are_complete(name: str) -> None:
     trace = catalog.load(name)
     trace.validate()
     assert 10_000 <= len(trace) <= 120_000
@@ -108,7 +108,7 @@ def test_events_are_whole(name: str) -> None:
     assert all(operator.startswith("aten::") for operator in operators - own)
 
 
-def test_gpt2_is_gpt2() -> None:
+def test_gpt2_has_its_published_shape() -> None:
     trace = catalog.load("gpt2-train")
     config = config_of(trace)
     width, layers, vocabulary = config["width"], config["layers"], config["vocabulary"]
@@ -118,7 +118,9 @@ def test_gpt2_is_gpt2() -> None:
         + 2 * width
     )
     init = before_first_step(trace)
-    made_and_dropped = 4 * vocabulary * width  # the head's own weight, before it shares
+    made_and_dropped = (
+        4 * vocabulary * width
+    )  # the head's own weight, before it shares the embedding
     assert init.size.sum() == 4 * parameters + made_and_dropped
     assert len(set(config["lengths"])) == trace.steps == 12
     logits = [2 * config["batch"] * length * vocabulary for length in config["lengths"]]
@@ -126,7 +128,7 @@ def test_gpt2_is_gpt2() -> None:
     assert trace.max_load > 4 * 4 * parameters  # weights, gradients and two moments in float32
 
 
-def test_llama_lora_is_llama() -> None:
+def test_llama_lora_has_the_shape_of_llama() -> None:
     trace = catalog.load("llama3-8b-lora")
     config = config_of(trace)
     adapters = 32 * config["rank"] * ((4096 + 4096) + (4096 + 1024))
@@ -148,7 +150,7 @@ def test_decoding_grows_every_cache_by_a_token_a_step() -> None:
             assert grown[token * (request["prompt"] + made)] >= 2 * 32
 
 
-# Parameters of each model in its published form, and how many of them ours has more or less.
+# Parameters of each model as published, with the difference of ours.
 PARAMETERS = {
     "bert-serve": 335_141_888 - 1024 * 1025 - 2 * 1024,  # no pooler, no segments
     "diffusion-sample": 859_520_964 + 49_490_179,  # U-Net and decoder
@@ -159,7 +161,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_models_have_the_size_of_what_they_are_named_after(name: str) -> None:
+def test_models_have_their_published_sizes(name: str) -> None:
     trace = catalog.load(name)
     live = before_first_step(trace)
     freed = live.block[live.op == FREE]
@@ -172,7 +174,7 @@ def test_models_have_the_size_of_what_they_are_named_after(name: str) -> None:
     assert live.size[kept].sum() == width * PARAMETERS[name] + extra.get(name, 0)
 
 
-def test_the_table_of_the_readme_is_measured() -> None:
+def test_the_readme_table_matches_the_traces() -> None:
     assert catalog.markdown() in (catalog.DATA / "README.md").read_text()
 
 

@@ -61,7 +61,7 @@ def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ("--device sim:-1", "--device sim:-1: '-1' is no number of bytes"),
+        ("--device sim:-1", "--device sim:-1: '-1' is not a number of bytes"),
         ("--device sim:1GiB,speed=9", "has no option 'speed'; valid options: alignment,"),
         ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
         ("--device sim:60KiB", "a capacity of 60.00 KiB (61440 bytes) is too small"),
@@ -140,7 +140,7 @@ def test_a_full_disk_is_an_error() -> None:
         ("replay good.csv", "Missing option '--allocator'"),
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
         ("convert good.csv new.txt", "new.txt: the extension must say the format"),
-        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled are {BUNDLED}"),
+        ("capture nope -o new.csv", f"unknown workload 'nope'; bundled workloads: {BUNDLED}"),
         ("capture gpt2-train -o new", "new: the extension must say the format"),
         ("nonsense", "No such command 'nonsense'"),
     ],

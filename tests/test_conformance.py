@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every strategy promises, asked of each one, with its defaults and in its variants.
+"""The requirements on every strategy, tested with its defaults and in variants.
 
-The exemptions are data that a strategy declares about itself: the largest request that it must
-serve, and why that is less than the capacity. The random walk over all calls is in
+Exemptions are declared by the strategy: the largest request that it must serve, and why that is
+less than the capacity. The random walk over all calls is in
 `test_state_machine.py`.
 """
 
@@ -25,7 +25,7 @@ EDGES = (1, 2, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4096, MIB - 1, MI
 
 
 def drift(watched: Watched, seed: int, calls: int = 150, top: int = 4 * MIB) -> None:
-    """Random requests and frees, a few steps and trims."""
+    """Random requests and frees, with a few steps and trims."""
     rng = random.Random(seed)
     for _ in range(calls):
         draw = rng.random()
@@ -40,7 +40,7 @@ def drift(watched: Watched, seed: int, calls: int = 150, top: int = 4 * MIB) -> 
 
 
 def in_steps(seed: int, steps: int = 4) -> Trace:
-    """A synthetic program whose steps are nearly alike, and which keeps a block now and then."""
+    """A synthetic program with nearly equal steps, which now and then keeps a block."""
     rng = random.Random(seed)
     sizes = [int((8 * MIB) ** rng.random()) for _ in range(40)]
     events, kept, block = [], [], 0
@@ -59,7 +59,7 @@ def in_steps(seed: int, steps: int = 4) -> Trace:
 
 
 def on_ample_device(case: Case, trace: Trace) -> tuple[allocators.Allocator, dict[str, Any]]:
-    """A replay on a device that holds twice what the trace ever asks for: nothing may fail."""
+    """A replay on a device with twice the bytes that the trace ever requests: nothing may fail."""
     device = allocators.SimulatedDevice(2 * int(trace.size.sum()) + 16 * GIB)
     allocator = allocators.make(case.spec, device)
     result = allocators.replay(trace, allocator, samples=10, placements=True)
@@ -68,7 +68,7 @@ def on_ample_device(case: Case, trace: Trace) -> tuple[allocators.Allocator, dic
     return allocator, result.placements
 
 
-# -- the demands
+# -- the requirements
 
 
 def test_01_addresses_are_aligned_and_inside_a_segment(case: Case) -> None:
@@ -128,7 +128,7 @@ def test_05_with_everything_freed_nothing_is_requested_or_allocated(case: Case) 
     assert stats.frees == stats.allocations
 
 
-def test_06_with_everything_freed_a_trim_gives_all_back(case: Case) -> None:
+def test_06_with_everything_freed_a_trim_returns_everything(case: Case) -> None:
     watched = case.make()
     drift(watched, 6)
     watched.free_all()
@@ -177,13 +177,13 @@ def test_09_a_request_that_fits_in_an_empty_device_succeeds(name: str, capacity:
         assert watched.allocate(size) is not None
 
 
-def test_09_so_does_it_in_every_variant(case: Case) -> None:
+def test_09_a_fitting_request_succeeds_in_every_variant(case: Case) -> None:
     largest = case.largest_request(64 * MIB)
     for size in (1, 5 * MIB, largest - 1, largest):
         assert case.make(64 * MIB).allocate(size) is not None
 
 
-def test_09_so_does_it_in_a_device_that_was_emptied(case: Case) -> None:
+def test_09_a_fitting_request_succeeds_after_the_device_was_emptied(case: Case) -> None:
     watched = case.make()
     drift(watched, 9)
     watched.free_all()
@@ -199,7 +199,7 @@ def test_10_the_same_trace_gets_the_same_addresses(case: Case) -> None:
     assert state(first) == state(second)
 
 
-def test_11_no_bytes_is_the_null_address_and_one_byte_is_a_block(case: Case) -> None:
+def test_11_zero_bytes_give_null_and_one_byte_gives_a_block(case: Case) -> None:
     watched = case.make()
     assert watched.allocator.allocate(0) == 0
     watched.allocator.deallocate(0)
@@ -233,23 +233,23 @@ def test_14_an_unknown_name_raises_and_the_message_lists_the_valid_ones() -> Non
     assert all(name in str(caught.value) for name in allocators.names())
 
 
-# -- helpers of the above
+# -- helpers
 
 
 def state(allocator: allocators.Allocator) -> object:
-    """All that a caller can see of the memory; looking for a block takes steps all the same."""
+    """Everything that a caller can see, except search steps, which looking at blocks adds to."""
     stats = allocator.stats()
     counted = [getattr(stats, field) for field in dir(stats) if not field.startswith("_")]
     segments = [
         (s.address, s.size, [(b.address, b.size, b.requested) for b in s.blocks])
         for s in allocator.snapshot()
     ]
-    counters = {name: at for name, at in allocator.counters().items() if name != "steps"}
+    counters = {name: at for name, at in allocator.counters().items() if name != "search_steps"}
     return counted, segments, allocator.device.reserved, counters
 
 
 def judge_placements(trace: Trace, placements: dict[str, Any]) -> None:
-    """Ask the judge after every event; segments are kept apart by the high half of an address."""
+    """Asks the judge after every event; segments differ in the high half of an address."""
     judge = Judge(capacity=1 << 62)
     rows: Iterator[tuple[int, int, int]] = zip(
         *(placements[column].tolist() for column in ("segment", "offset", "size")), strict=True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA device on a stand-in for the driver: memory comes, goes, and is never lost."""
+"""The CUDA device on a stand-in for the driver: no memory is ever lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZES = (100, 5000, 3 * MIB, 700, 9 * MIB, MIB + 1, 256, 25 * MIB)
 
 
 def drift(allocator: allocators.Allocator, seed: int = 0, calls: int = 120) -> list[int]:
-    """Random requests and frees on two streams, some trims; the addresses that live."""
+    """Random requests and frees on two streams and some trims; returns the live addresses."""
     rng = random.Random(seed)
     live: list[tuple[int, int]] = []
     for _ in range(calls):
@@ -41,7 +41,7 @@ def drift(allocator: allocators.Allocator, seed: int = 0, calls: int = 120) -> l
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_every_strategy_works_on_it_and_gives_all_back(driver: Driver, spec: str) -> None:
+def test_every_strategy_works_on_cuda_and_returns_everything(driver: Driver, spec: str) -> None:
     with allocators.CudaDevice() as device:
         allocator = allocators.make(spec, device)
         watched = Watched(allocator)
@@ -65,7 +65,7 @@ def test_every_strategy_works_on_it_and_gives_all_back(driver: Driver, spec: str
         del allocator, watched
 
 
-def test_it_says_what_it_is(driver: Driver) -> None:
+def test_the_device_describes_itself(driver: Driver) -> None:
     with allocators.CudaDevice(1) as device:
         assert (device.name, device.ordinal) == ("Stand-in GPU 1", 1)
         assert device.capacity == CAPACITY
@@ -77,7 +77,7 @@ def test_it_says_what_it_is(driver: Driver) -> None:
     assert set(STRATEGIES) - set(allocators.names()) == {"cuda_async"}
 
 
-def test_a_device_that_is_dropped_gives_back_what_its_allocators_held(driver: Driver) -> None:
+def test_a_dropped_device_frees_its_allocators_memory(driver: Driver) -> None:
     allocator = allocators.make("caching", allocators.CudaDevice())
     allocator.allocate(5 * MIB)
     assert driver.outstanding()["segments"] == 1
@@ -86,7 +86,7 @@ def test_a_device_that_is_dropped_gives_back_what_its_allocators_held(driver: Dr
     assert driver.outstanding() == {}
 
 
-def test_two_devices_keep_their_memory_apart(driver: Driver) -> None:
+def test_two_devices_do_not_share_memory(driver: Driver) -> None:
     with allocators.CudaDevice(0) as one, allocators.CudaDevice(1) as other:
         assert driver.outstanding() == {"contexts": 2}
         allocators.make("naive", one).allocate(900 * MIB)
@@ -96,7 +96,7 @@ def test_two_devices_keep_their_memory_apart(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_closed_device_refuses_and_takes_frees_in_silence(driver: Driver, spec: str) -> None:
+def test_a_closed_device_refuses_requests_and_ignores_frees(driver: Driver, spec: str) -> None:
     device = allocators.CudaDevice()
     allocator = allocators.make(spec, device)
     kept = allocator.allocate(5 * MIB)
@@ -122,7 +122,7 @@ def test_a_limit_is_the_capacity(driver: Driver) -> None:
         assert device.capacity == CAPACITY
 
 
-def test_a_full_gpu_is_out_of_memory_whoever_filled_it(driver: Driver) -> None:
+def test_a_gpu_filled_by_others_is_out_of_memory(driver: Driver) -> None:
     with allocators.CudaDevice() as device, allocators.CudaDevice() as another:
         filler = allocators.make("naive", another)
         filler.allocate(1000 * MIB)
@@ -161,7 +161,7 @@ def test_the_pool_keeps_free_memory_up_to_its_threshold(driver: Driver) -> None:
             del allocator
 
 
-def test_a_limit_around_the_pool_holds(driver: Driver) -> None:
+def test_a_limit_applies_to_the_pool(driver: Driver) -> None:
     with allocators.CudaDevice() as device:
         allocator = allocators.make("limit:bytes=100MiB,of=cuda_async", device)
         kept = allocator.allocate(60 * MIB)
@@ -182,7 +182,7 @@ def test_a_device_without_pools_says_so() -> None:
         allocators.make("cuda_async:nope=1", device)
 
 
-# -- injected failures: each call of the driver in turn
+# -- injected failures, of each driver call in turn
 
 CALLS = [
     *("cuCtxGetCurrent", "cuCtxPushCurrent_v2", "cuCtxSynchronize", "cuMemAlloc_v2"),
@@ -214,7 +214,7 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
             del allocator
             try:
                 device.close()
-            except allocators.DeviceError:  # the failure came at the close itself
+            except allocators.DeviceError:  # close itself failed
                 device.close()
             reached += driver.calls(call) - before >= at
             driver.fail()
@@ -225,7 +225,7 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
 
 
 def message(call: str, action: str) -> str:
-    """What the first failure of a call says when an allocator works on the device."""
+    """The message of the first failure of a call while an allocator uses the device."""
     device = allocators.CudaDevice()
     specs = {"map": "caching:expandable_segments=true", "pool": "cuda_async", "": "naive"}
     allocator = allocators.make(specs[action], device)
@@ -261,7 +261,7 @@ def test_a_failure_names_the_call_the_error_and_the_size(
     assert size in said
 
 
-def test_what_the_driver_keeps_is_told_at_the_close(driver: Driver) -> None:
+def test_memory_kept_by_the_driver_is_reported_at_close(driver: Driver) -> None:
     device = allocators.CudaDevice()
     allocator = allocators.make("naive", device)
     address = allocator.allocate(3 * MIB)
@@ -279,7 +279,7 @@ def test_what_the_driver_keeps_is_told_at_the_close(driver: Driver) -> None:
     del allocator
 
 
-def test_a_page_that_the_driver_keeps_keeps_its_reservation(driver: Driver) -> None:
+def test_a_page_kept_by_the_driver_keeps_its_reservation(driver: Driver) -> None:
     with allocators.CudaDevice() as device:
         allocator = allocators.make("expandable", device)
         allocator.allocate(6 * MIB)
@@ -298,7 +298,7 @@ def test_a_page_that_the_driver_keeps_keeps_its_reservation(driver: Driver) -> N
         *("cuDevicePrimaryCtxRetain", "cuMemGetAllocationGranularity"),
     ],
 )
-def test_a_device_that_does_not_open_leaves_nothing(driver: Driver, call: str) -> None:
+def test_a_failed_open_leaves_nothing_behind(driver: Driver, call: str) -> None:
     driver.fail(call, 1)
     with pytest.raises(allocators.DeviceError, match=call.removesuffix("_v2")):
         allocators.CudaDevice()
@@ -314,14 +314,14 @@ except allocators.SpecError as error:
 
 
 @pytest.mark.parametrize("call", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
-def test_a_driver_that_does_not_start_is_no_device(call: str) -> None:
+def test_a_failing_driver_is_reported(call: str) -> None:
     done = python(OPENS, STAND_IN_FAIL=f"{call}:1:100")
-    assert done.stdout == f"no CUDA device here: {call}: CUDA_ERROR_NO_DEVICE (100)\n", done.stderr
+    assert done.stdout == f"no CUDA device found: {call}: CUDA_ERROR_NO_DEVICE (100)\n", done.stderr
 
 
-def test_without_a_driver_there_is_no_device() -> None:
+def test_a_missing_driver_is_reported() -> None:
     done = python(OPENS, LD_LIBRARY_PATH="/nowhere")
-    assert "no CUDA driver here: libcuda.so.1" in done.stdout, done.stderr
+    assert "no CUDA driver found: libcuda.so.1" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -332,16 +332,16 @@ def test_without_a_driver_there_is_no_device() -> None:
         ("cuda:x", "ordinal=x"),
         ("cuda:0,limit=much", "much"),
         ("cuda:0,capacity=1GiB", "no option 'capacity'; valid options: limit, ordinal"),
-        ("cuda:0,of=bfc", "wraps nothing"),
+        ("cuda:0,of=bfc", "cannot wrap anything"),
     ],
 )
-def test_a_wrong_spec_is_an_error_in_one_line(driver: Driver, text: str, word: str) -> None:
+def test_an_invalid_spec_is_an_error_in_one_line(driver: Driver, text: str, word: str) -> None:
     with pytest.raises(allocators.SpecError, match=word) as caught:
         allocators.make_device(text)
     assert "\n" not in str(caught.value)
 
 
-# -- the end of a process, and of its child
+# -- the end of a process, and its forked child
 
 LEAVES = """
 import sys
@@ -358,7 +358,7 @@ def report(path: Path) -> dict[str, int]:
     return {kind: int(n) for kind, n in (line.split() for line in text.splitlines())}
 
 
-def test_a_process_that_ends_leaves_nothing(tmp_path: Path) -> None:
+def test_an_exiting_process_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "report"
     done = python(LEAVES, *SPECS, STAND_IN_REPORT=str(path), STAND_IN_CAPACITY=str(16 * GIB))
     assert (done.returncode, done.stderr) == (0, "")
@@ -389,7 +389,7 @@ print(status, device.reserved, allocator.stats().failures)
 
 
 @pytest.mark.parametrize("spec", ["naive", "caching:expandable_segments=true", "cuda_async"])
-def test_a_child_of_a_fork_is_refused_and_gives_nothing_back(tmp_path: Path, spec: str) -> None:
+def test_a_forked_child_is_refused_and_frees_nothing(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "report"
     done = python(FORKS, spec, STAND_IN_REPORT=str(path))
     assert done.stderr == ""

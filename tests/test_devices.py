@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated device, seen through `naive`, which makes one device call for each request."""
+"""The simulated device, observed through `naive`, which makes one device call per request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_segments_follow_one_another_at_the_alignment(alignment: int) -> None:
     assert addresses == expected
 
 
-def test_an_address_is_never_used_again() -> None:
+def test_an_address_is_never_reused() -> None:
     allocator = naive()
     seen = set()
     for _ in range(100):
@@ -66,7 +66,7 @@ def test_an_address_is_never_used_again() -> None:
     assert len(seen) == 100
 
 
-def test_two_allocators_share_the_capacity_but_no_segment() -> None:
+def test_two_allocators_share_capacity_but_not_segments() -> None:
     device = allocators.SimulatedDevice(3 * MIB)
     one, other = allocators.make("naive", device), allocators.make("naive", device)
     mine, theirs = one.allocate(MIB), other.allocate(2 * MIB)
@@ -86,7 +86,7 @@ def test_an_allocator_keeps_its_device_alive() -> None:
     assert not served(allocator, 1)
 
 
-def test_calls_are_counted_refused_ones_too() -> None:
+def test_all_calls_are_counted_including_refused_ones() -> None:
     allocator = naive(MIB)
     address = allocator.allocate(MIB)
     served(allocator, 1)
@@ -97,7 +97,7 @@ def test_calls_are_counted_refused_ones_too() -> None:
 
 
 def curve(points: list[tuple[float, float]], size: int) -> float:
-    """Straight lines between the points, level outside them."""
+    """Piecewise linear between the points, constant outside them."""
     for (x0, y0), (x1, y1) in pairwise(points):
         if x0 <= size <= x1:
             return y0 + (y1 - y0) * (size - x0) / (x1 - x0)
@@ -115,7 +115,7 @@ def test_seconds_follow_the_cost_model(size: int) -> None:
     assert allocator.device.stats().seconds == pytest.approx(malloc + curve(calls["free"], size))
 
 
-def test_the_cost_model_says_where_it_comes_from() -> None:
+def test_the_cost_model_has_its_provenance() -> None:
     model = cost_model()
     assert model["provenance"]
     device = allocators.SimulatedDevice("1GiB")
@@ -136,7 +136,7 @@ def test_large_calls_fail() -> None:
     assert not served(naive(fail_above=0), 1)
 
 
-def test_calls_fail_at_random_and_the_seed_repeats_them() -> None:
+def test_random_failures_repeat_with_the_seed() -> None:
     def outcomes(rate: float, seed: int) -> list[bool]:
         allocator = naive(fail_rate=rate, seed=seed)
         return [served(allocator, 1) for _ in range(400)]
@@ -162,9 +162,9 @@ BEYOND = 10**30
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("sim", "lacks a capacity"),
-        ("sim:", "lacks a capacity"),
-        ("sim:seed=1", "lacks a capacity"),
+        ("sim", "needs a capacity"),
+        ("sim:", "needs a capacity"),
+        ("sim:seed=1", "needs a capacity"),
         ("sim:-1", "-1"),
         ("sim:0", "at least 1 byte"),
         ("sim:lots", "lots"),
@@ -187,7 +187,7 @@ BEYOND = 10**30
         ("tpu:1GiB", "no device is called 'tpu'; valid: sim:CAPACITY"),
     ],
 )
-def test_a_wrong_spec_is_an_error_in_one_line(text: str, word: str) -> None:
+def test_an_invalid_spec_is_an_error_in_one_line(text: str, word: str) -> None:
     with pytest.raises(allocators.SpecError, match=word) as caught:
         allocators.make_device(text)
     assert "\n" not in str(caught.value)

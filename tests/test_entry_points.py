@@ -69,7 +69,7 @@ def test_threads_share_the_entry_points(
     assert program.on().allocator.stats().requested == 0
 
 
-def test_each_gpu_has_memory_of_its_own(
+def test_each_gpu_has_its_own_memory(
     torch_calls: Callable[[str], tuple[Program, Callable[..., int], Callable[..., None]]],
     driver: Driver,
 ) -> None:
@@ -82,7 +82,7 @@ def test_each_gpu_has_memory_of_its_own(
     assert [use.reserved for use in program.uses()] == [600 * MIB, 0]
 
 
-def test_a_wrong_free_is_a_line_on_standard_error(
+def test_an_invalid_free_prints_a_line_on_standard_error(
     torch_calls: Callable[[str], tuple[Program, Callable[..., int], Callable[..., None]]],
     capfd: pytest.CaptureFixture[str],
 ) -> None:

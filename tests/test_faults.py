@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that refuse: nothing is lost, nothing lies, and the next request is served."""
+"""Devices that refuse calls: nothing is lost, statistics stay correct, and later requests work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = (100, 5000, 3 * MIB, 700, 9 * MIB, MIB + 1, 256, 5 * MIB)
 
 
 def work(watched: Watched) -> None:
-    """Requests of all sizes, frees in between."""
+    """Requests of all sizes with frees in between."""
     for at, size in enumerate(SIZES * 3):
         watched.allocate(size)
         if at % 3 == 2 and watched.live:
@@ -40,7 +40,7 @@ def test_one_refused_call_loses_nothing(case: Case, call: int) -> None:
     watched.free_all()
     watched.trim()
     assert watched.allocator.device.reserved == 0
-    blocks = [watched.allocate(1), watched.allocate(1)]  # the fault strikes one of them at most
+    blocks = [watched.allocate(1), watched.allocate(1)]  # the fault hits at most one of them
     assert blocks != [None, None]
 
 
@@ -60,7 +60,7 @@ def test_a_device_that_refuses_everything_serves_nothing(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_refusals_at_random_lose_nothing(case: Case, seed: int) -> None:
+def test_random_refusals_lose_nothing(case: Case, seed: int) -> None:
     watched = case.make(fail_rate=0.4, seed=seed)
     rng = random.Random(seed)
     for _ in range(60):
@@ -87,7 +87,7 @@ def test_a_full_device_serves_again_after_frees(case: Case) -> None:
     assert watched.allocate(min(2 * MIB, case.largest_request(8 * MIB))) is not None
 
 
-def test_growing_and_trimming_go_on_for_ever(case: Case) -> None:
+def test_growing_and_trimming_can_repeat_indefinitely(case: Case) -> None:
     watched = case.make()
     for _ in range(150):
         block = watched.allocate(MIB)
@@ -96,7 +96,7 @@ def test_growing_and_trimming_go_on_for_ever(case: Case) -> None:
         watched.trim()
 
 
-def test_the_message_has_the_numbers(case: Case) -> None:
+def test_the_error_message_has_the_numbers(case: Case) -> None:
     watched = case.make(16 * MIB)
     watched.allocate(3000)
     with pytest.raises(allocators.OutOfMemory) as caught:
@@ -123,7 +123,7 @@ def test_the_message_has_the_numbers(case: Case) -> None:
     assert {k: int(v) for k, v in zip(order, found.groups(), strict=True)} == held
 
 
-def test_an_allocator_that_goes_away_gives_everything_back(case: Case) -> None:
+def test_a_deleted_allocator_returns_everything(case: Case) -> None:
     device = allocators.SimulatedDevice("64MiB")
     other = allocators.make(case.spec, device)
     other.allocate(1000)
@@ -133,7 +133,7 @@ def test_an_allocator_that_goes_away_gives_everything_back(case: Case) -> None:
         try:
             allocator.allocate(size)
         except allocators.OutOfMemory:
-            assert device.reserved > 8 * MIB  # the other took nearly all
+            assert device.reserved > 8 * MIB  # the other allocator took nearly everything
     del allocator
     gc.collect()
     assert device.reserved == mine
@@ -155,7 +155,7 @@ def test_sizes_beyond_any_device_are_out_of_memory(case: Case, size: int) -> Non
 
 
 @pytest.mark.parametrize("size", [-1, 2**64, 1.5, "4096", None])
-def test_what_is_no_number_of_bytes_is_a_type_error(case: Case, size: object) -> None:
+def test_a_size_that_is_not_an_integer_is_a_type_error(case: Case, size: object) -> None:
     watched = case.make()
     with pytest.raises(TypeError):
         watched.allocator.allocate(size)  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_an_unknown_option_is_an_error_that_lists_the_valid_ones(name: str) -> N
     assert options or "it has no options" in message
 
 
-def test_every_option_says_what_it_is_and_refuses_what_it_is_not(name: str) -> None:
+def test_every_option_has_help_and_rejects_invalid_values(name: str) -> None:
     for option in allocators.info(name).options:
         assert option.help
         device = allocators.SimulatedDevice("1GiB")

@@ -20,7 +20,7 @@ from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Features, Trace, featu
 from tests.commands import folder, output
 from tests.traces import Event, make, valid_traces
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder"]  # a fixture, used by importing it
 
 STEPS: list[Event] = [
     (ALLOC, 0, 1000),  # before the first step
@@ -38,7 +38,7 @@ STEPS: list[Event] = [
 
 
 def slowly(trace: Trace) -> dict[str, Any]:
-    """The features by their definitions, event by event."""
+    """The features computed event by event from their definitions."""
     live: dict[int, tuple[int, int]] = {}
     loads, counts, lifetimes, sizes = [], [], [], []
     steps: list[Counter[int]] = []
@@ -106,7 +106,7 @@ def test_numbers_worked_out_by_hand() -> None:
 
 @settings(max_examples=60)
 @given(valid_traces())
-def test_they_follow_their_definitions(trace: Trace) -> None:
+def test_features_follow_their_definitions(trace: Trace) -> None:
     found, expected = asdict(features(trace)), slowly(trace)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -131,20 +131,21 @@ def test_extremes() -> None:
     assert features(trace).streams == 2
 
 
-def test_each_has_a_column_and_a_row_its_value() -> None:
+@pytest.mark.parametrize("allocator", ["naive", "bfc"])  # bfc has counters, naive has none
+def test_each_feature_is_a_column_of_a_row(allocator: str) -> None:
     columns = [column.name for column in SCHEMA.values() if column.group == "workload"]
     assert [field.name for field in fields(Features)] == columns
     trace = make(STEPS, labels=("step",))
-    row, _ = experiment.run(trace, "naive", "sim:1GiB", Effort(0, False))
+    row, _ = experiment.run(trace, allocator, "sim:1GiB", Effort(0, False))
     assert {name: row[name] for name in columns} == asdict(features(trace))
 
 
-def test_they_widen_no_table() -> None:
+def test_features_do_not_widen_tables() -> None:
     for metrics in (tables.ALL, tables.TERMINAL, tables.MEANS, tables.SUMMARY):
         assert not [name for name in metrics if SCHEMA[name].group == "workload"]
 
 
-def test_inspect_shows_them() -> None:
+def test_inspect_shows_the_features() -> None:
     shown = [line.split() for line in output("inspect good.csv").splitlines()]
     assert ["live", "blocks,", "peak", "3"] in shown
     assert ["size", "entropy", "2.00", "bits"] in shown

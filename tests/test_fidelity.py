@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a capture sees, beside what PyTorch's own CPU allocator was asked for in a real run.
+"""A capture compared with the requests to PyTorch's own CPU allocator in a real run.
 
-The judge is the profiler's list of every allocation, taken with no hook under the operators.
+The reference is the profiler's list of all allocations, recorded without a dispatch mode.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def captured(run: Callable[[Mark], None]) -> Trace:
         return record(run, "cpu").trace(Provenance())
 
 
-# Wide enough that the CPU's kernels take little beside what their operators return. Without
-# autocast, whose kernels for a CPU are not those of a GPU.
+# Wide enough that the CPU's kernels allocate little besides their outputs. Without autocast, whose
+# CPU kernels differ from those of a GPU.
 CASES: dict[str, Callable[[Any], Any]] = {
     "gpt2": lambda tiny: replace(tiny, dropout=0.0, width=64, vocabulary=1000),
     "moe": lambda tiny: replace(tiny, shape=Shape(2, 64, 4, 2, 96, 1000)),
@@ -108,7 +108,7 @@ def run_of(module: str, config: Callable[[Any], Any]) -> Callable[[Mark], None]:
 
 
 @pytest.mark.parametrize("module", CASES)
-def test_a_capture_is_within_the_real_allocators_events(module: str) -> None:
+def test_a_capture_is_contained_in_the_real_events(module: str) -> None:
     run = run_of(module, CASES[module])
     found = agreement(captured(run), recorded(run), smallest=4096)
     assert abs(found.peak_error) <= 0.01
@@ -116,8 +116,8 @@ def test_a_capture_is_within_the_real_allocators_events(module: str) -> None:
     assert found.precision > 0.99
 
 
-def test_convolutions_take_more_than_they_return() -> None:
-    """All that a capture of ResNet has was asked for; the CPU's kernels ask for more beside it."""
+def test_convolutions_allocate_more_than_they_return() -> None:
+    """A capture of ResNet misses only allocations inside the CPU's kernels."""
     run = run_of("resnet", lambda tiny: tiny)
     found = agreement(captured(run), recorded(run))
     assert found.precision == 1.0
@@ -126,7 +126,7 @@ def test_convolutions_take_more_than_they_return() -> None:
     assert (found.captured_peak, found.recorded_peak) == (634_384, 1_614_628)
 
 
-# --- autograd works in place, though not while a mode is on
+# --- autograd works in place, except while a dispatch mode is active
 
 
 def residual(mark: Mark) -> None:
@@ -155,7 +155,7 @@ def gathered(mark: Mark) -> None:
 
 
 def held(mark: Mark) -> None:
-    """A gradient that someone else keeps is not added to."""
+    """A gradient that is referenced elsewhere is not modified in place."""
     kept: list[Any] = []
     x = torch.ones(64, 64, requires_grad=True)
     y = x * 2
@@ -166,7 +166,7 @@ def held(mark: Mark) -> None:
 
 
 @pytest.mark.parametrize("run", [residual, indexed, selected, gathered, held])
-def test_gradients_are_added_where_autograd_adds_them(run: Callable[[Mark], None]) -> None:
+def test_gradients_are_accumulated_as_autograd_does(run: Callable[[Mark], None]) -> None:
     real, seen = recorded(run), captured(run)
     found = agreement(seen, real, smallest=1024)
     assert found.captured_events == found.recorded_events == found.matched

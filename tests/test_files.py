@@ -128,7 +128,7 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     ),
     "newer": (
         parquet_bytes(header=HEADER | {"version": FORMAT_VERSION + 1}),
-        f"trace format {FORMAT_VERSION + 1} is newer than this program's {FORMAT_VERSION}",
+        f"trace format {FORMAT_VERSION + 1} is newer than the supported version {FORMAT_VERSION}",
     ),
     "no version": (parquet_bytes(header=[]), "the trace's metadata has no format version"),
     "no labels": (
@@ -161,7 +161,7 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     ),
     "null": (
         parquet_bytes(pa.table(COLUMNS | {"size": NULL}), HEADER),
-        "event 2: column 'size' has no value",
+        "event 2: column 'size' is null",
     ),
     "broken rule": (
         parquet_bytes(pa.table(make([*GOOD, (FREE, 1, 0)]).columns()), HEADER),

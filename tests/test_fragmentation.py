@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `planned` promises on every bundled training workload: to leave little fragmentation."""
+"""`planned` leaves little fragmentation on every bundled training workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE = PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", again.names())
-def test_planned_leaves_little_of_what_caching_does(name: str) -> None:
+def test_planned_removes_most_of_the_fragmentation_of_caching(name: str) -> None:
     found = fragmentation.measure(name)
     assert found["caching"] > 0
     assert found["repeated"] <= 0.05 * found["caching"], "with the plan of the same run"
@@ -36,6 +36,6 @@ def test_another_run_makes_other_requests() -> None:
         assert sorted(run.size) != sorted(other.size)
 
 
-def test_there_is_no_other_run_of_what_does_not_train() -> None:
-    with pytest.raises(TraceError, match="llm-decode: no other run of it; there is one of"):
+def test_inference_workloads_have_no_second_run() -> None:
+    with pytest.raises(TraceError, match="llm-decode: has no second run; workloads with one:"):
         again.load("llm-decode")

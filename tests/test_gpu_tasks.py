@@ -68,7 +68,7 @@ def test_make_says_what_it_would_do() -> None:
 def test_without_a_gpu_it_is_one_line_and_2() -> None:
     done = gpu("--only", "hunt", LD_LIBRARY_PATH="/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: no CUDA driver here")
+    assert done.stderr.startswith("error: no CUDA driver found")
     assert done.stderr.count("\n") == 1
     done = gpu("--only", "hunting")
     assert done.returncode == 2

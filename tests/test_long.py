@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A million random events through every strategy, each one under the eyes of the check wrapper."""
+"""A million random events through every strategy, each checked by the check wrapper."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIVE = 800
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """About LIVE blocks at a time of 1 B to 8 MiB, log-uniform; victims drawn uniformly."""
+    """About LIVE blocks at a time of 1 B to 8 MiB, log-uniform; frees are drawn uniformly."""
     drawn = random.Random(8)
     top = math.log(8 << 20)
     op, block, size = bytearray(EVENTS), np.zeros(EVENTS, np.uint32), np.zeros(EVENTS, np.uint64)
@@ -39,9 +39,9 @@ def trace() -> Trace:
     return found
 
 
-def test_a_million_random_events_break_no_promise(trace: Trace, name: str) -> None:
+def test_a_million_random_events_break_no_rule(trace: Trace, name: str) -> None:
     info = allocators.info(name)
-    capacity = "384MiB" if info.candidate else "1TiB"  # tight, so that requests fail as well
+    capacity = "384MiB" if info.candidate else "1TiB"  # small, so that some requests fail
     allocator = allocators.make(f"check:of={name}", allocators.SimulatedDevice(capacity))
     result = allocators.replay(trace, allocator)
     assert result.stats.allocations + result.stats.failures == trace.allocs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge itself: every promise, broken on purpose, is named."""
+"""The judge itself: every rule, broken on purpose, is detected and named."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class World:
         return self.judge.broken(self.segments, self.stats, self.largest_free)
 
 
-def test_a_sound_allocator_breaks_no_promise() -> None:
+def test_a_correct_allocator_breaks_no_rule() -> None:
     assert World().broken() == []
 
 
@@ -121,17 +121,17 @@ BREAKS: list[tuple[Promise, Callable[[World], object]]] = [
 
 
 @pytest.mark.parametrize(("promise", "break_it"), BREAKS)
-def test_a_broken_promise_is_named(promise: Promise, break_it: Callable[[World], object]) -> None:
+def test_a_broken_rule_is_named(promise: Promise, break_it: Callable[[World], object]) -> None:
     world = World()
     break_it(world)
     assert promise in world.broken()
 
 
-def test_every_promise_is_seen_to_break() -> None:
+def test_every_rule_can_be_broken() -> None:
     assert {promise for promise, _ in BREAKS} == set(Promise)
 
 
-def test_a_peak_is_remembered_after_it_has_passed() -> None:
+def test_a_peak_is_remembered() -> None:
     world = World()
     assert world.broken() == []
     world.judge.free(1)

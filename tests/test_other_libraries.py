@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy, RMM and Numba on an allocator: stand-ins that call as they do, on the stand-in driver."""
+"""CuPy, RMM and Numba on an allocator: stand-ins that make the same calls, on a stand-in driver."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.stand_in import CAPACITY, MODULES, python
 
 
 def run(tmp_path: Path, code: str) -> str:
-    """What a program prints, which must leave nothing behind."""
+    """The output of a program that must leave nothing behind."""
     report = tmp_path / "report"
     done = python(code, PYTHONPATH=MODULES, STAND_IN_REPORT=str(report))
     assert (done.returncode, done.stderr) == (0, "")
@@ -49,7 +49,7 @@ assert [use.ordinal for use in program.uses()] == [0, 1]
     assert streams == "[0, 0, 1, 1, 0, 0]"
 
 
-def test_cupy_uses_allocators_for_a_while(tmp_path: Path) -> None:
+def test_cupy_uses_an_allocator_in_a_block_of_code(tmp_path: Path) -> None:
     run(
         tmp_path,
         """
@@ -101,7 +101,7 @@ except allocators.SpecError as error:
     )
     first, *_, last = said.splitlines()
     assert first.startswith("caching: out of memory: asked for 1.00 TiB")
-    assert last == "RMM is too old: its streams do not tell their handle"
+    assert last == "this version of RMM is too old: its streams have no __cuda_stream__"
 
 
 def test_numba_uses_an_allocator(tmp_path: Path) -> None:

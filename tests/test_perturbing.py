@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench.workloads.perturbing: another order of the same blocks."""
+"""allocbench.workloads.perturbing: the same blocks in another order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_any_valid_trace_stays_valid_and_keeps_its_events(trace: Trace, seed: in
 @pytest.mark.parametrize(
     "workload", ["gpt2-train", "llama3-8b-lora", "random:allocs=300", "ping-pong"]
 )
-def test_a_real_trace_is_really_another(workload: str) -> None:
+def test_a_real_trace_really_changes(workload: str) -> None:
     trace = catalog.load(workload)
     made = perturbed(trace, 1)
     assert len(made) == len(trace)
@@ -40,10 +40,10 @@ def test_a_real_trace_is_really_another(workload: str) -> None:
     assert trace.max_load / 2 < made.max_load < 2 * trace.max_load
 
 
-def test_steps_change_places_and_what_outlives_them_does_not() -> None:
+def test_steps_are_shuffled_but_not_blocks_that_outlive_them() -> None:
     steps = 6
     events: list[Event] = [(ALLOC, 0, 7)]
-    for step in range(steps):  # a block of the step's own, and one that the next step frees
+    for step in range(steps):  # a block of the step itself, and one that the next step frees
         events += [(MARK, 1, 0), (ALLOC, 1, 100 + step), (ALLOC, 2 + step, 1000 + step)]
         events += [(FREE, 1 + step, 0)] if step else []
         events += [(FREE, 1, 0)]

@@ -43,21 +43,21 @@ def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_block_never_moves_to_another_stream_in_silence(
+def test_a_block_never_silently_moves_to_another_stream(
     start: START, driver: Driver, spec: str
 ) -> None:
     driver.set_capacity(16 * GIB)
     memory = start(spec).on()
     freed = memory.allocate(5 * MIB, 0)
-    keeps = memory.allocate(5 * MIB, 0)  # so that nothing goes back to the device
+    keeps = memory.allocate(5 * MIB, 0)  # so that nothing is returned to the device
     memory.deallocate(freed)
     elsewhere = memory.allocate(5 * MIB, SIDE)
-    if spec not in ("naive", "cuda_async"):  # theirs comes from the driver, which knows the streams
+    if spec not in ("naive", "cuda_async"):  # they use the driver's pool, which knows the streams
         assert elsewhere != freed
     assert keeps != elsewhere
 
 
-def test_a_strategy_that_minds_no_streams_has_one_instance_for_each(start: START) -> None:
+def test_a_strategy_that_ignores_streams_gets_one_instance_per_stream(start: START) -> None:
     program = start("record:of=limit:bytes=512MiB,of=bfc")
     memory = program.on()
     for stream in (0, SIDE, OTHER, SIDE):
@@ -84,7 +84,7 @@ def test_a_block_used_on_another_stream_waits_for_it(start: START, driver: Drive
     assert "events" not in driver.outstanding()
 
 
-def test_it_waits_for_all_streams_and_one_slow_one_holds_up_no_other(
+def test_a_block_waits_for_all_its_streams_independently_of_others(
     start: START, driver: Driver
 ) -> None:
     memory = start("caching").on()
@@ -100,7 +100,7 @@ def test_it_waits_for_all_streams_and_one_slow_one_holds_up_no_other(
     assert memory.allocate(30 * MIB) == both
 
 
-def test_its_own_stream_needs_no_event(start: START, driver: Driver) -> None:
+def test_the_blocks_own_stream_needs_no_event(start: START, driver: Driver) -> None:
     memory = start("caching").on()
     address = memory.allocate(5 * MIB, SIDE)
     memory.use_on(address, SIDE)
@@ -109,7 +109,7 @@ def test_its_own_stream_needs_no_event(start: START, driver: Driver) -> None:
     assert memory.seen().deferred == 0
 
 
-def test_before_a_request_fails_the_program_waits(start: START, driver: Driver) -> None:
+def test_the_program_waits_before_a_request_fails(start: START, driver: Driver) -> None:
     memory = start("caching").on()
     address = memory.allocate(800 * MIB)
     memory.use_on(address, SIDE)
@@ -121,7 +121,7 @@ def test_before_a_request_fails_the_program_waits(start: START, driver: Driver) 
     driver.hold(SIDE, False)
 
 
-def test_a_trim_waits_too(start: START, driver: Driver) -> None:
+def test_a_trim_waits_for_events(start: START, driver: Driver) -> None:
     program = start("caching")
     memory = program.on()
     address = memory.allocate(800 * MIB)
@@ -145,7 +145,7 @@ def test_out_of_memory_has_all_the_numbers(start: START) -> None:
     assert memory.seen().failures == 1
 
 
-def test_a_double_free_is_told_and_changes_nothing(start: START, driver: Driver) -> None:
+def test_a_double_free_is_reported_and_changes_nothing(start: START, driver: Driver) -> None:
     memory = start("caching").on()
     address = memory.allocate(1000)
     memory.use_on(address, SIDE)
@@ -176,7 +176,7 @@ def test_a_graph_keeps_its_memory_until_it_is_released(start: START) -> None:
     inside = memory.allocate(5 * MIB, SIDE)
     assert inside != outside
     memory.deallocate(inside)
-    assert memory.allocate(5 * MIB, SIDE) == inside  # within the graph it may be used again
+    assert memory.allocate(5 * MIB, SIDE) == inside  # within the graph it can be reused
     assert memory.allocate(5 * MIB, OTHER) not in (inside, outside)
     memory.deallocate(inside)
     memory.end_capture((0, 1))
@@ -212,7 +212,7 @@ def test_no_event_is_recorded_while_a_graph_is_captured(start: START, driver: Dr
     assert memory.allocate(5 * MIB) == address
 
 
-def test_a_graph_short_of_memory_gets_what_the_program_has_free(start: START) -> None:
+def test_a_graph_out_of_memory_gets_the_programs_free_memory(start: START) -> None:
     memory = start("caching").on()
     memory.deallocate(memory.allocate(900 * MIB))
     memory.begin_capture((0, 1), [SIDE])
@@ -254,7 +254,7 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
         driver.fail()
         program.close()
         left = driver.outstanding()
-        if call == "cuEventDestroy_v2":  # one event, which goes with the context
+        if call == "cuEventDestroy_v2":  # one event, which is destroyed with the context
             left.pop("events", None)
         assert left == {}, at
         driver.forget()
@@ -283,14 +283,14 @@ memory.deallocate(kept[1])
 
 
 @pytest.mark.parametrize("spec", ["bfc", "caching:expandable_segments=true", "cuda_async"])
-def test_a_process_that_ends_leaves_nothing(tmp_path: Path, spec: str) -> None:
+def test_an_exiting_process_leaves_nothing_behind(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "report"
     done = python(LIVES_ON, spec, STAND_IN_REPORT=str(path), STAND_IN_CAPACITY=str(8 * GIB))
     assert (done.returncode, done.stderr) == (0, "")
     assert {line.split()[1] for line in path.read_text().splitlines()} == {"0"}
 
 
-def test_frees_after_the_close_mean_nothing_and_requests_fail(start: START) -> None:
+def test_after_close_frees_are_ignored_and_requests_fail(start: START) -> None:
     program = start("bfc")
     memory = program.on()
     address = memory.allocate(1000)
@@ -304,16 +304,16 @@ def test_frees_after_the_close_mean_nothing_and_requests_fail(start: START) -> N
 def test_a_program_without_a_driver_does_not_start() -> None:
     code = "from allocbench.allocators.programs import Program\nProgram('bfc')"
     done = python(code, LD_LIBRARY_PATH="/nowhere")
-    assert "SpecError: no CUDA driver here: libcuda.so.1" in done.stderr
+    assert "SpecError: no CUDA driver found: libcuda.so.1" in done.stderr
 
 
-def test_a_wrong_spec_does_not_start(driver: Driver) -> None:
+def test_an_invalid_spec_does_not_start(driver: Driver) -> None:
     for spec in ("nope", "bfc:nope=1", "cuda_async:release_threshold=x", "limit:of=bfc"):
         with pytest.raises(allocators.SpecError):
             Program(spec)
 
 
-def test_latencies_are_kept_to_a_thirty_second() -> None:
+def test_latencies_are_accurate_to_one_part_in_32() -> None:
     rng = np.random.default_rng(0)
     ticks = np.exp(rng.uniform(0, 30, 5000)).astype(np.uint64)
     latency, one = _core.Latency(), _core.Latency()
@@ -330,7 +330,7 @@ def test_latencies_are_kept_to_a_thirty_second() -> None:
     assert latency.percentile(1.0) == pytest.approx(latency.max)
 
 
-def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
+def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     code = (
         "import os\nfrom allocbench.allocators.programs import Program\n"
         "memory = Program('naive').on()\nkept = memory.allocate(1000)\n"

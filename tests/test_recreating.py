@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundled traces made again: which differ, and what the command line says."""
+"""Recreating bundled traces: which ones differ, and the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broken(names: Sequence[str], folder: Path) -> None:
     raise CaptureError(f"no compiler for {', '.join(names)}")
 
 
-def test_those_that_differ_are_named(bundled: Path) -> None:
+def test_differing_traces_are_named(bundled: Path) -> None:
     assert recreating.changed(NAMES, faithful, bundled) == []
     assert recreating.changed(NAMES, drifted, bundled) == ["two"]
 
@@ -44,7 +44,7 @@ def test_those_that_differ_are_named(bundled: Path) -> None:
     ("recreate", "check", "code", "complaint"),
     [
         (faithful, True, 0, ""),
-        (drifted, True, 1, "error: two: captured anew, it is another file\n"),
+        (drifted, True, 1, "error: two: the new capture differs from the bundled file\n"),
         (drifted, False, 0, ""),
         (broken, False, 2, "error: no compiler for one, two\n"),
     ],

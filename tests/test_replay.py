@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: every number is what a plain recomputation in Python gives."""
+"""Replay: every number matches a plain recomputation in Python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def now(allocator: allocators.Allocator, event: int) -> Moment:
 def walk(
     trace: Trace, allocator: allocators.Allocator
 ) -> tuple[list[Moment], list[tuple[int, int, int]]]:
-    """The trace by calls from Python: the moment after each alloc and free, and the placements."""
+    """The trace replayed from Python: the moments after allocs and frees, and the placements."""
     moments: list[Moment] = []
     placements: list[tuple[int, int, int]] = []
     address: dict[int, int | None] = {}
@@ -54,7 +54,7 @@ def walk(
                 address[block] = found = allocator.allocate(size)
             except allocators.OutOfMemory:
                 address[block] = found = None
-            # Addresses only rise: memory above all that was seen is a new segment, joined or not.
+            # Addresses only increase: memory above all earlier memory is a new segment.
             for segment in allocator.snapshot():
                 if segment.address + segment.size > top:
                     births.append(max(segment.address, top))
@@ -89,7 +89,7 @@ def where(allocator: allocators.Allocator, births: list[int], address: int) -> t
 
 
 def program() -> Trace:
-    """Steps and trims, and more than the device holds."""
+    """A trace with steps and trims that needs more than the device has."""
     steps = in_steps(3, steps=3)
     events: list[Event] = []
     for at, (op, block, size) in enumerate(rows(steps)):
@@ -102,7 +102,7 @@ def program() -> Trace:
 
 
 @pytest.mark.parametrize("capacity", [GIB, 12 * MIB])
-def test_every_number_equals_its_recomputation(case: Case, capacity: int) -> None:
+def test_every_number_matches_a_recomputation(case: Case, capacity: int) -> None:
     trace = program()
     allocator, by_hand = case.make(capacity).allocator, case.make(capacity).allocator
     result = allocators.replay(trace, allocator, samples=len(trace), placements=True)
@@ -117,7 +117,7 @@ def test_every_number_equals_its_recomputation(case: Case, capacity: int) -> Non
     external = [(m.free - m.largest_free) / m.free if kept and m.free else 0 for m in moments]
     assert result.external_fragmentation_mean == pytest.approx(mean(external))
     assert moments == [Moment(*row) for row in zip(*columns(result.timeline), strict=True)]
-    if by_hand.device.stats().map_calls == 0:  # a segment that is mapped in parts has no begin here
+    if by_hand.device.stats().map_calls == 0:  # a segment mapped in parts has no start here
         assert placements == list(zip(*columns(result.placements)[1:], strict=True))
     assert result.placements["block"].tolist() == [b for op, b, _ in rows(trace) if op == ALLOC]
 
@@ -128,7 +128,7 @@ def test_every_number_equals_its_recomputation(case: Case, capacity: int) -> Non
         assert getattr(result.stats, name) == getattr(by_hand.stats(), name)
     for name in ("malloc_calls", "free_calls", "refused_calls", "seconds"):
         assert getattr(result.device, name) == getattr(by_hand.device.stats(), name)
-    for name in result.counters.keys() - {"steps"}:  # looking at the blocks by hand takes steps
+    for name in result.counters.keys() - {"search_steps"}:  # snapshots take search steps too
         assert result.counters[name] == by_hand.counters()[name]
     assert result.stats.failures == sum(size == 0 for _, _, size in placements)
     assert result.stats.failures > 0 or capacity == GIB
@@ -138,7 +138,7 @@ def columns(table: dict[str, Any]) -> list[list[int]]:
     return [column.tolist() for column in table.values()]
 
 
-def test_a_failed_request_is_counted_and_the_replay_goes_on() -> None:
+def test_a_failed_request_is_counted_and_the_replay_continues() -> None:
     events = [(ALLOC, 0, 600), (ALLOC, 1, 600), (ALLOC, 2, 400), (FREE, 1, 0), (FREE, 0, 0)]
     device = allocators.SimulatedDevice(1000)
     result = allocators.replay(trace_of(events), allocators.make("naive", device), placements=True)
@@ -157,7 +157,7 @@ def test_blocks_alive_at_the_end_are_freed_after_the_measurement(case: Case) -> 
     assert (allocator.stats().frees, allocator.stats().requested) == (2, 0)
 
 
-def test_placements_may_be_taken_in_parts() -> None:
+def test_placements_can_be_received_in_batches() -> None:
     trace = trace_of(
         [event for at in range(100_000) for event in ((ALLOC, at, 100 + at), (FREE, at, 0))]
     )
@@ -177,7 +177,7 @@ def test_a_step_is_a_mark_with_the_steps_label() -> None:
         assert result.counters["planned_requests"] == planned
 
 
-def test_a_trim_gives_segments_back_within_the_trace() -> None:
+def test_a_trim_in_the_trace_returns_segments() -> None:
     events = [(ALLOC, 0, 100), (FREE, 0, 0), (TRIM, 0, 0), (ALLOC, 1, 100)]
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     result = allocators.replay(trace_of(events), allocator, placements=True)
@@ -185,7 +185,7 @@ def test_a_trim_gives_segments_back_within_the_trace() -> None:
     assert result.device.free_calls == 1
 
 
-def test_a_second_replay_goes_on_where_the_first_ended() -> None:
+def test_a_second_replay_continues_where_the_first_ended() -> None:
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     trace = in_steps(1)
     allocators.replay(trace, allocator)
@@ -197,7 +197,7 @@ def test_a_second_replay_goes_on_where_the_first_ended() -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 7, 100, 10**6])
-def test_the_timeline_has_about_as_many_samples_as_asked(samples: int) -> None:
+def test_the_timeline_has_about_as_many_samples_as_requested(samples: int) -> None:
     events = [(ALLOC, block, 1000) for block in range(1000)]
     trace = trace_of(events + [(FREE, block, 0) for _, block, _ in events])
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
@@ -207,7 +207,7 @@ def test_the_timeline_has_about_as_many_samples_as_asked(samples: int) -> None:
     assert min(samples, len(trace)) <= len(seen) <= 2 * samples
 
 
-def test_a_trace_of_nothing_has_nothing() -> None:
+def test_an_empty_trace_has_an_empty_result() -> None:
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     result = allocators.replay(trace_of([]), allocator, placements=True)
     assert (result.max_load, result.peak.reserved, result.stats.allocations) == (0, 0, 0)
@@ -239,11 +239,11 @@ EVERY_REPLAY: list[Replay] = [
         ([(ALLOC, 0, 1), (FREE, 1, 0)], 1, "block 1"),
     ],
 )
-def test_arrays_that_are_no_trace_are_refused_naming_the_event(
+def test_invalid_traces_are_refused_with_the_event(
     replay: Replay, events: list[Event], event: int, rule: str
 ) -> None:
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
-    with pytest.raises(ValueError, match=f"not a trace: event {event}: {rule}"):
+    with pytest.raises(ValueError, match=f"not a valid trace: event {event}: {rule}"):
         replay(trace_of(events), allocator)
     assert allocator.stats().allocated == 0
     allocator.check()
@@ -292,7 +292,7 @@ def test_each_alloc_and_each_free_is_timed(case: Case) -> None:
     assert 0 < timer <= elapsed
 
 
-def test_completes_tells_whether_every_request_succeeds() -> None:
+def test_completes_is_true_if_every_request_succeeds() -> None:
     trace = in_steps(5)
     needed = trace.max_load
     for capacity, completes in ((needed, True), (needed - 1, False)):

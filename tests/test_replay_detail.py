@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The detail of a replay: no peak is lost, and calls and free blocks are those seen by hand."""
+"""The detail of a replay: no peak is lost; calls and free blocks match a manual replay."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def levels(columns: Any) -> list[tuple[int, ...]]:
 
 
 def free_classes(allocator: allocators.Allocator) -> dict[int, tuple[int, int]]:
-    """Blocks and bytes of the free blocks by the power of two that their size reaches."""
+    """Numbers and bytes of free blocks by the power of two of their size."""
     blocks: Counter[int] = Counter()
     bytes_: Counter[int] = Counter()
     for segment in allocator.snapshot():
@@ -42,7 +42,7 @@ def free_classes(allocator: allocators.Allocator) -> dict[int, tuple[int, int]]:
 
 
 def by_hand(trace: Trace, allocator: allocators.Allocator, at_events: set[int]) -> dict[int, Any]:
-    """The free blocks after some events of a trace that is stepped through from Python."""
+    """The free blocks after certain events of a trace that is replayed step by step in Python."""
     found: dict[int, Any] = {}
     address: dict[int, int | None] = {}
     for at, (op, block, size) in enumerate(rows(trace)):
@@ -118,7 +118,7 @@ def test_free_blocks_are_those_of_a_snapshot(case: Case) -> None:
     assert {event: classes for event, classes in expected.items() if classes} == seen
 
 
-def test_blocks_are_placed_where_a_program_sees_them(case: Case) -> None:
+def test_placements_have_the_programs_addresses(case: Case) -> None:
     trace = trace_of([(ALLOC, 0, 5000), (ALLOC, 1, 700), (FREE, 0, 0), (ALLOC, 2, 3 << 30)])
     found = detail(case, trace, 1)[1]["placements"]
     by_hand = case.make(GIB).allocator
@@ -128,10 +128,10 @@ def test_blocks_are_placed_where_a_program_sees_them(case: Case) -> None:
     assert (found["size"][:2] >= [5000, 700]).all()
 
 
-def test_there_is_no_detail_unless_it_is_asked_for() -> None:
+def test_there_is_no_detail_unless_requested() -> None:
     allocator = Case("bfc").make(GIB).allocator
     trace = trace_of([(ALLOC, 0, 5000), (FREE, 0, 0)])
     assert allocators.replay(trace, allocator).detail is None
     again = allocators.replay(trace, allocator, detail=True).detail
     assert again is not None
-    assert again["device_calls"]["event"].tolist() == []  # all that was needed is held already
+    assert again["device_calls"]["event"].tolist() == []  # everything needed is already held

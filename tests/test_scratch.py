@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modelled scratch of kernels: what is added, where, and that nothing else changes."""
+"""The modelled scratch memory of kernels: what is added, where, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocbench.workloads.scratch import FLASH, GPUS, Model, with_scratch
 from tests.commands import error, folder, output
 from tests.traces import Event, assert_same, make, message_of, valid_traces
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder"]  # a fixture, used by importing it
 
 CUBLAS = 2 * 4096 * 1024 + 8 * 16 * 1024
 HEADS, QUERIES, WIDTH = 8, 256, 64
@@ -31,7 +31,7 @@ def labelled(events: list[tuple[int, int, int, str]]) -> Trace:
 
 
 def added(trace: Trace, model: Model = GPUS["sm80"]) -> list[tuple[int, int, int, str]]:
-    """Op, event of the given trace that it follows, size and label of each event that is new."""
+    """For each new event: op, the given trace's event that it follows, size and label."""
     modelled = with_scratch(trace, model)
     modelled.validate()
     assert modelled.label is not None
@@ -60,7 +60,7 @@ def attention(key: int = RESULT, result: int = RESULT, rows: int = ROWS) -> Trac
     return labelled([*forward, *backward, *frees])
 
 
-def test_cublas_takes_its_workspace_with_the_first_product_and_keeps_it() -> None:
+def test_cublas_allocates_its_workspace_once_and_keeps_it() -> None:
     trace = labelled(
         [
             (ALLOC, 0, 100, "aten::empty"),
@@ -76,25 +76,25 @@ def test_cublas_takes_its_workspace_with_the_first_product_and_keeps_it() -> Non
     assert two.stream.tolist() == [0, 0, 0, 1, 1, 0]
 
 
-def test_flash_attention_takes_row_sums_and_an_accumulator() -> None:
+def test_flash_attention_allocates_row_sums_and_an_accumulator() -> None:
     label = "scratch::flash_attention_backward"
     sizes = [ROWS, 4 * HEADS * QUERIES * WIDTH]
     allocs = [(ALLOC, 6, size, label) for size in sizes]
     assert added(attention()) == [*allocs, (FREE, 6, 0, ""), (FREE, 6, 0, "")]
 
 
-def test_fewer_heads_of_keys_take_gradients_for_every_head() -> None:
+def test_fewer_key_heads_need_gradients_for_every_query_head() -> None:
     sizes = [size for op, _, size, _ in added(attention(key=RESULT // 4)) if op == ALLOC]
     assert sizes == [ROWS, 2 * RESULT, RESULT, RESULT]
 
 
-def test_attention_to_another_length_has_as_many_heads() -> None:
+def test_cross_attention_has_equally_many_heads() -> None:
     for key in (RESULT * 77 // 256, RESULT * 3):
         sizes = [size for op, _, size, _ in added(attention(key=key)) if op == ALLOC]
         assert sizes == [ROWS, 2 * RESULT]
 
 
-def test_convolutions_take_what_they_are_told_to() -> None:
+def test_convolutions_allocate_the_given_bytes() -> None:
     trace = labelled([(ALLOC, 0, 100, "aten::convolution"), (FREE, 0, 0, "")])
     assert added(trace) == []
     model = Model(cublas=1, convolution=7 << 20)
@@ -103,7 +103,7 @@ def test_convolutions_take_what_they_are_told_to() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2-train", "moe-train", "diffusion-train"])
-def test_every_backward_pass_of_attention_takes_scratch(name: str) -> None:
+def test_every_backward_pass_of_attention_needs_scratch(name: str) -> None:
     trace = catalog.load(name)
     before = catalog.load(name)
     modelled = with_scratch(trace, GPUS["sm90"])
@@ -121,7 +121,7 @@ def test_every_backward_pass_of_attention_takes_scratch(name: str) -> None:
 @given(valid_traces())
 def test_any_trace_with_labels_stays_valid(trace: Trace) -> None:
     if trace.label is None:
-        expected = "kernel scratch is modelled by operators, and this trace names none"
+        expected = "kernel scratch needs operator names, and this trace has none"
         assert message_of(lambda: with_scratch(trace, GPUS["sm80"])) == expected
     else:
         assert_same(with_scratch(trace, GPUS["sm80"]), trace)
@@ -138,5 +138,7 @@ def test_convert_adds_it_on_demand() -> None:
     assert_same(raw, catalog.load("resnet50-train"))
     assert full.labels[-2:] == ("scratch::convolution", "scratch::cublas")
     assert "no model" not in output("inspect full.parquet")
-    assert error("convert good.csv new.csv --scratch sm80").startswith("error: kernel scratch is")
+    assert error("convert good.csv new.csv --scratch sm80").startswith(
+        "error: kernel scratch needs"
+    )
     assert "needs --scratch" in error("convert good.csv new.csv --convolution-scratch 5")

@@ -24,7 +24,7 @@ def test_a_written_spec_reads_back(spec: Spec) -> None:
 
 
 @given(st.lists(SPECS, min_size=1, max_size=6))
-def test_a_list_of_specs_is_cut_between_them(specs: list[Spec]) -> None:
+def test_a_list_of_specs_is_split(specs: list[Spec]) -> None:
     assert [parse(text) for text in split(",".join(map(str, specs)))] == specs
 
 
@@ -38,7 +38,7 @@ CONF = "max_split_size_mb:128,expandable_segments:True"
 
 
 @pytest.mark.parametrize("value", [CONF, "[1:2,4:8,>:1]", "key:1"])
-def test_a_value_may_be_a_list_of_keys_with_values(value: str) -> None:
+def test_a_value_can_be_a_list_of_keys_with_values(value: str) -> None:
     spec = Spec("caching", {"a": "1", "conf": value, "b": "2"})
     assert str(spec) == f"caching:a=1,conf={value},b=2"
     assert parse(str(spec)) == spec
@@ -48,7 +48,7 @@ def test_a_value_may_be_a_list_of_keys_with_values(value: str) -> None:
     assert split(",".join(devices)) == devices
 
 
-def test_one_option_may_go_without_its_name() -> None:
+def test_one_option_can_omit_its_name() -> None:
     assert parse("sim:80GiB,seed=1", first="capacity").options == {"capacity": "80GiB", "seed": "1"}
     assert parse("sim:capacity=80GiB", first="capacity").options == {"capacity": "80GiB"}
 
@@ -67,7 +67,7 @@ def test_one_option_may_go_without_its_name() -> None:
         ("bfc:a=1,a=2", "option a twice"),
     ],
 )
-def test_what_is_no_spec_is_an_error_in_one_line(text: str, word: str) -> None:
+def test_an_invalid_text_is_an_error_in_one_line(text: str, word: str) -> None:
     with pytest.raises(allocators.SpecError, match=word) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
@@ -89,7 +89,7 @@ def test_an_allocator_is_made_from_a_spec_and_options() -> None:
 
 
 @pytest.mark.parametrize("value", [False, "false", "False", 0, "off", "no"])
-def test_a_flag_may_be_written_in_several_ways(value: object) -> None:
+def test_a_flag_can_be_written_in_several_ways(value: object) -> None:
     device = allocators.SimulatedDevice("1GiB")
     allocators.make("bfc", device, allow_growth=value).allocate(1)
     assert device.stats().malloc_calls == 1
@@ -97,7 +97,7 @@ def test_a_flag_may_be_written_in_several_ways(value: object) -> None:
 
 
 def test_an_option_given_twice_is_an_error() -> None:
-    with pytest.raises(allocators.SpecError, match="memory_limit is given in"):
+    with pytest.raises(allocators.SpecError, match="memory_limit is given both in"):
         allocators.make("bfc:memory_limit=1MiB", allocators.SimulatedDevice("1GiB"), memory_limit=1)
 
 
@@ -130,7 +130,7 @@ def test_names_are_sorted_and_complete() -> None:
         ("2TiB", 2048 * GIB),
     ],
 )
-def test_bytes_are_read_exactly(text: str, size: int) -> None:
+def test_bytes_are_parsed_exactly(text: str, size: int) -> None:
     assert allocators.parse_bytes(text) == size
 
 
@@ -139,13 +139,13 @@ def test_bytes_are_read_exactly(text: str, size: int) -> None:
     ["", "-1", "GiB", "1 0", "1PiB", "1e9", "0x10", "1.3", "nan", "inf", "1.2.3", "1iB", "1KiBs",
      str(2**63), "8388608TiB", "9999999999999999999999", "1,000", " 1"],
 )  # fmt: skip
-def test_what_is_no_number_of_bytes_is_an_error(text: str) -> None:
-    with pytest.raises(allocators.SpecError, match="is no number of bytes"):
+def test_an_invalid_number_of_bytes_is_an_error(text: str) -> None:
+    with pytest.raises(allocators.SpecError, match="is not a number of bytes"):
         allocators.parse_bytes(text)
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_human_bytes_say_the_exact_count(size: int) -> None:
+def test_human_bytes_include_the_exact_count(size: int) -> None:
     text = allocators.human_bytes(size)
     unit = "byte" if size == 1 else "bytes"
     assert text == f"{size} {unit}" or text.endswith(f" ({size} {unit})")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any sequence of calls on any strategy: all promises hold after each one."""
+"""Any sequence of calls on any strategy: all rules hold after each call."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Calls(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_12_no_sequence_of_calls_breaks_a_promise(case: Case) -> None:
+def test_12_no_sequence_of_calls_breaks_a_rule(case: Case) -> None:
     machine = type("CallsOf", (Calls,), {"case": case})
     run_state_machine_as_test(
         machine,

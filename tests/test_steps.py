@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much work a request and a free are, counted in steps, as the blocks grow in number."""
+"""The work of a request and a free, in search steps, as the number of blocks grows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPECS = {"free_lists": "free_lists:buffer=64MiB", "buddy": "buddy:region=64MiB"}
 
 
 def steps_of_an_operation(name: str, blocks: int, sizes: tuple[int, int]) -> float:
-    """Steps per alloc or free, the mean of 4000, beside `blocks` live and as many free blocks.
+    """Search steps per alloc or free, the mean of 4000, with `blocks` live and as many free blocks.
 
     Sizes are drawn log-uniformly. No two free blocks are neighbours at first.
     """
@@ -29,23 +29,25 @@ def steps_of_an_operation(name: str, blocks: int, sizes: tuple[int, int]) -> flo
     for address in live[::2]:
         allocator.deallocate(address)
     live = live[1::2]
-    before = allocator.counters()["steps"]
+    before = allocator.counters()["search_steps"]
     for _ in range(2000):
         at = drawn.randrange(len(live))
         allocator.deallocate(live[at])
         live[at] = allocator.allocate(int(math.exp(drawn.uniform(low, high))))
-    return (allocator.counters()["steps"] - before) / 4000
+    return (allocator.counters()["search_steps"] - before) / 4000
 
 
 @pytest.mark.parametrize("sizes", [(1000, 1001), (256, 1 << 20)], ids=["one size", "many sizes"])
 @pytest.mark.parametrize("name", CONSTANT)
-def test_constant_steps_do_not_grow_with_the_blocks(name: str, sizes: tuple[int, int]) -> None:
+def test_constant_search_steps_do_not_grow_with_the_blocks(
+    name: str, sizes: tuple[int, int]
+) -> None:
     assert all(steps_of_an_operation(name, blocks, sizes) < 1 for blocks in NUMBERS)
 
 
 @pytest.mark.parametrize("sizes", [(1000, 1001), (256, 1 << 20)], ids=["one size", "many sizes"])
 @pytest.mark.parametrize("name", LOGARITHMIC)
-def test_logarithmic_steps_grow_no_faster(name: str, sizes: tuple[int, int]) -> None:
+def test_logarithmic_search_steps_grow_no_faster(name: str, sizes: tuple[int, int]) -> None:
     found = [steps_of_an_operation(name, blocks, sizes) for blocks in NUMBERS]
     bounds = [4 * math.log2(blocks) for blocks in NUMBERS]
     assert all(steps <= bound for steps, bound in zip(found, bounds, strict=True)), found

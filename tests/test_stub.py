@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type stub of the native core is what its generator writes today."""
+"""The type stub of the native core is up to date with its generator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench.workloads.synthetic: every bomb hurts its target, every shape has its effect."""
+"""allocbench.workloads.synthetic: every bomb hurts its target, every pattern has its effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allocbench.workloads.generator import SEED
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder"]  # a fixture, used by importing it
 
 NAMES = [generator.name for generator in synthetic.GENERATORS]
 CANDIDATES = [name for name in allocators.names() if allocators.info(name).candidate]
@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 def replayed(trace: Trace, allocator: str) -> ReplayResult:
-    """On a device with room for everything that a bomb may waste."""
+    """Overhead on a device with room for everything that a bomb can waste."""
     result = allocators.replay(
         trace, allocators.make(allocator, allocators.SimulatedDevice("1024GiB"))
     )
@@ -37,12 +37,12 @@ def overhead(trace: Trace, allocator: str) -> float:
     return result.stats.peak_reserved / result.max_load
 
 
-def test_there_are_at_least_six() -> None:
+def test_there_are_at_least_six_generators() -> None:
     assert len(set(NAMES)) == len(NAMES) >= 6
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_makes_a_whole_trace_that_says_what_it_is(name: str) -> None:
+def test_a_name_gives_a_complete_trace_with_provenance(name: str) -> None:
     trace = catalog.load(name)
     trace.validate()
     assert (trace.op == FREE).sum() == trace.allocs > 0
@@ -55,7 +55,7 @@ def test_a_name_makes_a_whole_trace_that_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [g.name for g in synthetic.GENERATORS if SEED in g.options])
-def test_another_seed_makes_another_trace_of_that_name(name: str) -> None:
+def test_another_seed_gives_another_trace(name: str) -> None:
     spec = f"{name}:seed=7"
     trace = catalog.load(spec)
     if name == "ramp":  # all that it draws is an order
@@ -67,8 +67,8 @@ def test_another_seed_makes_another_trace_of_that_name(name: str) -> None:
     )
 
 
-# Bomb -> its targets, the least overhead that it must cause there, and the most that it may cause
-# in an allocator that places blocks in another way.
+# Bomb -> its targets, the minimum overhead that it must cause there, and the maximum that it may
+# cause in an allocator that places blocks in another way.
 TARGETS = {
     "bomb-buddy": ("buddy", 9.9, {"bfc": 2.5, "tlsf": 2.5, "naive": 1.0}),
     "bomb-pages": ("expandable planned", 6.4, {"naive": 1.0}),
@@ -81,10 +81,10 @@ TARGETS = {
 }
 
 
-def test_every_strategy_has_its_bomb() -> None:
+def test_every_strategy_has_a_bomb() -> None:
     assert set(TARGETS) == {name for name in NAMES if name.startswith("bomb-")}
     hit = [target for targets, _, _ in TARGETS.values() for target in targets.split()]
-    assert {*hit, "naive"} == set(CANDIDATES)  # naive holds what is live and no byte more
+    assert {*hit, "naive"} == set(CANDIDATES)  # naive holds exactly the live bytes
     for name, (targets, _, _) in TARGETS.items():
         assert f": {', '.join(targets.split())})" in catalog.info(name).summary
 
@@ -99,7 +99,7 @@ def test_a_bomb_hurts_its_targets_and_spares_others(name: str) -> None:
         assert overhead(trace, allocator) <= most < least, allocator
 
 
-def test_pages_move_once_they_are_wholly_free() -> None:
+def test_wholly_free_pages_can_move() -> None:
     more = catalog.load("bomb-pages:doublings=15")  # from 1 KiB to 16 pages of 2 MiB
     assert overhead(more, "expandable") == overhead(catalog.load("bomb-pages"), "expandable") == 6.5
     assert overhead(more, "expandable:page=4MiB") == 7
@@ -111,12 +111,14 @@ def test_robson_costs_half_of_the_load_for_each_doubling() -> None:
         trace = catalog.load(f"robson:load=1024MiB,doublings={doublings}")
         assert trace.max_load == 1024 * MIB
         bound = 1 + doublings / 2
-        assert overhead(trace, "buddy") == pytest.approx(bound, abs=0.5)  # it grows by GiB
+        assert overhead(trace, "buddy") == pytest.approx(
+            bound, abs=0.5
+        )  # it grows by 1 GiB at a time
         assert overhead(trace, "tlsf") >= 0.8 * bound
         assert overhead(trace, "naive") == 1
 
 
-def test_a_byte_more_and_no_buddies_double_what_robson_costs_a_buddy() -> None:
+def test_the_buddy_bomb_costs_a_buddy_twice_as_much_as_robson() -> None:
     options = "load=1024MiB,doublings=6"
     assert overhead(catalog.load(f"bomb-buddy:{options}"), "buddy") == pytest.approx(
         2 * overhead(catalog.load(f"robson:{options}"), "buddy"), rel=0.1
@@ -145,7 +147,7 @@ def test_random_follows_the_rules_of_rmm() -> None:
     assert 1 <= sizes.min() < 40_000
     assert 4 * MIB - 40_000 < sizes.max() <= 4 * MIB
     assert 480 * MIB < trace.max_load < 500 * MIB
-    early = trace.op[:500]  # before the limit on live bytes is felt
+    early = trace.op[:500]  # before the limit on live bytes takes effect
     assert 0.67 < np.mean(early == ALLOC) < 0.79
 
 
@@ -159,16 +161,16 @@ def test_a_ramp_goes_up_and_down_in_the_order_asked_for() -> None:
     assert sorted(freed) == list(range(100)) != freed
 
 
-def test_each_tooth_has_a_size_of_its_own_and_reaches_the_peak() -> None:
+def test_each_tooth_has_its_own_size_and_reaches_the_peak() -> None:
     trace = catalog.load("sawtooth:teeth=6,peak=256MiB,kept=0")
     assert len(set(trace.size[trace.op == ALLOC].tolist())) == trace.steps == 6
     assert 0.85 * 256 * MIB < trace.max_load <= 256 * MIB
     lists = overhead(trace, "free_lists:buffer=2MiB")
-    assert lists > 4  # no tooth can use what another left
+    assert lists > 4  # no tooth can reuse the memory of another
     assert overhead(trace, "tlsf") < 1.5
 
 
-def test_a_byte_above_the_bounds_is_what_hurts() -> None:
+def test_one_byte_above_the_bounds_costs_memory() -> None:
     above = replayed(catalog.load("straddler"), "buddy")
     exact = replayed(catalog.load("straddler:over=0"), "buddy")
     assert above.internal_fragmentation_mean > exact.internal_fragmentation_mean + 0.15
@@ -177,7 +179,7 @@ def test_a_byte_above_the_bounds_is_what_hurts() -> None:
     assert 10 * MIB + 1 in powers
 
 
-def test_buffers_freed_elsewhere_cannot_be_used_again_at_once() -> None:
+def test_buffers_freed_on_another_stream_cannot_be_reused_at_once() -> None:
     trace = catalog.load("ping-pong")
     assert set(trace.stream.tolist()) == {0, 1, 2, 3}
     rows = list(zip(*(trace.columns()[c].tolist() for c in ("block", "stream", "op")), strict=True))
@@ -204,7 +206,7 @@ def test_buffers_freed_elsewhere_cannot_be_used_again_at_once() -> None:
         ("gpt2-train:seed=1", "gpt2-train:seed=1: gpt2-train is a bundled trace and has no option"),
     ],
 )
-def test_wrong_options_are_told(spec: str, told: str) -> None:
+def test_invalid_options_are_reported(spec: str, told: str) -> None:
     assert told in message_of(lambda: catalog.load(spec))
 
 
@@ -212,7 +214,7 @@ def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(events, "MOST_ALLOCS", 100)
     catalog.load("ramp:blocks=100,repeats=1")
     told = message_of(lambda: catalog.load("ramp:blocks=101,repeats=1"))
-    assert told == "ramp: takes more than 100 allocs: ask for less"
+    assert told == "ramp: needs more than 100 allocs: reduce its options"
 
 
 def test_commands_take_specs() -> None:

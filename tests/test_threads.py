@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several threads on one allocator: nothing is lost, nothing is handed out twice."""
+"""Several threads on one allocator: nothing is lost or handed out twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS = 4
 
 
 def program(seed: int, blocks: int) -> Trace:
-    """Blocks that come and go in random order; none is left."""
+    """Blocks allocated and freed in random order; none is left at the end."""
     rng = random.Random(seed)
     events, live = [], []
     for block in range(blocks):
@@ -70,7 +70,7 @@ def test_blocks_of_different_threads_never_overlap(case: Case) -> None:
     assert allocator.stats().requested == sum(size for _, size in live)
 
 
-def test_a_check_beside_a_replay_finds_nothing_broken(case: Case) -> None:
+def test_a_concurrent_check_finds_nothing_broken(case: Case) -> None:
     allocator = on_a_large_device(case)
     trace = program(0, 8000)
     with ThreadPoolExecutor(1) as pool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch on an allocator: the real one as far as a CPU build goes, a stand-in for the rest."""
+"""PyTorch on an allocator: the real one as far as a CPU build allows, a stand-in for the rest."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ for _ in range(2):
 """
 
 
-def test_the_installed_torch_has_what_it_takes() -> None:
+def test_the_installed_torch_has_the_required_functions() -> None:
     done = python(REAL)
     assert done.stderr == ""
     without_cuda, *twice = done.stdout.splitlines()
-    assert "is built without CUDA" in without_cuda
-    assert twice == ["PyTorch gets its memory from naive already"] * 2
+    assert "was built without CUDA" in without_cuda
+    assert twice == ["PyTorch already gets its memory from naive"] * 2
 
 
 CATCHES = """
@@ -143,7 +143,7 @@ kept = torch.Storage(1 << 20)
 """
 
 
-def test_a_program_that_ends_leaves_nothing(tmp_path: Path) -> None:
+def test_an_exiting_program_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "report"
     done = python(USES, STAND_IN_REPORT=str(path), PYTHONPATH=MODULES)
     assert (done.returncode, done.stderr) == (0, "")
@@ -164,7 +164,7 @@ for name, value in (("is_initialized", lambda: True), ("is_initialized", lambda:
 """
     done = python(code, PYTHONPATH=MODULES)
     late, old = done.stdout.splitlines()
-    assert late == "CUDA has started: choose the allocator before anything is on a GPU"
+    assert late == "CUDA is already initialized: select the allocator before anything is on a GPU"
     assert old == "PyTorch 2.99.0 is too old: it has no set_record_stream_fn"
 
 
@@ -239,7 +239,7 @@ def test_each_process_of_a_program_has_its_table_and_trace(script: Path) -> None
     assert read(traces[0]).allocs == 10
 
 
-def test_a_program_that_uses_no_gpu_is_told_apart(script: Path) -> None:
+def test_a_program_that_uses_no_gpu_is_reported(script: Path) -> None:
     done = allocbench("--allocator", "bfc", "--", sys.executable, "-c", "print(1)")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert done.stderr == (
@@ -257,7 +257,7 @@ def test_a_program_that_uses_no_gpu_is_told_apart(script: Path) -> None:
         (["--allocator", "bfc"], "Missing argument"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(script: Path, arguments: list[str], told: str) -> None:
+def test_an_invalid_command_line_is_one_line(script: Path, arguments: list[str], told: str) -> None:
     done = allocbench(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -268,12 +268,12 @@ def test_a_wrong_command_line_is_one_line(script: Path, arguments: list[str], to
 def test_without_a_gpu_nothing_is_run(script: Path) -> None:
     done = allocbench("--allocator", "bfc", "--", "touch", "ran", LD_LIBRARY_PATH="/nowhere")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: run: no CUDA driver here: libcuda.so.1")
+    assert done.stderr.startswith("error: run: no CUDA driver found: libcuda.so.1")
     assert done.stderr.count("\n") == 1
     assert not Path("ran").exists()
 
 
-def test_a_program_whose_torch_has_no_cuda_ends_with_2() -> None:
+def test_a_program_with_torch_without_cuda_exits_with_2() -> None:
     code = "import torch; print('after')"
     command = [sys.executable, "-m", "allocbench", "run", "--allocator", "bfc", "--"]
     done = subprocess.run(
@@ -283,4 +283,4 @@ def test_a_program_whose_torch_has_no_cuda_ends_with_2() -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "is built without CUDA" in done.stderr.splitlines()[0]
+    assert "was built without CUDA" in done.stderr.splitlines()[0]

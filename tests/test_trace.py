@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes a trace valid, and what it says of itself."""
+"""The rules of a valid trace, and the messages of broken ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_trace_without_blocks() -> None:
 BROKEN: dict[str, tuple[Trace, str]] = {
     "double alloc": (
         make([*GOOD, (ALLOC, 0, 5)]),
-        "event 5: alloc of block 0, which is live already",
+        "event 5: alloc of block 0, which is already live",
     ),
     "double free": (make([*GOOD, (FREE, 1, 0)]), "event 5: free of block 1, which is not live"),
     "free of a block never made": (
@@ -103,7 +103,7 @@ def test_each_broken_rule_is_named_with_its_event(rule: str) -> None:
 )
 @settings(max_examples=300)
 def test_the_first_broken_rule_is_found_in_any_part(events: list[Event], chunk: int) -> None:
-    """Against a walk over the events, whatever the size of the parts that are checked at once."""
+    """Compared with a walk over the events, for any size of the parts that are checked at once."""
     allocs = sum(op == ALLOC for op, _, _ in events)
     live: set[int] = set()
     expected = None

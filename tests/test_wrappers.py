@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""record, limit, check, per_stream: each, inside one another, and what is none.
+"""record, limit, check, per_stream: each alone, combined, and with invalid specs.
 
-What every allocator promises is asked of wrapped ones with all others, by their cases in
-`conftest.py`.
+The requirements on every allocator are tested on wrapped ones too, by the cases in `conftest.py`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def bytes_of(allocator: allocators.Allocator) -> dict[str, int]:
 # -- specs
 
 
-def test_what_follows_of_is_the_spec_inside_to_its_end() -> None:
+def test_everything_after_of_is_the_inner_spec() -> None:
     spec = parse(NESTED)
     inside = Spec("bfc", {"allow_growth": "false", "memory_limit": "4GiB"})
     limit = Spec("limit", {"bytes": "8GiB"}, inside)
@@ -57,13 +56,13 @@ def test_what_follows_of_is_the_spec_inside_to_its_end() -> None:
     assert parse(" check : of = bfc".replace(" :", ":")) == Spec("check", {}, Spec("bfc"))
 
 
-def test_wrapped_specs_stand_in_a_list_with_others() -> None:
+def test_wrapped_specs_can_be_in_a_list() -> None:
     conf = "record:of=caching:conf=max_split_size_mb:128,expandable_segments:True"
     specs = ["naive", NESTED, "bfc:a=1,b=2", conf, "limit:bytes=1MiB,of=naive", "buddy"]
     assert split(",".join(specs)) == specs
 
 
-def test_wrappers_are_listed_apart_from_the_strategies() -> None:
+def test_wrappers_are_listed_separately() -> None:
     assert [info.name for info in allocators.wrappers()] == WRAPPERS
     assert not set(WRAPPERS) & set(allocators.names())
     assert all(info.summary for info in allocators.wrappers())
@@ -71,18 +70,18 @@ def test_wrappers_are_listed_apart_from_the_strategies() -> None:
     assert (option.name, option.type) == ("bytes", "bytes")
 
 
-def test_a_wrapped_allocator_is_still_of_its_strategy() -> None:
+def test_a_wrapped_allocator_has_the_info_of_its_strategy() -> None:
     allocator = made(NESTED, "16GiB")
     assert allocator.info.name == "bfc"
     allocator.allocate(1)
     assert allocator.stats().reserved == 4 << 30
 
 
-def test_options_beside_the_text_belong_to_the_outermost() -> None:
+def test_keyword_options_apply_to_the_outermost_layer() -> None:
     allocator = made("limit", bytes="2MiB", of="bfc:allow_growth=false")
     with pytest.raises(allocators.OutOfMemory):
         allocator.allocate(3 * MIB)
-    with pytest.raises(allocators.SpecError, match="the option of is given in"):
+    with pytest.raises(allocators.SpecError, match="the option of is given both in"):
         made("check:of=bfc", of="naive")
     with pytest.raises(allocators.SpecError, match="check has no option 'memory_limit'"):
         made("check:of=bfc", memory_limit="1MiB")
@@ -93,8 +92,11 @@ def test_options_beside_the_text_belong_to_the_outermost() -> None:
     [
         ("limit:bytes=1MiB", "'limit' wraps an allocator: write of=NAME"),
         ("check", f"valid names: {', '.join(info.name for info in allocators.strategies())}"),
-        ("bfc:of=naive", f"'bfc' is no wrapper and takes no of=; .*: {', '.join(WRAPPERS)}"),
-        ("nope:of=bfc", f"'nope' is no wrapper .*: {', '.join(WRAPPERS)}"),
+        (
+            "bfc:of=naive",
+            f"'bfc' is not a wrapper, so it has no option of=; .*: {', '.join(WRAPPERS)}",
+        ),
+        ("nope:of=bfc", f"'nope' is not a wrapper.*: {', '.join(WRAPPERS)}"),
         ("nope", f"no allocator is called 'nope'; .*; wrappers: {', '.join(WRAPPERS)}"),
         ("check:of=nope", "no allocator is called 'nope'"),
         ("check:of=", "'' is not a spec"),
@@ -104,20 +106,20 @@ def test_options_beside_the_text_belong_to_the_outermost() -> None:
         ("per_stream:of=check:of=bfc:nope=1", "bfc has no option 'nope'"),
     ],
 )
-def test_what_cannot_be_made_is_an_error_that_lists_what_can(spec: str, told: str) -> None:
+def test_an_invalid_layer_is_an_error_that_lists_valid_ones(spec: str, told: str) -> None:
     with pytest.raises(allocators.SpecError, match=told) as caught:
         made(spec)
     assert "\n" not in str(caught.value)
 
 
-def test_a_device_wraps_nothing() -> None:
-    with pytest.raises(allocators.SpecError, match="a device wraps nothing"):
+def test_a_device_cannot_wrap() -> None:
+    with pytest.raises(allocators.SpecError, match="a device cannot wrap anything"):
         allocators.make_device("sim:80GiB,of=bfc")
 
 
 @pytest.mark.parametrize("name", allocators.names())
 @pytest.mark.parametrize("around", ["check", "record", "limit:bytes=1TiB", "per_stream"])
-def test_a_wrapper_changes_nothing_that_an_allocator_does(name: str, around: str) -> None:
+def test_a_wrapper_does_not_change_behaviour(name: str, around: str) -> None:
     trace = catalog.load("llm-decode")
     sep = "," if ":" in around else ":"
     results = []
@@ -136,12 +138,12 @@ def test_a_wrapper_changes_nothing_that_an_allocator_does(name: str, around: str
 # -- limit
 
 
-def test_limit_refuses_what_would_take_reserved_bytes_over_it() -> None:
+def test_limit_refuses_calls_that_would_exceed_it() -> None:
     allocator = made("limit:bytes=8MiB,of=naive")
     first = allocator.allocate(5 * MIB)
     with pytest.raises(allocators.OutOfMemory, match=r"limit: 8\.00 MiB \(8388608 bytes\)"):
         allocator.allocate(3 * MIB + 1)
-    assert allocator.device.stats().malloc_calls == 1  # the device was not asked
+    assert allocator.device.stats().malloc_calls == 1  # the device was not called
     allocator.allocate(3 * MIB)
     allocator.deallocate(first)
     allocator.allocate(5 * MIB)
@@ -151,21 +153,21 @@ def test_limit_refuses_what_would_take_reserved_bytes_over_it() -> None:
 
 
 @pytest.mark.parametrize("name", allocators.names())
-def test_no_strategy_gets_over_a_limit(name: str) -> None:
+def test_no_strategy_exceeds_a_limit(name: str) -> None:
     allocator = made(f"limit:bytes=30MiB,of={name}")
     allocators.replay(churn(), allocator)
     assert 0 < allocator.stats().peak_reserved <= 30 * MIB
     allocator.check()
 
 
-def test_a_limit_trims_what_a_full_device_would_have_trimmed() -> None:
+def test_at_the_limit_caches_are_trimmed_as_on_a_full_device() -> None:
     allocator = made("limit:bytes=22MiB,of=caching")
     allocator.deallocate(allocator.allocate(12 * MIB))
-    allocator.allocate(16 * MIB)  # more than is left beside the cached segment
+    allocator.allocate(16 * MIB)  # more than is left next to the cached segment
     assert (allocator.stats().retries, allocator.stats().reserved) == (1, 16 * MIB)
 
 
-def test_of_two_limits_the_smaller_counts_and_pages_count_too() -> None:
+def test_the_smaller_limit_applies_and_pages_count() -> None:
     for spec in ("limit:bytes=4MiB,of=limit:bytes=9MiB,of=naive",
                  "limit:bytes=9MiB,of=limit:bytes=4MiB,of=naive"):  # fmt: skip
         allocator = made(spec)
@@ -227,7 +229,7 @@ def test_a_recording_has_steps_trims_streams_and_no_failed_request() -> None:
     found.validate()
 
 
-def test_a_stream_that_no_trace_can_hold_is_an_error() -> None:
+def test_a_stream_number_too_large_for_a_trace_is_an_error() -> None:
     allocator = made("record:of=naive")
     allocator.allocate(1, stream=65536)
     with pytest.raises(ValueError, match="streams up to 65535, not 65536"):
@@ -235,15 +237,15 @@ def test_a_stream_that_no_trace_can_hold_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("spec", ["bfc", "check:of=bfc", "per_stream:of=record:of=bfc"])
-def test_without_the_layer_there_is_no_recording(spec: str) -> None:
-    with pytest.raises(allocators.SpecError, match="has no layer 'record'"):
+def test_without_a_record_wrapper_there_is_no_recording(spec: str) -> None:
+    with pytest.raises(allocators.SpecError, match="has no 'record' wrapper"):
         allocators.recording(made(spec))
 
 
 # -- check
 
 
-def test_bad_frees_are_told_apart() -> None:
+def test_invalid_frees_are_distinguished() -> None:
     allocator = made("check:of=bfc")
     first, second = allocator.allocate(5000), allocator.allocate(700)
     allocator.deallocate(first)
@@ -254,14 +256,14 @@ def test_bad_frees_are_told_apart() -> None:
     ):
         with pytest.raises(allocators.BadFree, match="check: " + told.format(hex(address))):
             allocator.deallocate(address)
-    assert allocator.allocate(5000) == first  # free no more: best fit
+    assert allocator.allocate(5000) == first  # no longer free: best fit
     allocator.deallocate(first)
     with pytest.raises(allocators.BadFree, match="the block of request 2 is free"):
         allocator.deallocate(first)
     allocator.check()
 
 
-def test_leaks_are_what_lives_with_its_request_and_step() -> None:
+def test_leaks_have_their_request_and_step() -> None:
     allocator = made("limit:bytes=16MiB,of=check:of=bfc")
     assert allocators.leaks(allocator) == []
     gone = allocator.allocate(100)
@@ -308,7 +310,7 @@ def test_before_the_first_mark_a_leak_has_no_label() -> None:
 
 
 def churn(streams: int = 1, blocks: int = 2000) -> Trace:
-    """Blocks of all sizes that live for a while on their stream, and are freed on another."""
+    """Blocks of all sizes that live for a while on their stream and are freed on another one."""
     rng = np.random.default_rng(0)
     events, live = list[tuple[int, int, int]](), list[int]()
     stream: list[int] = []
@@ -322,7 +324,7 @@ def churn(streams: int = 1, blocks: int = 2000) -> Trace:
 
 
 @pytest.mark.parametrize("name", allocators.names())
-def test_streams_share_no_segment_and_frees_go_to_the_owner(name: str) -> None:
+def test_streams_do_not_share_segments_and_frees_go_to_the_owner(name: str) -> None:
     trace = churn(streams=3)
     allocator = made(f"check:of=per_stream:of={name}", "800GiB")
     result = allocators.replay(trace, allocator, placements=True, keep=True)
@@ -338,7 +340,7 @@ def test_streams_share_no_segment_and_frees_go_to_the_owner(name: str) -> None:
     assert allocator.stats().peak_reserved >= allocator.stats().peak_allocated
 
 
-def test_a_stream_out_of_memory_gets_what_the_others_have_free() -> None:
+def test_a_stream_out_of_memory_gets_the_others_free_memory() -> None:
     allocator = made("per_stream:of=bfc", "8MiB")
     allocator.deallocate(allocator.allocate(6 * MIB, stream=1), stream=1)
     assert allocator.stats().reserved >= 6 * MIB
@@ -366,7 +368,7 @@ def test_a_limit_inside_per_stream_is_for_each_stream() -> None:
     assert each.stats().reserved == 8 * MIB
 
 
-def test_counters_and_the_memory_log_are_those_of_all_streams() -> None:
+def test_counters_and_the_memory_log_cover_all_streams() -> None:
     allocator, single = made("per_stream:of=arena"), made("arena")
     for stream in range(3):
         allocator.allocate(1000, stream)

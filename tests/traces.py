@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small traces for tests: made from a list of events, or drawn."""
+"""Small traces for tests: from a list of events, or drawn at random."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def message_of(broken: Callable[[], object]) -> str:
 
 @st.composite
 def valid_traces(draw: st.DrawFn, plain: bool = False) -> Trace:
-    """Valid traces; plain ones fit a CSV."""
+    """Valid traces; plain ones can be written as CSV."""
     labels = ("", "step", "forward")
     live: list[int] = []
     dead: list[int] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of what programs ask of a GPU memory allocator: made, read, written, described.
+"""Traces of what programs request from a GPU memory allocator: create, read, write, describe.
 
 Those that come with the package are found by name in `allocbench.workloads.catalog`. A module is
 imported when one of its names is first used: the catalog can be listed without numpy.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every bundled training workload run again on other data: lengths, bags, routes, last batches.
+"""A second run of every bundled training workload on other data, for testing plans.
 
-A plan of one run has to serve the other. `python -m allocbench.workloads.again` makes all of them
-again, byte for byte (needs the extra `torch`).
+A plan made from one run must serve the other, which differs in sequence lengths, bags, routes and
+last batches. `python -m allocbench.workloads.again` recreates the traces byte for byte (needs the
+extra `torch`).
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ DATA = catalog.DATA / "again"
 
 
 def names() -> list[str]:
-    """The workloads that there is another run of: those in training, sorted."""
+    """The sorted names of the workloads with a second run: the training workloads."""
     return [name for name in catalog.captured() if catalog.bundled(name).purpose == "training"]
 
 
 def load(name: str) -> Trace:
-    """The other run of a workload; raises TraceError where there is none."""
+    """The second run of a workload; raises TraceError if it has none."""
     if name not in names():
-        raise TraceError(f"{name}: no other run of it; there is one of {', '.join(names())}")
+        raise TraceError(f"{name}: has no second run; workloads with one: {', '.join(names())}")
     return read(DATA / f"{name}.parquet")
 
 
 def recreate(names: Iterable[str], folder: Path = DATA) -> None:
-    """Capture the other runs anew and write them as `folder`/NAME.parquet."""
+    """Capture the second runs and write them as `folder`/NAME.parquet."""
     for name in names:
         workload = catalog.bundled(name)
         package, _, module = workload.module.rpartition(".")

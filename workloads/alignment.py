@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far two traces of one program agree, event by event and at their peaks.
+"""How well two traces of the same program agree, event by event and in their peaks.
 
-Meant for a capture under fake tensors beside a recording of the real allocator, which says how
-much of what a GPU is asked for a capture sees.
+Compares a capture under fake tensors with a recording of the real allocator, to measure how much
+of a GPU's allocations the capture sees.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Symbol = tuple[int, int]  # op, and the size of the block allocated or freed
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two traces have in common: `captured`, the one judged, and `recorded`, the truth.
+    """How well two traces agree: `captured`, the one under test, and `recorded`, the reference.
 
     matched: events in a longest common subsequence of the two, as `agreement` defines it.
     captured_events, recorded_events: allocs and frees in each.
-    captured_peak, recorded_peak: max loads in bytes, of sizes as they were compared.
-    missed: for each size that `recorded` allocates more often, how many more times.
+    captured_peak, recorded_peak: max loads in bytes, of the sizes as compared.
+    missed: for each size that `recorded` allocates more often, how many times more.
     """
 
     matched: int
@@ -47,30 +47,30 @@ class Agreement:
 
     @property
     def precision(self) -> float:
-        """Share of the captured events that were recorded, in their order."""
+        """Fraction of the captured events that were recorded, in order."""
         return self.matched / self.captured_events if self.captured_events else 1.0
 
     @property
     def recall(self) -> float:
-        """Share of the recorded events that were captured, in their order."""
+        """Fraction of the recorded events that were captured, in order."""
         return self.matched / self.recorded_events if self.recorded_events else 1.0
 
 
 def agreement(captured: Trace, recorded: Trace, rounding: int = 1, smallest: int = 0) -> Agreement:
-    """Compare two traces by their allocs and frees, in order, whatever the blocks' ids.
+    """Compare two traces by their allocs and frees, in order, ignoring block ids.
 
-    Two events are equal when both allocate, or both free, a block of the same size. Frees with
-    nothing between them have no order of their own and are sorted by size. Matched is the longest
-    sequence of equal events that both traces contain in this order, the classical measure of
-    `diff`: no alignment matches more. (A matched alloc and a matched free may be of different
-    blocks of one size: it is the sequence of sizes, which allocators see, that is compared.)
+    Two events are equal if both allocate, or both free, a block of the same size. Consecutive frees
+    have no meaningful order and are sorted by size. `matched` is the length of a longest common
+    subsequence of equal events, the classical measure of `diff`: no alignment matches more. (A
+    matched alloc and a matched free may belong to different blocks of the same size: what is
+    compared is the sequence of sizes, which is what an allocator sees.)
 
-    rounding: sizes are rounded up to multiples of it; 512 when one side is a recording of
-        PyTorch's allocator, whose history holds rounded sizes.
-    smallest: blocks that are smaller, once rounded, are left out on both sides.
+    rounding: sizes are rounded up to multiples of it. Use 512 if one trace is a recording of
+        PyTorch's allocator, whose history contains rounded sizes.
+    smallest: blocks that are smaller than this after rounding are ignored in both traces.
 
-    Takes time proportional to the product of the lengths, 64 or more events at once: about a
-    second for 100,000 events against as many. Raises TraceError for a rounding below 1.
+    Time is proportional to the product of the lengths, with at least 64 events at once: about a
+    second for 100,000 events in each trace. Raises TraceError for a rounding below 1.
     """
     if rounding < 1:
         raise TraceError(f"sizes cannot be rounded to multiples of {rounding}")
@@ -90,7 +90,7 @@ def agreement(captured: Trace, recorded: Trace, rounding: int = 1, smallest: int
 def common(left: list[Symbol], right: list[Symbol]) -> int:
     """Length of a longest common subsequence (Hyyrö, Bit-parallel LCS-length computation, 2004).
 
-    A bit for each place of `left`: zero where the next longer subsequence ends there.
+    The state has a bit for each position of `left`: 0 where the next longer subsequence ends.
     """
     begin = 0
     while begin < min(len(left), len(right)) and left[begin] == right[begin]:
@@ -110,7 +110,7 @@ def common(left: list[Symbol], right: list[Symbol]) -> int:
 
 
 def _places(symbols: list[Symbol]) -> Callable[[Symbol], int]:
-    """Symbol -> an integer with a bit set for each place where it stands."""
+    """A function from a symbol to an integer with a bit set for each of its positions."""
     where = defaultdict[Symbol, list[int]](list)
     for place, symbol in enumerate(symbols):
         where[symbol].append(place)
@@ -126,17 +126,17 @@ def _places(symbols: list[Symbol]) -> Callable[[Symbol], int]:
 
 
 def _symbols(trace: Trace, rounding: int, smallest: int) -> list[Symbol]:
-    """The allocs and frees of a trace, the frees in a row sorted by size."""
+    """The allocs and frees of a trace, with consecutive frees sorted by size."""
     size_of: dict[int, int] = {}
-    found: list[Symbol] = []
+    symbols: list[Symbol] = []
     events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
     for op, block, size in events:
         if op == ALLOC:
             size_of[block] = -(-size // rounding) * rounding
         if op in (ALLOC, FREE) and size_of[block] >= smallest:
-            found.append((op, size_of[block]))
+            symbols.append((op, size_of[block]))
     ordered: list[Symbol] = []
-    for op, group in groupby(found, key=itemgetter(0)):
+    for op, group in groupby(symbols, key=itemgetter(0)):
         run = list(group)
         ordered += sorted(run) if op == FREE else run
     return ordered

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch program -> the trace of its allocations on a GPU, made without a GPU.
+"""Capture the GPU allocations of a PyTorch program as a trace, without a GPU.
 
-Where there is a GPU, and a PyTorch built for it, the program runs there instead, and its trace is
-what the real allocator was asked for: `workloads.alignment` says how well the two agree. Without
-one, the program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
-"cuda" device that computes nothing (fake_cuda.cpp). Recorded are the storages that operators
-return, with their exact sizes and lifetimes; what a CUDA kernel would take for itself while
-it runs (workspaces) is not there to be seen.
+With a GPU and a PyTorch built for it, the program runs there instead, and its trace is what the
+real allocator was asked for; `workloads.alignment` measures how well the two agree. Without a GPU,
+the program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
+"cuda" device that computes nothing (fake_cuda.cpp). The trace contains the storages that operators
+return, with their exact sizes and lifetimes, but not the temporary memory (workspaces) that a CUDA
+kernel would allocate.
 
     python -m allocbench.workloads.capture allocbench.workloads.models.gpt2 -o gpt2.parquet
 """
@@ -35,14 +35,14 @@ __all__ = ["CaptureError", "capture", "capture_here"]
 
 
 def capture(module: str, name: str = "", date: str = "") -> Trace:
-    """Capture the full configuration of `PROGRAM` in a module, in a fresh Python process.
+    """Capture the full configuration of a module's `PROGRAM` in a fresh Python process.
 
-    module: dotted name of a module that holds a `PROGRAM` (see allocbench.workloads.program).
-    name, date: for the provenance; the module's own name and today when empty.
+    module: dotted name of a module with a `PROGRAM` (see allocbench.workloads.program).
+    name, date: for the provenance; default: the module's own name, and today.
 
-    With a PyTorch built for CUDA, and a GPU, it is a recording of the real allocator. Raises
-    CaptureError when torch or a compiler is missing, the program fails, or, under fake tensors,
-    it did not run the operators that it expects to.
+    With a PyTorch built for CUDA and a GPU, the result is a recording of the real allocator. Raises
+    CaptureError if torch or a compiler is missing, if the program fails, or, under fake tensors, if
+    it did not run the operators that it expects.
     """
     if fake_cuda.built_for_cuda() and has_cuda():
         return _recorded(module, name, date)
@@ -59,7 +59,7 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
 
 
 def _recorded(module: str, name: str, date: str) -> Trace:
-    """The real allocator's events while the program runs, from its own `main`, on the GPU."""
+    """The real allocator's events while the module's `main` runs on the GPU."""
     command = [sys.executable, "-m", module, "--device", "cuda"]
     recorded = record(command, labels="operators", path=sys.path, quiet=True)
     if recorded.code or not recorded.traces:
@@ -79,7 +79,7 @@ def _recorded(module: str, name: str, date: str) -> Trace:
 
 
 def capture_here(module: str, name: str = "", date: str = "") -> Trace:
-    """What `capture` does, in this process, into which torch must not have been imported."""
+    """Like `capture`, but in this process, into which torch must not have been imported yet."""
     fake_cuda.load()
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -113,21 +113,21 @@ def _program(module: str) -> Program[Any]:
     try:
         program = importlib.import_module(module).PROGRAM
     except (ImportError, AttributeError) as error:
-        raise CaptureError(f"{module} is no module with a PROGRAM: {error}") from error
+        raise CaptureError(f"{module} is not a module with a PROGRAM: {error}") from error
     if not isinstance(program, Program):
-        raise CaptureError(f"{module}.PROGRAM is no allocbench.workloads.program.Program")
+        raise CaptureError(f"{module}.PROGRAM is not an allocbench.workloads.program.Program")
     return program
 
 
 def main() -> int:
-    """The command line; returns the exit code."""
+    """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m allocbench.workloads.capture", description=__doc__
     )
-    parser.add_argument("module", help="dotted name of a module that holds a PROGRAM")
-    parser.add_argument("-o", "--output", required=True, help=".parquet or .csv")
-    parser.add_argument("--name", default="", help="of the trace; default: the module's")
-    parser.add_argument("--date", default="", help="of the capture; default: today")
+    parser.add_argument("module", help="dotted name of a module with a PROGRAM")
+    parser.add_argument("-o", "--output", required=True, help="output file, .parquet or .csv")
+    parser.add_argument("--name", default="", help="name of the trace; default: the module's name")
+    parser.add_argument("--date", default="", help="date of the capture; default: today")
     arguments = parser.parse_args()
     try:
         trace = capture_here(arguments.module, arguments.name, arguments.date)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads by name: bundled traces captured from programs, and generators.
 
-`python -m allocbench.workloads.catalog` makes the bundled traces again, byte for byte (needs
-the extra `torch`). A generator takes options: `random:allocs=1000,seed=7`.
+`python -m allocbench.workloads.catalog` recreates the bundled traces byte for byte (needs the extra
+`torch`). A generator takes options: `random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIZES = DATA / "sizes.json"
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundled workload: the module it is captured from, and the day that it was.
+    """A bundled workload: the module that it was captured from, and the date.
 
     purpose: "training" or "inference".
     """
@@ -58,7 +58,7 @@ _WORKLOADS = {
         Workload(
             name="bert-serve",
             purpose="inference",
-            summary="BERT-large embedding texts padded to six lengths, in batches of equal tokens",
+            summary="BERT-large embedding texts padded to six lengths, with equal tokens per batch",
             module="allocbench.workloads.models.bert",
             date="2026-11-21",
         ),
@@ -100,7 +100,7 @@ _WORKLOADS = {
         Workload(
             name="llm-continuous",
             purpose="inference",
-            summary="Llama-3-8B batching 12 requests continuously: prompts in pieces, pooled pages",
+            summary="Llama-3-8B, continuous batching of 12 requests: chunked prompts, pooled pages",
             module="allocbench.workloads.models.llm_continuous",
             date="2026-11-21",
         ),
@@ -154,7 +154,7 @@ _GENERATORS = {generator.name: generator for generator in (*SERVING, *SYNTHETIC)
 
 
 def names() -> list[str]:
-    """Names of all workloads: the captured ones, sorted, then the generators."""
+    """Names of all workloads: the captured ones sorted, then the generators."""
     return [*captured(), *_GENERATORS]
 
 
@@ -164,17 +164,17 @@ def captured() -> list[str]:
 
 
 def generators() -> list[Generator]:
-    """The workloads that are made on demand."""
+    """The workloads that are generated on demand."""
     return list(_GENERATORS.values())
 
 
 def knows(spec: str) -> bool:
-    """Whether a spec, `name` or `name:option=value,...`, has the name of a workload."""
+    """Whether a spec, `name` or `name:option=value,...`, names a workload."""
     return spec.partition(":")[0] in names()
 
 
 def info(name: str) -> Workload | Generator:
-    """What there is under a name; TraceError, listing the names, when nothing is."""
+    """The workload with a name; raises TraceError, with the valid names, if there is none."""
     if name in _GENERATORS:
         return _GENERATORS[name]
     if name not in _WORKLOADS:
@@ -183,11 +183,11 @@ def info(name: str) -> Workload | Generator:
 
 
 def load(spec: str, **options: Value) -> Trace:
-    """The trace of a workload, `name` or, of a generator, `name:option=value,option=value`.
+    """The trace of a workload: `name`, or `name:option=value,option=value` for a generator.
 
-    options: more of them; what the spec says goes before.
+    options: further options; those in the spec take precedence.
 
-    Raises TraceError for an unknown name or option, or a value that an option cannot have.
+    Raises TraceError for an unknown name or option, and for an invalid value of an option.
     """
     try:
         parsed = parse(spec)
@@ -232,9 +232,10 @@ def write_sizes() -> None:
 
 
 def capture(name: str) -> Trace:
-    """Capture a bundled workload anew.
+    """Capture a bundled workload again.
 
-    Raises TraceError when none has that name, and as `allocbench.workloads.capture.capture` does.
+    Raises TraceError for an unknown name, and whatever `allocbench.workloads.capture.capture`
+    raises.
     """
     from allocbench.workloads.capture import capture as capture_module
 
@@ -243,9 +244,9 @@ def capture(name: str) -> Trace:
 
 
 def bundled(name: str) -> Workload:
-    """What is bundled under a name; TraceError, listing the names, when nothing is."""
+    """The bundled workload with a name; raises TraceError with the valid names."""
     if name not in _WORKLOADS:
-        raise TraceError(f"unknown workload '{name}'; bundled are {', '.join(captured())}")
+        raise TraceError(f"unknown workload '{name}'; bundled workloads: {', '.join(captured())}")
     return _WORKLOADS[name]
 
 
@@ -255,15 +256,15 @@ def recreate(names: Iterable[str], folder: Path = DATA) -> None:
 
     from allocbench.workloads.files import write
 
-    def one(name: str) -> None:
+    def capture_one(name: str) -> None:
         write(capture(name), folder / bundled(name).path.name)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(one, names))
+        list(pool.map(capture_one, names))
 
 
 def markdown() -> str:
-    """The bundled traces as a Markdown table, measured on the files."""
+    """The bundled traces as a Markdown table, measured from the files."""
     lines = [
         "| workload | events | steps | max load (bytes) | file (bytes) |",
         "|---|--:|--:|--:|--:|",

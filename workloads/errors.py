@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of files: whatever goes wrong with one is told in one line that names it."""
+"""File errors, reported as a single line that names the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allocbench.workloads.vocabulary import TraceError
 
 @contextmanager
 def errors_naming(path: str | Path) -> Iterator[None]:
-    """Turn whatever reading or writing may raise into a TraceError of one line."""
+    """Turn any exception of reading or writing into a TraceError of one line."""
     import pyarrow as pa
 
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events written one after the other, as a trace."""
+"""Build a trace by writing its events one after another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
 
 MOST_ALLOCS = 25_000_000
-"""Of a trace that is written in memory: some 3 GB."""
+"""Limit of a trace that is built in memory, about 3 GB."""
 
 
 class Events:
-    """The events of a trace to be; blocks get new ids in order.
+    """The events of a trace under construction. Blocks get new ids in order.
 
-    `now_ns` is the time of the events that come next; times are kept when it was ever set.
+    `now_ns` is the time of the next events. Times are kept if it was ever set.
     """
 
     def __init__(self) -> None:
@@ -36,10 +36,10 @@ class Events:
         return len(self._op)
 
     def alloc(self, size: int, label: str = "", stream: int = 0) -> int:
-        """Allocate `size` bytes and return the block's id; raises TraceError past MOST_ALLOCS."""
+        """Allocate `size` bytes and return the block's id. Raises TraceError beyond MOST_ALLOCS."""
         block = self._blocks
         if block == MOST_ALLOCS:
-            raise TraceError(f"takes more than {MOST_ALLOCS:,} allocs: ask for less")
+            raise TraceError(f"needs more than {MOST_ALLOCS:,} allocs: reduce its options")
         self._blocks = block + 1
         self._add(ALLOC, block, size, stream, label)
         return block
@@ -53,7 +53,7 @@ class Events:
         self._add(MARK, self._labels.setdefault(label, len(self._labels)), 0, 0, "")
 
     def trace(self, provenance: Provenance) -> Trace:
-        """What was written so far."""
+        """The trace of the events written so far."""
         import numpy as np
 
         from allocbench.workloads.trace import Trace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives a CPU-only libtorch a "cuda" device that computes nothing, for fake tensors to live on.
+// Gives a CPU-only libtorch a "cuda" device that computes nothing, for fake tensors.
 //
-// Autograd, checkpointing and attention ask the device's guard, its hooks and a kernel-choice
-// stub, and the dispatcher asks whether there is a kernel. A CPU build has none of them; here
-// they are, doing as little as they may. Must be loaded before torch is imported: the hooks are
-// looked up once.
+// Autograd, checkpointing and attention query the device's guard, its hooks and a stub that selects
+// a kernel, and the dispatcher queries whether a kernel exists. A CPU build has none of these, so
+// this file provides minimal versions. It must be loaded before torch is imported, because the hooks
+// are looked up once.
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::Stream;
 
-// One device, cuda:0, with one stream on which everything has always finished.
+// One device, cuda:0, with one stream on which all work is always finished.
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
   static Device device() { return {DeviceType::CUDA, 0}; }
   static Stream stream() { return Stream(Stream::DEFAULT, device()); }
@@ -38,7 +38,8 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
   void synchronizeDevice(DeviceIndex) const override {}
 };
 
-// Built, so that autograd takes cuda for an accelerator; not available, so that nothing starts it.
+// Reports CUDA as built, so that autograd treats cuda as an accelerator, but as not available, so
+// that nothing initializes it.
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
   void init() const override {}
@@ -52,8 +53,8 @@ struct Hooks final : at::CUDAHooksInterface {
 // The values of at::native's SDPBackend.
 enum Attention : int64_t { math = 0, flash = 1, efficient = 2 };
 
-// Which attention a data-centre GPU (compute capability 8.0 or later) would run, among those that
-// the program has not switched off.
+// The attention that a data-centre GPU (compute capability 8.0 or later) would run, among those that
+// the program has not disabled.
 int64_t choose_attention(at::Tensor const& query, at::Tensor const& key, at::Tensor const& value,
                          std::optional<at::Tensor> const& mask, double /*dropout*/, bool /*causal*/,
                          std::optional<double> /*scale*/, bool grouped) {
@@ -80,8 +81,8 @@ void refuse(c10::OperatorHandle const& operation, torch::jit::Stack*) {
 
 }  // namespace
 
-// Operators with a kernel on CUDA and, where there is none, a formula made of other operators
-// with blocks of their own. (Others with a formula have no kernel, or need none to be chosen.)
+// Operators that have a kernel on CUDA and would otherwise be decomposed into other operators, with
+// blocks of their own. (Other decomposed operators have no CUDA kernel, or do not need to be chosen.)
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   for (auto const* name : {"_fused_rms_norm", "mish_backward", "silu_backward"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());

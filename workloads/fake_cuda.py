@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fake tensors on a "cuda" device for a CPU build of PyTorch: compiles and loads fake_cuda.cpp."""
+"""A fake "cuda" device for a CPU build of PyTorch: compiles and loads fake_cuda.cpp."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 
 
 class CaptureError(RuntimeError):
-    """A program cannot be captured; one line says why."""
+    """A program cannot be captured; the message is one line with the reason."""
 
 
 def load() -> None:
-    """Prepare this process, into which torch must not yet have been imported, and import it.
+    """Prepare this process, into which torch must not have been imported yet, and import torch.
 
-    Raises CaptureError when torch is missing, imported already or built for CUDA, or when
-    fake_cuda.cpp cannot be compiled or loaded.
+    Raises CaptureError if torch is missing, already imported or built for CUDA, or if fake_cuda.cpp
+    cannot be compiled or loaded.
     """
     if "torch" in sys.modules:
-        raise CaptureError("torch is imported already; the fake device must be loaded before it")
+        raise CaptureError("torch is already imported; the fake device must be loaded first")
     if built_for_cuda():
         raise CaptureError(
-            "capture needs a CPU build of torch, or a GPU: this build is for CUDA, without a device"
+            "capture needs a CPU build of torch, or a GPU: this build is for CUDA, but finds no GPU"
         )
     torch_folder = _torch_folder()
     libraries = torch_folder / "lib"
@@ -40,17 +40,17 @@ def load() -> None:
         for library in (*(libraries / name for name in names), shim):
             ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
-        raise CaptureError(f"the fake device does not load: {error}") from error
+        raise CaptureError(f"cannot load the fake device: {error}") from error
 
     import torch
 
-    # What a GPU would answer; without it autocast turns itself off with no more than a warning.
+    # A GPU would answer False; otherwise autocast disables itself with only a warning.
     vars(torch.cuda.amp.common)["amp_definitely_not_available"] = lambda: False
     vars(torch.cuda)["is_bf16_supported"] = lambda: True
 
 
 def built_for_cuda() -> bool:
-    """Whether the installed PyTorch is built for CUDA; raises CaptureError when there is none."""
+    """Whether the installed PyTorch is built for CUDA. Raises CaptureError if there is none."""
     return (_torch_folder() / "lib" / "libtorch_cuda.so").exists()
 
 
@@ -62,7 +62,7 @@ def _torch_folder() -> Path:
 
 
 def _compiled(torch_folder: Path) -> Path:
-    """The shim compiled for this torch, from the user's cache or made now."""
+    """The shim compiled for this version of torch, from the user's cache or compiled now."""
     digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
     version = importlib.metadata.version("torch")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "allocbench"
@@ -71,7 +71,7 @@ def _compiled(torch_folder: Path) -> Path:
         return shim
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
-        raise CaptureError("capture needs a C++20 compiler: install g++, or name one in CXX")
+        raise CaptureError("capture needs a C++20 compiler: install g++, or set CXX")
     temporary = shim.with_suffix(f".{os.getpid()}.tmp")
     command = [compiler, "-std=c++20", "-O1", "-shared", "-fPIC", str(_SOURCE)]
     command += ["-isystem", str(torch_folder / "include"), "-L", str(torch_folder / "lib")]

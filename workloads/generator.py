@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads made on demand from a name and options, written `name:option=value,option=value`."""
+"""Workloads generated on demand from a name and options: `name:option=value,option=value`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOST = {"count": 10**9, "bytes": 1 << 50, "number": 10**18}
 
 @dataclass(frozen=True)
 class Option:
-    """What a user may choose.
+    """An option of a generator.
 
-    kind: a whole "count"; "bytes", which may be written as 4KiB; a "number"; a "choice" of some.
-    least, most: the smallest and the largest value of one that is no choice.
+    kind: "count" (an integer), "bytes" (may be written as 4KiB), "number" or "choice".
+    least, most: the smallest and the largest value, for all kinds but "choice".
     """
 
     name: str
@@ -37,7 +37,7 @@ class Option:
     choices: tuple[str, ...] = ()
 
     def read(self, given: Value) -> Value:
-        """The value, from itself or its text; raises ValueError saying what it must be."""
+        """Convert a value or its text. Raises ValueError with the rule that it breaks."""
         if self.kind == "choice":
             if given in self.choices:
                 return given
@@ -50,7 +50,7 @@ class Option:
         return number
 
     def written(self, value: Value) -> str:
-        """The value as it is written in a spec: bytes in the largest unit that is exact."""
+        """The value as written in a spec: bytes in the largest exact unit."""
         if self.kind == "bytes" and value:
             unit = next(unit for unit in reversed(_UNITS) if int(value) % _UNITS[unit] == 0)
             return f"{int(value) // _UNITS[unit]}{unit}"
@@ -58,43 +58,43 @@ class Option:
 
     def _number(self, text: str) -> int | float | None:
         if self.kind == "number":
-            found = re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,2})?", text)
-            return float(text) if found else None
+            match = re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]{1,2})?", text)
+            return float(text) if match else None
         if self.kind == "count":
             return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
-        found = re.fullmatch(r"([0-9]{1,18})(\.[0-9]{1,18})?(|[KMGT]iB)", text)
-        if not found or (found[2] and not found[3]):
+        match = re.fullmatch(r"([0-9]{1,18})(\.[0-9]{1,18})?(|[KMGT]iB)", text)
+        if not match or (match[2] and not match[3]):
             return None
-        return round(Fraction(found[1] + (found[2] or "")) * _UNITS[found[3]])
+        return round(Fraction(match[1] + (match[2] or "")) * _UNITS[match[3]])
 
 
-SEED = Option("seed", "count", 0, "of every random choice", least=0)
+SEED = Option("seed", "count", 0, "seed of the random choices", least=0)
 
 
 def settle(options: Sequence[Option], given: Mapping[str, Value]) -> dict[str, Any]:
-    """A value for every option: the one given, else the default.
+    """A value for every option: the given one, or the default.
 
-    Raises TraceError for an unknown option or a value it cannot have.
+    Raises TraceError for an unknown option or an invalid value.
     """
     valid = {option.name: option for option in options}
-    found: dict[str, Any] = {option.name: option.default for option in options}
+    values: dict[str, Any] = {option.name: option.default for option in options}
     for name, value in given.items():
         if name not in valid:
             listed = ", ".join(valid)
             raise TraceError(f"no option '{name}'; valid options: {listed}")
         try:
-            found[name] = valid[name].read(value)
+            values[name] = valid[name].read(value)
         except ValueError as error:
             raise TraceError(f"{name}={value} {error}") from error
-    return found
+    return values
 
 
 @dataclass(frozen=True)
 class Generator:
-    """A workload made on demand; the same options make the same trace.
+    """A workload generated on demand. The same options always give the same trace.
 
     source: where the idea comes from. write: writes the events, given every option by name, and
-    returns what else the provenance is to say.
+    returns additional provenance.
     """
 
     name: str
@@ -105,9 +105,9 @@ class Generator:
     write: Callable[..., Mapping[str, Any] | None]
 
     def trace(self, given: Mapping[str, Value]) -> Trace:
-        """The trace of some options; raises TraceError for those that cannot be.
+        """The trace for these options. Raises TraceError for invalid ones.
 
-        Its name is the spec that makes it: the options that differ from their defaults.
+        Its name is the spec that creates it, with the options that differ from their defaults.
         """
         values = settle(self.options, given)
         changed = [

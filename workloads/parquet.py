@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as Parquet, which holds everything.
+"""Traces as Parquet, the format that can hold every part of a trace.
 
-A file is read in small parts into arrays made once at full length, so that reading takes little
-memory beyond the trace itself.
+A file is read in small parts into arrays that are preallocated at full length, so that reading
+needs little memory beyond the trace itself.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ROW_GROUP_EVENTS = 1 << 20
 
 
 def is_parquet(head: bytes) -> bool:
-    """Whether a file that begins so is Parquet."""
+    """Whether the first bytes of a file are those of Parquet."""
     return head.startswith(_MAGIC)
 
 
 def write_parquet(trace: Trace, sink: BinaryIO) -> None:
-    """Write all of a trace to an open binary file, as zstd-compressed Parquet."""
+    """Write a complete trace to an open binary file as zstd-compressed Parquet."""
     header = {
         "version": FORMAT_VERSION,
         "labels": trace.labels,
@@ -48,7 +48,7 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
 
 
 def read_parquet(file: BinaryIO, path: Path) -> Trace:
-    """Read a trace from an open Parquet file; raises TraceError for one that holds none."""
+    """Read a trace from an open Parquet file. Raises TraceError if it does not contain one."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
     labels, provenance = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
     schema = parquet.schema_arrow
@@ -68,11 +68,13 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
             column = batch.column(name)
             if column.null_count:
                 row = done + int(pc.index(column.is_null(), True).as_py())
-                raise TraceError(f"event {row}: column '{name}' has no value")
+                raise TraceError(f"event {row}: column '{name}' is null")
             array[done : done + len(column)] = column.to_numpy()
         done += len(batch)
     if done != parquet.metadata.num_rows:
-        raise TraceError(f"holds {done} events, but says {parquet.metadata.num_rows}")
+        raise TraceError(
+            f"contains {done} events, but its metadata says {parquet.metadata.num_rows}"
+        )
     return Trace(**arrays, labels=labels, provenance=provenance)
 
 
@@ -83,7 +85,9 @@ def _parse_header(text: bytes | None) -> tuple[tuple[str, ...], Provenance]:
     if not isinstance(header, dict) or not isinstance(version := header.get("version"), int):
         raise TraceError("the trace's metadata has no format version")
     if version > FORMAT_VERSION:
-        raise TraceError(f"trace format {version} is newer than this program's {FORMAT_VERSION}")
+        raise TraceError(
+            f"trace format {version} is newer than the supported version {FORMAT_VERSION}"
+        )
     labels, provenance = header.get("labels"), header.get("provenance")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise TraceError("the trace's metadata has no list of labels")

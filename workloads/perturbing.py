@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of the same program on another day: its steps in another order, its frees a little later.
+"""Variations of a trace: another order of the steps, or slightly later frees.
 
-Blocks that live and die within one step go where their step goes. Those that outlive a step
-(weights, caches, gradients) stay where they are in the sequence of steps, at the same share of the
-step's events. So every block is still freed after it was allocated, and the trace is valid.
+Blocks that are allocated and freed within one step move with their step. Blocks that outlive a step
+(weights, caches, gradients) keep their position in the sequence of steps, at the same fraction of a
+step's events. So every block is still freed after it was allocated, and the trace stays valid.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.trace import FREE, MARK, Trace, spans
 
-_FEWEST_STEPS = 3  # of which there is another order, the first staying where it is
-_LATEST = 16  # events by which a free may be late
+_FEWEST_STEPS = 3  # needed for another order, because the first step is not moved
+_LATEST = 16  # maximum delay of a free, in events
 
 Ints = NDArray[np.int64]
 
 
 def perturbed(trace: Trace, seed: int) -> Trace:
-    """The same blocks in another order that the program could have had; valid if `trace` is.
+    """The same blocks in another order that the program could have produced; valid if `trace` is.
 
-    With three steps or more, those after the first are shuffled; with fewer, and where all are
-    alike, each free comes up to 16 events later. Ids become the numbers of the allocs;
-    times are left out. Equal seeds give equal traces.
+    With at least three steps, the steps after the first are shuffled; with fewer, or if all steps
+    are equal, each free is delayed by up to 16 events. Block ids become the numbers of the allocs;
+    times are dropped. The same seed gives the same trace.
     """
     random = np.random.default_rng(seed)
     block = _numbered(trace)
     order = np.arange(len(trace))
     if trace.steps >= _FEWEST_STEPS:
         order = _shuffled_steps(trace, block, random)
-    if all(np.array_equal(one, one[order]) for one in (trace.op, trace.size)):
+    if all(np.array_equal(column, column[order]) for column in (trace.op, trace.size)):
         order = _late_frees(trace, random)
     ids = np.where(trace.op <= FREE, block, trace.block)[order].astype(np.uint32)
-    made = replace(
+    variation = replace(
         trace,
         op=trace.op[order],
         block=ids,
@@ -46,21 +46,21 @@ def perturbed(trace: Trace, seed: int) -> Trace:
         label=None if trace.label is None else trace.label[order],
         provenance=replace(trace.provenance, seed=seed),
     )
-    made.validate()
-    return made
+    variation.validate()
+    return variation
 
 
 def _numbered(trace: Trace) -> Ints:
-    """Of each alloc and free the number of its block's alloc; 0 for other events."""
+    """For each alloc and free, the number of its block's alloc; 0 for other events."""
     allocs, ends = spans(trace.op, trace.block)
-    found = np.zeros(len(trace) + 1, np.int64)
-    found[allocs] = np.arange(len(allocs))
-    found[ends] = np.arange(len(allocs))  # those never freed write past the last event
-    return found[:-1]
+    number = np.zeros(len(trace) + 1, np.int64)
+    number[allocs] = np.arange(len(allocs))
+    number[ends] = np.arange(len(allocs))  # blocks that are never freed write past the last event
+    return number[:-1]
 
 
 def _shuffled_steps(trace: Trace, block: Ints, random: np.random.Generator) -> Ints:
-    """The events in an order in which all steps but the first have changed places."""
+    """An order of the events in which all steps except the first are shuffled."""
     count = len(trace)
     begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
     step = np.searchsorted(begins, np.arange(count), side="right")  # 0: before the first
@@ -69,16 +69,18 @@ def _shuffled_steps(trace: Trace, block: Ints, random: np.random.Generator) -> I
 
     allocs, ends = spans(trace.op, trace.block)
     last = np.append(step, len(edges))[ends]
-    stays = step[allocs] != last  # by block
+    stays = step[allocs] != last  # by block: True if it outlives its step
     moves = ~((trace.op <= FREE) & stays[block]) if len(allocs) else np.ones(count, np.bool_)
     place = np.arange(len(edges) - 1)
-    place[2:] = 2 + random.permutation(len(place) - 2)  # the first step makes what stays
+    place[2:] = 2 + random.permutation(
+        len(place) - 2
+    )  # the first step allocates the blocks that stay
     to = np.where(moves, place[step], step)
-    # Within a place: the mark first, then by share; of equal ones the earlier event.
+    # Within a place: the mark comes first, then events by fraction; ties keep their order.
     return np.lexsort((np.arange(count), share, to))
 
 
 def _late_frees(trace: Trace, random: np.random.Generator) -> Ints:
-    """The events with each free up to `_LATEST` events later."""
+    """An order of the events in which each free is up to `_LATEST` events later."""
     late = np.where(trace.op == FREE, random.integers(0, _LATEST + 1, len(trace)), 0)
     return np.argsort(np.arange(len(trace)) + late, kind="stable")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hook under PyTorch's operators that sees every storage appear and disappear."""
+"""A dispatch mode for PyTorch's operators that records when storages are created and destroyed."""
 
 # mypy: allow-untyped-calls
 
@@ -29,23 +29,27 @@ _PUTS = (
 
 
 class Recorder(TorchDispatchMode):
-    """While entered, records the storages on one type of device, fake or real.
+    """While active, records the storages on one type of device, fake or real.
 
-    A storage is first seen in the outputs of the operator that made it, and is gone when the
-    C++ object behind it is: at that moment the weak reference to its wrapper calls back. What
-    existed before is invisible. Cyclic garbage is collected at marks only (see `record`).
+    A storage is first seen in the outputs of the operator that created it. It is gone when the
+    underlying C++ object is: then the weak reference to its Python wrapper calls back. Storages
+    that existed before are not seen. Cyclic garbage is only collected at marks (see `record`).
     """
 
     def __init__(self, device_type: str) -> None:
         TorchDispatchMode.__init__(self)
         self.seen: set[str] = set()
-        """Operators that ran, as "name", and as "name:dtype" for each type of their outputs."""
+        """Operators that ran, as "name" and as "name:dtype" for each type of their outputs."""
         self._device_type = device_type
         self._events: list[Event] = []
         self._labels: dict[str, int] = {"": 0}
-        self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}  # by address: block, size
-        self._nodes: list[tuple[int, int] | None] = []  # by block: the node that made it
-        self._reuses: dict[int, int] = {}  # block -> the block that holds it in truth, if it dies
+        self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}  # address -> block, size
+        self._nodes: list[
+            tuple[int, int] | None
+        ] = []  # by block: the autograd node that created it
+        self._reuses: dict[
+            int, int
+        ] = {}  # block -> the block that it would replace in place, if that one dies
 
     def mark(self, label: str) -> None:
         """Begin a step or a phase, after collecting cyclic garbage."""
@@ -72,10 +76,10 @@ class Recorder(TorchDispatchMode):
         return outputs
 
     def trace(self, provenance: Provenance) -> Trace:
-        """What was recorded so far; frees with nothing between them are in order of their ids.
+        """The trace recorded so far. Consecutive frees are in order of block id.
 
-        Autocast drops its cached weights in an order that differs from run to run, and nothing
-        can tell adjacent frees apart: sorted, repeated recordings are identical.
+        Autocast drops its cached weights in an order that differs from run to run. The order of
+        consecutive frees has no meaning, so they are sorted to make repeated recordings identical.
         """
         events, ids = list[Event](), dict[int, int]()
         for op, run in groupby(self._in_place(), key=itemgetter(0)):
@@ -97,37 +101,38 @@ class Recorder(TorchDispatchMode):
         )
 
     def _in_place(self) -> list[Event]:
-        """The events as they are without a dispatch mode: autograd works in place.
+        """The events as they would be without a dispatch mode, when autograd works in place.
 
-        Where a tensor has two uses, autograd adds the second gradient to the first, and where one
-        was indexed, it puts the gradient into zeros, in place if nothing else holds them. While a
-        mode is on, as here, it makes a new storage and drops the old one.
+        If a tensor is used twice, autograd adds the second gradient to the first one, and if it was
+        indexed, puts the gradient into a tensor of zeros: in place if nothing else references it.
+            But while a dispatch mode is active, as here, it creates a new storage and drops the old
+            one.
         """
         events, same = list[Event](), dict[int, int]()
         for op, group in groupby(self._events, key=itemgetter(0)):
             run = list(group)
             if op == FREE:
                 freed = [same.get(block, block) for _, block, _, _ in run]
-                made = events[-1][1] if events[-1][0] == ALLOC else -1
-                old = self._reuses.get(made, -1)
+                created = events[-1][1] if events[-1][0] == ALLOC else -1
+                old = self._reuses.get(created, -1)
                 old = same.get(old, old)
                 if old in freed:
                     freed.remove(old)
-                    same[made] = old
+                    same[created] = old
                     events.pop()
                 run = [(FREE, same.get(block, block), 0, 0) for block in freed]
             events += run
         return events
 
     def _reused(self, func: Any, args: tuple[Any, ...]) -> int | None:
-        """The block whose place the outputs take without a mode, provided that it dies now."""
+        """The block that, without a mode, would be updated in place, if it dies now."""
         adds, puts = func is torch.ops.aten.add.Tensor, func in _PUTS
         if not (adds or puts) or torch.is_grad_enabled() or not (node := _node()):
             return None
         if not torch.ops.aten.is_non_overlapping_and_dense(args[0]):
             return None
         live = self._live.get(args[0].untyped_storage()._cdata)
-        # The engine adds what an earlier node made; a node's inputs live as long as it runs.
+        # The engine adds to the output of an earlier node; a node's inputs live as long as it runs.
         return live[0] if live and (self._nodes[live[0]] == node) == puts else None
 
     def _see(self, storage: torch.UntypedStorage, operator: str) -> None:
@@ -157,14 +162,14 @@ class Recorder(TorchDispatchMode):
 
 
 def record(run: Any, device_type: str) -> Recorder:
-    """Run `run(mark)` under a recorder, deterministically, and return the recorder.
+    """Run `run(mark)` deterministically under a recorder and return the recorder.
 
-    Backward passes run on this thread, and garbage is collected at marks and at the end alone.
+    Backward passes run on this thread, and garbage is collected only at marks and at the end.
     """
     recorder = Recorder(device_type)
     collecting, threading = gc.isenabled(), torch.autograd.is_multithreading_enabled()
     gc.collect()
-    gc.freeze()  # what is there already is no garbage of the program's: collecting is quick
+    gc.freeze()  # speeds up collection by ignoring objects that existed before
     gc.disable()
     torch.autograd.set_multithreading_enabled(False)
     try:
@@ -180,7 +185,7 @@ def record(run: Any, device_type: str) -> Recorder:
 
 
 def _node() -> tuple[int, int] | None:
-    """The backward pass and the node of it that runs, if one does."""
+    """The current backward pass and its running node, if any."""
     node = torch._C._current_autograd_node()
     return (torch._C._current_graph_task_id(), node._sequence_nr()) if node else None
 

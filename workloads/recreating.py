@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundled traces captured anew: in their place, or elsewhere to compare the bytes."""
+"""Recreate bundled traces: replace the files, or compare their bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Recreate = Callable[[Sequence[str], Path], None]
 
 
 def changed(names: Sequence[str], recreate: Recreate, bundled: Path) -> list[str]:
-    """Those that, captured anew, do not give the bytes of the files in `bundled`."""
+    """The names of the workloads whose new capture differs from the files in `bundled`."""
     with tempfile.TemporaryDirectory() as folder:
         recreate(names, Path(folder))
         files = [f"{name}.parquet" for name in names]
@@ -26,9 +26,11 @@ def changed(names: Sequence[str], recreate: Recreate, bundled: Path) -> list[str
 
 
 def main(module: str, names: Sequence[str], recreate: Recreate, bundled: Path) -> int:
-    """The command line of a module that bundles traces; returns the exit code."""
+    """The command line of a module that bundles traces. Returns the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="leave the files, compare the bytes")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the bytes instead of replacing the files"
+    )
     try:
         if not parser.parse_args().check:
             recreate(names, bundled)
@@ -38,5 +40,5 @@ def main(module: str, names: Sequence[str], recreate: Recreate, bundled: Path) -
         print(f"error: {error}", file=sys.stderr)
         return 2
     for name in others:
-        print(f"error: {name}: captured anew, it is another file", file=sys.stderr)
+        print(f"error: {name}: the new capture differs from the bundled file", file=sys.stderr)
     return 1 if others else 0

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of what CUDA kernels take for themselves, which captures under fake tensors do not see.
+"""A model of the memory that CUDA kernels allocate, which captures under fake tensors do not see.
 
-It makes another trace of a trace, from sizes and the operators' names alone, and says so: its
-allocs are labelled "scratch::...", and the provenance holds the model. A raw capture is never
-changed. Modelled are, with the sizes of PyTorch's sources (2.5 to 2.13):
+It derives a new trace from the sizes and operator names of a trace, and labels its additions: the
+modelled allocs are labelled "scratch::...", and the provenance contains the model. A raw capture is
+never changed. The model covers the following, with sizes from the sources of PyTorch 2.5 to 2.13:
 
-- cuBLAS: one workspace for the handle of a stream, taken by its first matrix product and kept;
+- cuBLAS: one workspace per handle and stream, allocated by the first matrix product and kept;
   32 MiB on compute capability 9.0, else 2 x 4 MiB + 8 x 16 KiB (parseChosenWorkspaceSize in
-  aten/src/ATen/cuda/CublasHandlePool.cpp). cuBLASLt is taken to share it, as it does by default
-  where TORCH_CUBLASLT_UNIFIED_WORKSPACE is 1.
+  aten/src/ATen/cuda/CublasHandlePool.cpp). cuBLASLt is assumed to share it, the default if
+  TORCH_CUBLASLT_UNIFIED_WORKSPACE is 1.
 - Flash attention's backward pass: in float32, a sum for each row (batch, heads, queries) and an
-  accumulator for the gradient of the queries (batch, queries, heads, head width); with fewer heads
-  of keys than of queries, gradients of keys and values for every query head
-  (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd). There the number of
-  queries is rounded up to 128 and the head width to 32, here neither, for sizes alone do not tell
-  them: the model is exact where both are such multiples, else a little low. Fewer heads show as
-  gradients of the queries a whole number of times as large as those of the keys.
-- Convolutions: cuDNN chooses an algorithm, and with it the workspace, for each shape by its own
-  rules. There is no model of them, but a number of bytes may be given that each one takes.
+  accumulator for the gradient of the queries (batch, queries, heads, head width). If there are
+  fewer key heads than query heads, also gradients of keys and values for every query head
+  (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, mha_bwd). PyTorch rounds the
+  number of queries up to 128 and the head width up to 32. The model cannot, because sizes alone do
+  not reveal them: it is exact if both are such multiples, otherwise slightly low. Fewer key heads
+  are detected when the gradients of the queries are an integer multiple of those of the keys.
+- Convolutions: cuDNN selects an algorithm, and thus the workspace, for each shape by its own rules,
+  which are not modelled. A fixed number of bytes per convolution can be given instead.
 
-Not modelled: sorting and reducing kernels, split-KV decoding, memory-efficient attention.
+Not modelled: sort and reduction kernels, split-KV decoding, memory-efficient attention.
 """
 
 from __future__ import annotations
@@ -40,26 +40,27 @@ Asked = tuple[int, str]  # bytes, label
 
 @dataclass(frozen=True)
 class Model:
-    """What kernels take: bytes of cuBLAS's workspace, and of each convolution's."""
+    """Bytes of kernel scratch memory: cuBLAS's workspace, and the workspace of each convolution."""
 
     cublas: int
     convolution: int = 0
 
 
 GPUS = {"sm80": Model(2 * (4 << 20) + 8 * (16 << 10)), "sm90": Model(32 << 20)}
-"""Models by the compute capability that PyTorch sees: sm80 is every one but 9.0."""
+"""Models by the compute capability that PyTorch sees; sm80 stands for all except 9.0."""
 
 
 def with_scratch(trace: Trace, model: Model) -> Trace:
-    """The trace with the scratch of its kernels: a new one, the given one stays as it is.
+    """A new trace that adds the scratch memory of its kernels; the given trace is not changed.
 
-    What a kernel takes is allocated after the outputs of its operator, and freed before the next
-    event; cuBLAS's workspaces stay. Raises TraceError for a trace without operators' names.
+    The scratch memory of a kernel is allocated after the outputs of its operator and freed before
+    the next event; cuBLAS's workspaces are kept. Raises TraceError for a trace without operator
+    names.
     """
     if trace.label is None:
-        raise TraceError("kernel scratch is modelled by operators, and this trace names none")
+        raise TraceError("kernel scratch needs operator names, and this trace has none")
     labels = {label: place for place, label in enumerate(trace.labels)}
-    after = list[int]()  # for each new event, the event that it follows
+    after = list[int]()  # by new event: the event that it follows
     events = list[tuple[int, int, int, int]]()  # op, block, size, label
     blocks = trace.allocs
     for event, asked, kept in _scratch(trace, model):
@@ -93,7 +94,7 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
 
 
 def _scratch(trace: Trace, model: Model) -> Iterator[tuple[int, list[Asked], bool]]:
-    """The last output's event of each kernel that takes scratch, what, and whether it is kept."""
+    """Per kernel with scratch: the event of its last output, the scratch, whether it is kept."""
     assert trace.label is not None
     names = [name.removeprefix("aten::") for name in trace.labels]
     product = {place for place, name in enumerate(names) if name in _PRODUCTS}
@@ -118,14 +119,16 @@ def _scratch(trace: Trace, model: Model) -> Iterator[tuple[int, list[Asked], boo
 
 
 class _FlashAttention:
-    """Follows the outputs of flash attention: forward's output and row sums, backward's three."""
+    """Tracks the outputs of flash attention: forward result, row sums and gradients."""
 
     _FORWARD, _BACKWARD = 4, 3  # outputs: result, row sums, seed, offset; three gradients
 
     def __init__(self) -> None:
-        self._outputs: list[tuple[int, int]] = []  # blocks and sizes of a forward pass so far
+        self._outputs: list[tuple[int, int]] = []  # blocks and sizes of the current forward pass
         self._gradients: list[int] = []
-        self._rows: dict[int, tuple[int, int]] = {}  # live row sums: size, and the result's size
+        self._rows: dict[
+            int, tuple[int, int]
+        ] = {}  # live row sums: size, and the size of the result
 
     def forward(self, block: int, size: int) -> None:
         self._outputs.append((block, size))
@@ -138,13 +141,14 @@ class _FlashAttention:
         self._rows.pop(block, None)
 
     def backward(self, size: int) -> list[Asked]:
-        """What a backward pass takes, when this was the last of its gradients."""
+        """The scratch of a backward pass, if this was the last of its gradients."""
         self._gradients.append(size)
         if len(self._gradients) < self._BACKWARD:
             return []
         query, key, value = self._gradients
         self._gradients.clear()
-        # Of the forward passes with such a result the latest, for backward goes back in time.
+        # Of the forward passes with this result size, take the latest: backward goes in reverse
+        # order.
         known = [rows for rows, result in self._rows.values() if result == query]
         sizes = [*known[-1:], 2 * query]
         if key == value < query and query % key == 0:

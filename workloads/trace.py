@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace: what a program asked of its allocator, event by event, as arrays of equal length."""
+"""A trace: a program's requests to its allocator, event by event, as arrays of equal length."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from allocbench.workloads.vocabulary import TraceError as TraceError
 COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
 OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32"}
 
-_CHUNK = 1 << 16  # events checked at a time, so that checking needs little beyond the arrays
+_CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A broken rule, and the event that breaks it (None: the trace as a whole)."""
+    """A broken rule and the event that breaks it (None: the trace as a whole)."""
 
     rule: str
     event: int | None = None
@@ -34,13 +34,13 @@ class Broken:
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Events in order, one per entry of each array; n = `len(trace)`.
+    """Events in order, one per element of each array; n = `len(trace)`.
 
     op: uint8 (n,), one of ALLOC, FREE, MARK, TRIM.
-    block: uint32 (n,), the block's id, below the number of allocs; an id may serve again after
-        its free. For a mark, an index into `labels`.
+    block: uint32 (n,), the block's id, below the number of allocs; an id may be reused after its
+        free. For a mark, an index into `labels`.
     size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
-    stream: uint16 (n,), the stream on which the event happens.
+    stream: uint16 (n,), the stream of the event.
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
     label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
@@ -65,7 +65,7 @@ class Trace:
 
     @property
     def blocks(self) -> int:
-        """Number of block ids: one more than the largest."""
+        """Number of block ids: one more than the largest id."""
         return int(self.block.max(where=self.op <= FREE, initial=0)) + 1 if self.allocs else 0
 
     @property
@@ -75,7 +75,7 @@ class Trace:
 
     @property
     def step_label(self) -> int:
-        """Index of the label "step" in `labels`, or -1 when there is none."""
+        """Index of the label "step" in `labels`, or -1 if there is none."""
         return self.labels.index("step") if "step" in self.labels else -1
 
     @property
@@ -85,21 +85,21 @@ class Trace:
 
     @property
     def load(self) -> NDArray[Any]:
-        """(n,) live requested bytes after each event; the trace must be valid.
+        """(n,) live requested bytes after each event. The trace must be valid.
 
-        int64, or Python's integers (object) where int64 might not hold them.
+        int64, or Python integers (object) if the sums might exceed int64.
         """
         allocs, ends = spans(self.op, self.block)
         size = self.size[allocs].astype(np.int64)
         change = np.zeros(len(self) + 1, np.int64)
         change[allocs] = size
-        change[ends] = -size  # those never freed end past the last event
+        change[ends] = -size  # blocks that are never freed end past the last event
         fits = size.sum(dtype=np.float64) < MAX_SIZE
         return np.cumsum(change[:-1] if fits else change[:-1].astype(object))
 
     @property
     def max_load(self) -> int:
-        """Largest sum of live requested bytes over time; the trace must be valid."""
+        """Largest sum of live requested bytes over time. The trace must be valid."""
         return int(self.load.max(initial=0))
 
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -108,13 +108,13 @@ class Trace:
         return {name: array for name, array in arrays.items() if array is not None}
 
     def validate(self) -> None:
-        """Raise TraceError for the first broken rule, naming the event (from 0) and the rule."""
+        """Raise TraceError for the first broken rule, with the event (from 0) and the rule."""
         if broken := self.first_broken():
             where = "" if broken.event is None else f"event {broken.event}: "
             raise TraceError(f"{where}{broken.rule}")
 
     def first_broken(self) -> Broken | None:
-        """The rule broken by the earliest event that breaks one, or None for a valid trace."""
+        """The rule broken by the earliest invalid event, or None for a valid trace."""
         for name, array in self.columns().items():
             dtype = (COLUMNS | OPTIONAL_COLUMNS)[name]
             if array.dtype != dtype:
@@ -128,7 +128,7 @@ class Trace:
         return None
 
     def _first_broken_in(self, part: slice, live: NDArray[np.bool_]) -> Broken | None:
-        """Check one part; `live`, by block id, is the state before it and becomes that after."""
+        """Check one part and update `live`, the state by block id."""
         op, block, size = self.op[part], self.block[part], self.size[part]
         is_alloc, is_mark = op == ALLOC, op == MARK
         of_labels = f"is out of range: there are {len(self.labels)} labels"
@@ -152,7 +152,7 @@ class Trace:
         if out_of_turn is not None:
             row = out_of_turn
             rule = (
-                "alloc of block {block}, which is live already"
+                "alloc of block {block}, which is already live"
                 if is_alloc[row]
                 else "free of block {block}, which is not live"
             )
@@ -163,7 +163,7 @@ class Trace:
 
 
 def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
-    """Indices of the allocs and frees, block by block, those of one block in order of time."""
+    """Indices of the allocs and frees, grouped by block, in time order within each block."""
     events = np.flatnonzero(op <= FREE)
     return events[np.argsort(block[events], kind="stable")]
 
@@ -171,10 +171,10 @@ def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.int
 def spans(
     op: NDArray[np.uint8], block: NDArray[np.uint32]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The event of each alloc, in order, and that of its free, len(op) where there is none."""
+    """The event of each alloc, in order, and the event of its free, or len(op) if there is none."""
     events = by_block(op, block)
     is_alloc = op[events] == ALLOC
-    # What follows an alloc of the same block is its free; of another block, its alloc.
+    # The event after an alloc is its free if it has the same block, and otherwise another alloc.
     following = np.append(events[1:], len(op))
     freed = np.append(~is_alloc[1:], False)
     ends = np.full(len(op), len(op))
@@ -186,9 +186,9 @@ def spans(
 def _first_out_of_turn(
     op: NDArray[np.uint8], block: NDArray[np.uint32], live: NDArray[np.bool_]
 ) -> int | None:
-    """First event that allocates a live block or frees a dead one; brings `live` up to date.
+    """First event that allocates a live block or frees a dead one; updates `live`.
 
-    The events of one block must alternate, and its first one must fit `live`.
+    The events of a block must alternate, and its first event must match `live`.
     """
     events = by_block(op, block)
     if not len(events):

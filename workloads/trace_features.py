@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Features of a trace: the numbers that say what makes it hard or easy for an allocator.
+"""Features of a trace: numbers that show what makes it hard or easy for an allocator.
 
 In the formulas of `Features`, n is the number of events, B(t) the number of live blocks and L(t)
-the live requested bytes after event t, t = 0..n-1; a block's lifetime is the number of events
-from its alloc to its free, or to the end of the trace; S_k is the multiset of the sizes that step
-k asks for, k = 1..K.
+the live requested bytes after event t, t = 0..n-1. The lifetime of a block is the number of events
+from its alloc to its free, or to the end of the trace. S_k is the multiset of the sizes requested
+in step k, k = 1..K.
 """
 
 from __future__ import annotations
@@ -17,48 +17,48 @@ from numpy.typing import NDArray
 from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
 
 NEAR_PEAK = 0.9
-"""Share of the max load from which on the load counts as near its peak."""
+"""Fraction of the max load above which the load counts as near its peak."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What a trace is like; None where a number does not exist for it."""
+    """The features of a trace; None where a feature is undefined."""
 
     steps: int
-    """K, the marks that begin a step."""
+    """K, the number of marks that begin a step."""
     streams: int
-    """Distinct streams of the allocs and frees."""
+    """Number of distinct streams of the allocs and frees."""
     live_blocks_peak: int
     """max over t of B(t)."""
     live_blocks_mean: int
     """mean over t of B(t), rounded."""
     largest_request: int | None
-    """max of the sizes asked for, bytes."""
+    """Largest requested size, bytes."""
     distinct_sizes: int
-    """Distinct sizes asked for."""
+    """Number of distinct requested sizes."""
     size_entropy: float | None
-    """-sum over the distinct sizes s of p(s) log2 p(s), p(s) being the share of allocs that ask
-    for s, bits: 0 when all are of one size, log2 of the allocs when each has its own."""
+    """-sum over the distinct sizes s of p(s) log2 p(s), where p(s) is the fraction of allocs with
+    size s, in bits: 0 if all sizes are equal, log2 of the number of allocs if all differ."""
     lifetime_p50: int | None
-    """Smallest lifetime that half of the blocks do not exceed, events."""
+    """Median lifetime, events: the smallest that at least half of the blocks do not exceed."""
     lifetime_p90: int | None
-    """Smallest lifetime that 90 % of the blocks do not exceed, events."""
+    """90th percentile of the lifetimes, events."""
     lifetime_p99: int | None
-    """Smallest lifetime that 99 % of the blocks do not exceed, events."""
+    """99th percentile of the lifetimes, events."""
     repeat_rate: float | None
     """sum of |S_k intersected with S_(k-1)| / sum of max(|S_k|, |S_(k-1)|), both over k = 2..K:
-    1 when every step asks for what the one before did, in any order; None with fewer than two
-    steps, or none that allocates."""
+    1 if every step requests the same sizes as the previous one, in any order; None with fewer than
+    two steps, or if no step allocates."""
     load_mean: float | None
     """mean over t of L(t) / max load."""
     peak_width: float | None
-    """Share of the t with L(t) >= 0.9 max load: small for a sharp peak."""
+    """Fraction of the t with L(t) >= 0.9 max load: small for a sharp peak."""
     peak_position: float | None
-    """First t at which L(t) is the max load, / n: 0 at the begin of the trace, 1 at its end."""
+    """First t at which L(t) is the max load, / n: 0 at the start of the trace, 1 at its end."""
 
 
 def features(trace: Trace) -> Features:
-    """The features of a valid trace, in about half a second for a million events."""
+    """The features of a valid trace; takes about half a second for a million events."""
     allocs, ends = spans(trace.op, trace.block)
     sizes, of_alloc, counts = np.unique(trace.size[allocs], return_inverse=True, return_counts=True)
     shares = counts / max(1, len(allocs))
@@ -69,8 +69,8 @@ def features(trace: Trace) -> Features:
     some = len(allocs) > 0
 
     def lifetime(quantile: float) -> int | None:
-        found = np.quantile(lifetimes, quantile, method="inverted_cdf") if some else None
-        return None if found is None else int(found)
+        value = np.quantile(lifetimes, quantile, method="inverted_cdf") if some else None
+        return None if value is None else int(value)
 
     return Features(
         steps=trace.steps,
@@ -91,15 +91,15 @@ def features(trace: Trace) -> Features:
 
 
 def _repeat_rate(trace: Trace, allocs: NDArray[np.intp], size: NDArray[np.intp]) -> float | None:
-    """The repeat rate; `size` numbers the distinct sizes, one for each alloc."""
+    """The repeat rate; `size` has the number of the distinct size of each alloc."""
     begins = (trace.op == MARK) & (trace.block == trace.step_label)
     step = np.cumsum(begins)[allocs]
-    inside = step > 0  # what comes before the first step belongs to none
+    inside = step > 0  # events before the first step belong to no step
     step, size, steps = step[inside], size[inside], int(begins.sum())
     asked = np.bincount(step, minlength=steps + 1)[1:]
     most = int(np.maximum(asked[1:], asked[:-1]).sum())
     if not most:
         return None
     kinds, counts = np.unique(size * (steps + 2) + step, return_counts=True)
-    follows = np.diff(kinds) == 1  # the same size, one step later: no step is numbered 0
+    follows = np.diff(kinds) == 1  # the same size one step later, since no step has number 0
     return float(np.minimum(counts[1:], counts[:-1])[follows].sum() / most)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of traces: kinds of events, provenance, the error. They need no arrays, so no numpy."""
+"""The vocabulary of traces: kinds of events, provenance, the error. Does not import numpy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 ALLOC, FREE, MARK, TRIM = range(4)
 MAX_SIZE = 2**63 - 1
-"""Bytes; the largest size an event may carry."""
+"""The largest size of an event, bytes."""
 
 
 class TraceError(ValueError):
-    """A trace, or a file that should hold one, breaks a rule; one line says which and where."""
+    """A trace, or a file that should contain one, breaks a rule; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a trace comes from.
+    """The origin of a trace.
 
     `live_at_start` is the number of blocks that were already live when recording began: the
     first so many allocs of the trace stand for them. `extra` holds whatever else its maker

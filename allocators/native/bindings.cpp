@@ -39,7 +39,7 @@ Columns columns(std::vector<Record> const& records,
   return table;
 }
 
-// None where no detail was asked for.
+// None if the replay recorded no detail.
 std::optional<std::map<std::string, Columns>> to_tables(std::optional<Detail> const& detail) {
   if (!detail) return std::nullopt;
   return std::map<std::string, Columns>{
@@ -68,7 +68,7 @@ std::vector<Option> to_vector(std::span<Option const> options) {
   return {options.begin(), options.end()};
 }
 
-// The arrays of a trace, kept alive while they are replayed.
+// The arrays of a trace, kept alive during a replay.
 struct TraceArrays {
   Array<std::uint8_t> op;
   Array<std::uint32_t> block;
@@ -91,16 +91,17 @@ void bind_errors(nb::module_& m) {
 }
 
 void bind_records(nb::module_& m) {
-  nb::class_<Block>(m, "Block", "Part of a segment; `requested` is 0 in a free block.")
+  nb::class_<Block>(m, "Block",
+                    "Part of a segment. `requested` is 0 in a free block. All sizes are in bytes.")
       .def_ro("address", &Block::address)
       .def_ro("size", &Block::size)
       .def_ro("requested", &Block::requested)
       .def_prop_ro("allocated", &Block::allocated);
-  nb::class_<Segment>(m, "Segment", "A range held from the device, tiled by its blocks.")
+  nb::class_<Segment>(m, "Segment", "A range obtained from the device, tiled by its blocks.")
       .def_ro("address", &Segment::address)
       .def_ro("size", &Segment::size)
       .def_ro("blocks", &Segment::blocks);
-  nb::class_<Stats>(m, "Stats", "Bytes now and at their peak, and counts of calls.")
+  nb::class_<Stats>(m, "Stats", "Current and peak bytes, and counts of calls.")
       .def_prop_ro("requested", [](Stats const& s) { return s.requested.current; })
       .def_prop_ro("allocated", [](Stats const& s) { return s.allocated.current; })
       .def_prop_ro("reserved", [](Stats const& s) { return s.reserved.current; })
@@ -111,7 +112,8 @@ void bind_records(nb::module_& m) {
       .def_ro("frees", &Stats::frees)
       .def_ro("failures", &Stats::failures)
       .def_ro("retries", &Stats::retries);
-  nb::class_<DeviceStats>(m, "DeviceStats", "Calls to a device and the seconds they cost.")
+  nb::class_<DeviceStats>(m, "DeviceStats",
+                          "Counts of calls to a device, and their cost in seconds.")
       .def_ro("malloc_calls", &DeviceStats::malloc_calls)
       .def_ro("free_calls", &DeviceStats::free_calls)
       .def_ro("map_calls", &DeviceStats::map_calls)
@@ -119,7 +121,7 @@ void bind_records(nb::module_& m) {
       .def_ro("refused_calls", &DeviceStats::refused_calls, "mallocs and maps")
       .def_ro("seconds", &DeviceStats::seconds)
       .def_prop_ro("calls", &DeviceStats::calls);
-  nb::class_<Moment>(m, "Moment", "The bytes of an allocator after an event.")
+  nb::class_<Moment>(m, "Moment", "The state of an allocator after an event, in bytes.")
       .def_ro("event", &Moment::event)
       .def_ro("requested", &Moment::requested)
       .def_ro("allocated", &Moment::allocated)
@@ -130,7 +132,7 @@ void bind_records(nb::module_& m) {
       .def_prop_ro("type", [](Option const& option) { return to_string(option.type); })
       .def_ro("default", &Option::fallback)
       .def_ro("help", &Option::help);
-  nb::class_<StrategyInfo>(m, "StrategyInfo", "What a strategy says about itself.")
+  nb::class_<StrategyInfo>(m, "StrategyInfo", "Description of a strategy.")
       .def_ro("name", &StrategyInfo::name)
       .def_ro("summary", &StrategyInfo::summary)
       .def_ro("worst_case", &StrategyInfo::worst_case)
@@ -140,8 +142,8 @@ void bind_records(nb::module_& m) {
       .def_ro("keeps_free_blocks", &StrategyInfo::keeps_free_blocks)
       .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
       .def_ro("by_stream", &StrategyInfo::by_stream,
-              "a freed block serves requests of its own stream alone")
-      .def_ro("from_pool", &StrategyInfo::from_pool, "needs a device that has pools of its own")
+              "a freed block serves only requests of its own stream")
+      .def_ro("from_pool", &StrategyInfo::from_pool, "needs a device with memory pools")
       .def(
           "largest_request",
           [](StrategyInfo const& info, Size capacity) { return info.largest_request(capacity); },
@@ -149,18 +151,21 @@ void bind_records(nb::module_& m) {
 }
 
 void bind_allocators(nb::module_& m) {
-  nb::class_<Allocator>(m, "Allocator", "A strategy at work on a device. Safe to share by threads.")
+  nb::class_<Allocator>(m, "Allocator", "A strategy running on a device. Thread-safe.")
       .def("allocate", &Allocator::allocate, "size"_a, "stream"_a = 0,
            nb::call_guard<nb::gil_scoped_release>(),  // it may wait for another thread
-           "The address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.")
+           "Returns the address of a block of at least `size` bytes; 0 for 0 bytes. Raises "
+           "OutOfMemory.")
       .def("deallocate", &Allocator::deallocate, "address"_a, "stream"_a = 0,
-           "Frees a block. Raises BadFree, and changes nothing, for any other address but 0.")
+           "Frees a block. Address 0 is ignored. Raises BadFree, and changes nothing, for any "
+           "other address.")
       .def("trim", &Allocator::trim, "Gives wholly free segments back to the device.")
-      .def("reset_peaks", &Allocator::reset_peaks, "Peaks of the statistics begin again from now.")
-      .def("step", &Allocator::step, "A training or inference step begins.")
+      .def("reset_peaks", &Allocator::reset_peaks,
+           "Sets the peak statistics to the current values.")
+      .def("step", &Allocator::step, "Marks the start of a training or inference step.")
       .def("snapshot", &Allocator::snapshot, "The segments, in order of address.")
-      .def("check", &Allocator::check, "Raises InvariantViolation naming the broken rule.")
-      .def("largest_free", &Allocator::largest_free, "bytes of the largest free block")
+      .def("check", &Allocator::check, "Raises InvariantViolation with the rule that is broken.")
+      .def("largest_free", &Allocator::largest_free, "Size of the largest free block in bytes.")
       .def("stats", &Allocator::stats)
       .def(
           "counters",
@@ -168,13 +173,13 @@ void bind_allocators(nb::module_& m) {
             auto const counters = allocator.counters();
             return std::map<std::string, std::uint64_t>(counters.begin(), counters.end());
           },
-          "What this strategy counts beside the common statistics.")
+          "Counters of this strategy, in addition to the common statistics.")
       .def_prop_ro("device", &Allocator::device, nb::rv_policy::reference_internal)
       .def_prop_ro("info", &Allocator::info, nb::rv_policy::reference);
   m.def("strategies", &strategies, nb::rv_policy::reference);
   m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference);
   m.def("unavailable", &unavailable, "info"_a, "device"_a,
-        "Why a strategy cannot work on a device; empty when it can.");
+        "Why a strategy cannot run on a device; empty if it can.");
   using Given = std::pair<std::string, std::map<std::string, std::string>>;
   m.def(
       "make",
@@ -190,39 +195,40 @@ void bind_allocators(nb::module_& m) {
 
 template <class W>
 W const& layer(Allocator const& allocator) {
-  if (auto const* found = find_layer<W>(allocator)) return *found;
+  if (auto const* wrapper = find_layer<W>(allocator)) return *wrapper;
   std::string const name(W::wrapper.name);
-  throw SpecError("the allocator has no layer '" + name + "': make it from " + name +
-                  ":of=..., outside of any per_stream");
+  throw SpecError("the allocator has no '" + name + "' wrapper: create it with " + name +
+                  ":of=..., outside any per_stream");
 }
 
 void bind_wrappers(nb::module_& m) {
   using Live = Check::Live;
-  nb::class_<WrapperInfo>(m, "WrapperInfo", "What a wrapper says about itself.")
+  nb::class_<WrapperInfo>(m, "WrapperInfo", "Description of a wrapper.")
       .def_ro("name", &WrapperInfo::name)
       .def_ro("summary", &WrapperInfo::summary)
       .def_prop_ro("options", [](WrapperInfo const& info) { return to_vector(info.options); });
-  nb::class_<Live>(m, "Live", "A live block, as `check` knows it.")
+  nb::class_<Live>(m, "Live", "A live block, as recorded by the `check` wrapper.")
       .def_ro("block", &Live::block)
       .def_ro("stream", &Live::stream)
-      .def_ro("request", &Live::request, "how many requests came before its own")
-      .def_ro("step", &Live::step, "how many steps had begun");
+      .def_ro("request", &Live::request, "number of requests before this one")
+      .def_ro("step", &Live::step, "number of steps begun by then");
   m.def("wrappers", &wrappers, nb::rv_policy::reference);
   m.def(
       "live", [](Allocator const& allocator) { return layer<Check>(allocator).live(); },
-      "allocator"_a, "The live blocks, in order of request. Raises SpecError without `check`.");
+      "allocator"_a,
+      "The live blocks, in request order. Raises SpecError without a `check` wrapper.");
   m.def(
       "recording",
       [](Allocator const& allocator) {
-        Record::Recording found = layer<Record>(allocator).recording();
+        Record::Recording recording = layer<Record>(allocator).recording();
         Columns table;
-        table["op"] = to_numpy(std::move(found.op));
-        table["block"] = to_numpy(std::move(found.block));
-        table["size"] = to_numpy(std::move(found.size));
-        table["stream"] = to_numpy(std::move(found.stream));
+        table["op"] = to_numpy(std::move(recording.op));
+        table["block"] = to_numpy(std::move(recording.block));
+        table["size"] = to_numpy(std::move(recording.size));
+        table["stream"] = to_numpy(std::move(recording.stream));
         return table;
       },
-      "allocator"_a, "The events so far, as columns. Raises SpecError without `record`.");
+      "allocator"_a, "The events so far, as columns. Raises SpecError without a `record` wrapper.");
 }
 
 void bind_replay(nb::module_& m) {
@@ -236,18 +242,20 @@ void bind_replay(nb::module_& m) {
       .def_ro("peak", &Measurement::peak)
       .def_ro("stats", &Measurement::stats)
       .def_ro("device", &Measurement::device)
-      .def_prop_ro("counters", [](Measurement const& found) { return to_map(found.counters); })
+      .def_prop_ro("counters",
+                   [](Measurement const& measurement) { return to_map(measurement.counters); })
       .def_ro("internal_fragmentation_mean", &Measurement::internal_fragmentation_mean)
       .def_ro("external_fragmentation_mean", &Measurement::external_fragmentation_mean)
       .def_prop_ro("timeline",
-                   [](Measurement const& found) {
-                     return columns(found.timeline, std::pair("event", &Moment::event),
+                   [](Measurement const& measurement) {
+                     return columns(measurement.timeline, std::pair("event", &Moment::event),
                                     std::pair("requested", &Moment::requested),
                                     std::pair("allocated", &Moment::allocated),
                                     std::pair("reserved", &Moment::reserved),
                                     std::pair("largest_free", &Moment::largest_free));
                    })
-      .def_prop_ro("detail", [](Measurement const& found) { return to_tables(found.detail); });
+      .def_prop_ro("detail",
+                   [](Measurement const& measurement) { return to_tables(measurement.detail); });
 
   m.def(
       "measure",
@@ -255,11 +263,12 @@ void bind_replay(nb::module_& m) {
          std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep, bool detail) {
         PlacementSink sink;
         if (placements) {
-          sink = [&placements](std::vector<Placed> const& part) {
+          sink = [&placements](std::vector<BlockPlacement> const& part) {
             nb::gil_scoped_acquire acquire;
-            (*placements)(columns(
-                part, std::pair("block", &Placed::block), std::pair("segment", &Placed::segment),
-                std::pair("offset", &Placed::offset), std::pair("size", &Placed::size)));
+            (*placements)(columns(part, std::pair("block", &BlockPlacement::block),
+                                  std::pair("segment", &BlockPlacement::segment),
+                                  std::pair("offset", &BlockPlacement::offset),
+                                  std::pair("size", &BlockPlacement::size)));
           };
         }
         nb::gil_scoped_release release;
@@ -276,13 +285,13 @@ void bind_replay(nb::module_& m) {
   m.def(
       "time_each",
       [](TraceArrays const& trace, Allocator& allocator) {
-        Latencies found;
+        Latencies latencies;
         {
           nb::gil_scoped_release release;
-          found = time_each(trace.view_all(), allocator);
+          latencies = time_each(trace.view_all(), allocator);
         }
-        return std::tuple(to_numpy(std::move(found.alloc)), to_numpy(std::move(found.free)),
-                          found.timer_seconds);
+        return std::tuple(to_numpy(std::move(latencies.alloc)), to_numpy(std::move(latencies.free)),
+                          latencies.timer_seconds);
       },
       "trace"_a, "allocator"_a);
   m.def(
@@ -299,7 +308,7 @@ void bind_replay(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core of allocbench.";
-  nb::set_leak_warnings(false);  // a program's allocator outlives the interpreter on purpose
+  nb::set_leak_warnings(false);  // a program's allocator intentionally outlives the interpreter
   allocbench::bind_errors(m);
   allocbench::bind_records(m);
   allocbench::bind_devices(m);

@@ -1,4 +1,4 @@
-// bindings.hpp: what the parts of the Python module share.
+// bindings.hpp: helpers shared by the parts of the Python module.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// calibration.cpp: what each call to a device costs, by size.
+// calibration.cpp: the measured cost of each device call, by size.
 // SPDX-License-Identifier: Apache-2.0
 #include "calibration.hpp"
 

@@ -1,4 +1,4 @@
-// calibration.hpp: what each call to a device costs, by size.
+// calibration.hpp: the measured cost of each device call, by size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace allocbench {
 
-// Seconds of each of the calls made, in order; empty where the device refused.
+// The seconds of each call, in order; empty if the device refused.
 struct CallCosts {
   std::vector<double> malloc;
   std::vector<double> free;
@@ -16,8 +16,8 @@ struct CallCosts {
   std::vector<double> unmap;
 };
 
-// Makes each call `repeats` times with one size in bytes, on a device that nothing else uses
-// meanwhile. Pages are mapped only for a multiple of the device's granularity.
+// Makes each call `repeats` times with one size in bytes. Nothing else may use the device at the
+// same time. Pages are mapped only if the size is a multiple of the device's granularity.
 CallCosts measure_calls(Device& device, Size size, std::size_t repeats);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// detail.cpp: what a replay keeps for pictures: every peak, device calls, free blocks by size.
+// detail.cpp: what a replay records for charts: peaks, device calls and free blocks by size.
 // SPDX-License-Identifier: Apache-2.0
 #include "detail.hpp"
 
@@ -71,9 +71,9 @@ void DetailRecorder::look_at_free_blocks(std::size_t event) {
   for (Segment const& segment : allocator_.snapshot())
     for (Block const& block : segment.blocks) {
       if (block.allocated() || block.size == 0) continue;
-      FreeClass& found = classes[static_cast<std::size_t>(std::bit_width(block.size)) - 1];
-      ++found.blocks;
-      found.bytes += block.size;
+      FreeClass& free_class = classes[static_cast<std::size_t>(std::bit_width(block.size)) - 1];
+      ++free_class.blocks;
+      free_class.bytes += block.size;
     }
   for (std::size_t n = 0; n < classes.size(); ++n)
     if (classes[n].blocks > 0)

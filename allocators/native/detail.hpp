@@ -1,4 +1,4 @@
-// detail.hpp: what a replay keeps for pictures: every peak, device calls, free blocks by size.
+// detail.hpp: what a replay records for charts: peaks, device calls and free blocks by size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace allocbench {
 
-// The bytes after an event.
+// Bytes after an event.
 struct Level {
   std::uint64_t event;
   Size requested;
@@ -18,7 +18,7 @@ struct Level {
   Size reserved;
 };
 
-// A call to the device, and the event during which it was made. `kind` is a Device::CallKind.
+// A call to the device and the event that caused it. `kind` is a Device::CallKind.
 struct StampedCall {
   std::uint64_t event;
   std::uint8_t kind;
@@ -28,7 +28,7 @@ struct StampedCall {
   double seconds;
 };
 
-// The free blocks after an event whose sizes are from 2^size_class up to twice that.
+// After an event: the free blocks with sizes from 2^size_class to just below 2^(size_class + 1).
 struct FreeClass {
   std::uint64_t event;
   std::uint8_t size_class;
@@ -36,7 +36,7 @@ struct FreeClass {
   Size bytes;
 };
 
-// The block of an alloc event; both are 0 when it failed.
+// The block of an alloc event; both fields are 0 if the request failed.
 struct Extent {
   Address address;
   Size size;
@@ -49,10 +49,10 @@ struct Detail {
   std::vector<FreeClass> free_blocks;
 };
 
-// Watches an allocator during a replay of `events` events. The envelope has, for each of
-// `samples` intervals, the events with the lowest and the highest bytes of each kind, so no peak is
-// lost (M4 of Jugel et al., VLDB 2014, without the ends of the intervals). The free blocks are
-// looked at about a quarter as often, which takes a snapshot of the allocator.
+// Watches an allocator during a replay of `events` events. For each of `samples` intervals, the
+// envelope holds the events with the lowest and highest value of each kind of bytes, so no peak is
+// lost (M4 of Jugel et al., VLDB 2014, without the ends of the intervals). Free blocks, which take
+// a snapshot of the allocator, are sampled about a quarter as often.
 class DetailRecorder {
  public:
   DetailRecorder(Allocator& allocator, std::size_t events, std::size_t samples);
@@ -77,7 +77,7 @@ class DetailRecorder {
   std::size_t look_interval_;
   std::size_t next_look_ = 0;
   std::size_t last_ = 0;
-  std::vector<Level> lowest_;  // by kind; empty when the interval has no level yet
+  std::vector<Level> lowest_;  // by kind; empty if the interval has no level yet
   std::vector<Level> highest_;
   Detail found_;
 };

@@ -16,11 +16,11 @@
 namespace allocbench {
 
 void bind_devices(nb::module_& m) {
-  nb::class_<Device>(m, "Device", "Where an allocator gets its segments.")
+  nb::class_<Device>(m, "Device", "The source of an allocator's segments. Sizes are in bytes.")
       .def_prop_ro("capacity", &Device::capacity, "bytes")
       .def_prop_ro("reserved", &Device::reserved, "bytes in segments and pages held")
       .def_prop_ro("simulated", &Device::simulated)
-      .def_prop_ro("cost_source", &Device::cost_source, "what stands behind the seconds")
+      .def_prop_ro("cost_source", &Device::cost_source, "where the costs in seconds come from")
       .def_prop_ro("has_pools", &Device::has_pools)
       .def(
           "close",
@@ -28,11 +28,11 @@ void bind_devices(nb::module_& m) {
             std::size_t const left = device.close();
             if (left == 0) return;
             throw DeviceError(std::to_string(left) + " segments, pages or pools of " +
-                              human_bytes(device.reserved()) + " could not be given back: " +
-                              device.take_failure().value_or("no reason is known"));
+                              human_bytes(device.reserved()) + " could not be freed: " +
+                              device.take_failure().value_or("unknown reason"));
           },
-          "Takes back everything, and refuses all requests from then on. Raises DeviceError when "
-          "something cannot be given back.")
+          "Frees everything that allocators hold and refuses all later requests. Raises "
+          "DeviceError if anything cannot be freed.")
       .def("stats", &Device::stats);
   nb::class_<CudaDevice, Device>(m, "CudaDevice")
       .def(nb::init<int, std::optional<Size>>(), "ordinal"_a = 0, "limit"_a = nb::none())
@@ -43,10 +43,11 @@ void bind_devices(nb::module_& m) {
           "free_bytes",
           [](CudaDevice& device) {
             if (auto const free = device.free_bytes()) return *free;
-            throw DeviceError(device.take_failure().value_or("this is another process's device"));
+            throw DeviceError(
+                device.take_failure().value_or("the device was opened by another process"));
           },
-          "Of the whole GPU, all processes counted. Raises DeviceError.")
-      .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU.");
+          "Free bytes on the whole GPU, all processes included. Raises DeviceError.")
+      .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU to finish.");
   m.def(
       "measure_calls",
       [](Device& device, Size size, std::size_t repeats) {
@@ -61,10 +62,10 @@ void bind_devices(nb::module_& m) {
                                                           {"unmap", std::move(costs.unmap)}};
       },
       "device"_a, "size"_a, "repeats"_a,
-      "Seconds of each call to a device, made `repeats` times with one size in bytes.");
+      "Seconds of each device call, made `repeats` times with `size` bytes.");
   m.def(
       "cuda_devices", [] { return cuda::Driver::get().devices; },
-      "How many GPUs the driver has. Raises SpecError when there is no driver.");
+      "Number of GPUs that the driver reports. Raises SpecError if there is no driver.");
   nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
       .def(
           "__init__",

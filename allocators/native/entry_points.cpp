@@ -1,9 +1,9 @@
-// entry_points.cpp: what PyTorch and CuPy call for memory.
+// entry_points.cpp: the allocation functions that PyTorch and CuPy call.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plain C functions, for those libraries take addresses of functions. A request that fails throws
-// into PyTorch, which hands exceptions on to the program; CuPy gets a null address, as its code is
-// not made for exceptions, and asks `last_failure` what happened.
+// Plain C functions, because these libraries take function addresses. In PyTorch, a failed request
+// throws, and PyTorch passes the exception on to the program. CuPy's code does not expect
+// exceptions, so it gets a null address and asks `last_failure` for the reason.
 #include "entry_points.hpp"
 
 #include <atomic>
@@ -21,7 +21,7 @@ thread_local std::string failure_of_this_thread;
 
 Address request(Program* program, Size size, int device, void* stream, std::string& failure) {
   if (program == nullptr) {
-    failure = "no allocator was chosen";
+    failure = "no allocator was selected";
     return 0;
   }
   try {
@@ -32,7 +32,7 @@ Address request(Program* program, Size size, int device, void* stream, std::stri
   }
 }
 
-// A free cannot fail: it may come from a destructor.
+// Never fails, because it may be called from a destructor.
 void give_back(Program* program, void* block, int device) noexcept {
   ProgramMemory* const memory = program == nullptr ? nullptr : program->made_on(device);
   auto const address = reinterpret_cast<Address>(block);
@@ -42,7 +42,7 @@ void give_back(Program* program, void* block, int device) noexcept {
 }
 
 template <class Call>
-void each(Call call) noexcept {
+void for_each_memory(Call call) noexcept {
   if (Program* const program = torch_program) program->for_each(call);
 }
 
@@ -78,7 +78,7 @@ ENTRY void allocbench_torch_free(void* block, std::ptrdiff_t, int device, void*)
 }
 
 ENTRY void allocbench_torch_reset() {
-  each([](ProgramMemory& memory) { memory.trim(); });
+  for_each_memory([](ProgramMemory& memory) { memory.trim(); });
 }
 
 ENTRY void allocbench_torch_memory_fraction(double fraction, int device) {
@@ -88,12 +88,13 @@ ENTRY void allocbench_torch_memory_fraction(double fraction, int device) {
 }
 
 ENTRY void allocbench_torch_record_stream(void* block, void* stream) {
-  each([&](ProgramMemory& memory) { memory.use_on(reinterpret_cast<Address>(block), stream); });
+  for_each_memory(
+      [&](ProgramMemory& memory) { memory.use_on(reinterpret_cast<Address>(block), stream); });
 }
 
 ENTRY void* allocbench_torch_base(void* block, std::size_t* size) {
   std::pair<Address, Size> segment;
-  each([&](ProgramMemory& memory) {
+  for_each_memory([&](ProgramMemory& memory) {
     if (segment.first == 0) segment = memory.segment_of(reinterpret_cast<Address>(block));
   });
   if (size != nullptr) *size = segment.second;
@@ -114,7 +115,7 @@ ENTRY void allocbench_torch_release_pool(int device, ProgramMemory::GraphPool po
   if (ProgramMemory* const memory = torch_memory(device)) memory->release(pool);
 }
 
-// -- CuPy: `program` is the parameter of its CFunctionAllocator
+// -- CuPy: `program` is the `param` argument of CFunctionAllocator
 
 namespace {
 thread_local void* cupy_stream = nullptr;

@@ -1,4 +1,4 @@
-// entry_points.hpp: what PyTorch and CuPy call for memory.
+// entry_points.hpp: the allocation functions that PyTorch and CuPy call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace allocbench {
 
-// PyTorch's calls name no program: from now on they are this one's.
+// PyTorch's calls do not identify a program; from now on they go to this one.
 void serve_torch(Program* program);
 
-// Why the last request of this thread through CuPy's entry point failed.
+// Why this thread's last request through CuPy's entry point failed.
 std::string last_failure();
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// latency.hpp: the seconds of many calls, kept in little space.
+// latency.hpp: a histogram of call latencies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace allocbench {
 
-// Ticks by size, 32 counts for each power of two: a percentile is at most 1/32 too high, mean and
-// maximum are exact. 16 KiB, however many calls. Not for several threads at once.
+// Counts ticks in 32 buckets per power of two: a percentile is at most 1/32 too high; mean and
+// maximum are exact. Takes 16 KiB for any number of calls. Not thread-safe.
 class Latency {
  public:
   void add(std::uint64_t ticks) {
@@ -26,12 +26,12 @@ class Latency {
   double mean() const { return count_ == 0 ? 0 : seconds(sum_) / static_cast<double>(count_); }
   double most() const { return seconds(most_); }
 
-  // The seconds that `share` of the calls, from 0 to 1, do not exceed.
+  // The seconds that a share of the calls (0 to 1) does not exceed.
   double percentile(double share) const {
     auto left = static_cast<double>(count_) * share;
-    for (std::size_t at = 0; at < counts_.size(); ++at) {
-      left -= static_cast<double>(counts_[at]);
-      if (counts_[at] != 0 && left <= 0) return seconds(std::min(most_, top(at)));
+    for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
+      left -= static_cast<double>(counts_[bucket]);
+      if (counts_[bucket] != 0 && left <= 0) return seconds(std::min(most_, top(bucket)));
     }
     return most();
   }
@@ -43,10 +43,10 @@ class Latency {
     int const shift = std::max(0, static_cast<int>(std::bit_width(ticks)) - kBits - 1);
     return (static_cast<std::size_t>(shift) << kBits) + (ticks >> shift);
   }
-  static std::uint64_t top(std::size_t at) {
-    if (at < (2u << kBits)) return at;
-    std::size_t const shift = (at >> kBits) - 1;
-    std::uint64_t const lead = (at & ((1u << kBits) - 1)) + (1u << kBits);
+  static std::uint64_t top(std::size_t bucket) {
+    if (bucket < (2u << kBits)) return bucket;
+    std::size_t const shift = (bucket >> kBits) - 1;
+    std::uint64_t const lead = (bucket & ((1u << kBits) - 1)) + (1u << kBits);
     return ((lead + 1) << shift) - 1;
   }
   static double seconds(std::uint64_t ticks) {

@@ -1,4 +1,4 @@
-// planner_bindings.cpp: lifetimes and graphs in, offsets out, for Python.
+// planner_bindings.cpp: the planners, for Python: lifetimes and graphs in, offsets out.
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -21,8 +21,8 @@ namespace {
 
 using Report = std::optional<nb::typed<nb::callable, void(double, Size, Size)>>;
 
-// While a planner runs without the GIL, it asks here whether Python wants it to stop: a signal or
-// an exception of `report` ends it.
+// A planner runs without the GIL and calls this function now and then. A signal, or an exception
+// raised by `report`, stops the planner.
 Effort effort(double time_limit, Report const& report) {
   return {time_limit, [&report](Progress const& now) {
             nb::gil_scoped_acquire acquire;
@@ -35,16 +35,16 @@ Effort effort(double time_limit, Report const& report) {
 std::vector<Lifetime> lifetimes(Array<std::uint64_t> const& size, Array<std::uint32_t> const& first,
                                 Array<std::uint32_t> const& last) {
   if (first.size() != size.size() || last.size() != size.size())
-    throw SpecError("a plan needs arrays of equal length");
+    throw SpecError("size, first and last must have equal lengths");
   std::vector<Lifetime> all;
   all.reserve(size.size());
-  for (std::size_t at = 0; at < size.size(); ++at)
-    all.push_back({size.data()[at], first.data()[at], last.data()[at]});
+  for (std::size_t i = 0; i < size.size(); ++i)
+    all.push_back({size.data()[i], first.data()[i], last.data()[i]});
   return all;
 }
 
 void bind_plans(nb::module_& m) {
-  nb::class_<PlannerInfo>(m, "PlannerInfo", "What a planner says about itself.")
+  nb::class_<PlannerInfo>(m, "PlannerInfo", "Description of a planner.")
       .def_ro("name", &PlannerInfo::name)
       .def_ro("summary", &PlannerInfo::summary)
       .def_ro("reference", &PlannerInfo::reference);
@@ -57,15 +57,15 @@ void bind_plans(nb::module_& m) {
       [](std::string_view name, Array<std::uint64_t> size, Array<std::uint32_t> first,
          Array<std::uint32_t> last, Size alignment, double time_limit, Report const& report) {
         auto const blocks = lifetimes(size, first, last);
-        BoundedPlan made;
+        BoundedPlan result;
         Size load;
         {
           nb::gil_scoped_release release;
-          made = plan(name, blocks, alignment, effort(time_limit, report));
+          result = plan(name, blocks, alignment, effort(time_limit, report));
           load = max_load(blocks);
         }
-        return std::tuple(to_numpy(std::move(made.plan.offsets)), made.plan.height, load,
-                          made.lower_bound);
+        return std::tuple(to_numpy(std::move(result.plan.offsets)), result.plan.height, load,
+                          result.lower_bound);
       },
       "planner"_a, "size"_a.noconvert(), "first"_a.noconvert(), "last"_a.noconvert(), "alignment"_a,
       "time_limit"_a, "report"_a.none(), "Offsets, height, max load and lower bound.");
@@ -76,8 +76,9 @@ void bind_arena(nb::module_& m) {
   nb::class_<Alloc>(m, "ArenaAlloc", "A block placed in an arena.")
       .def_ro("offset", &Alloc::offset)
       .def_ro("size", &Alloc::size);
-  nb::class_<SimpleMemoryArena>(m, "SimpleMemoryArena",
-                                "TFLite's arena: offsets first, one segment at commit.")
+  nb::class_<SimpleMemoryArena>(
+      m, "SimpleMemoryArena",
+      "TFLite's arena: assigns offsets first and gets one segment at commit.")
       .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
            nb::keep_alive<1, 2>())
       .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
@@ -102,17 +103,18 @@ void bind_graphs(nb::module_& m) {
   nb::class_<Operator>(m, "Operator")
       .def(nb::init<std::vector<int>, std::vector<int>, std::vector<int>, std::string>(),
            "inputs"_a, "outputs"_a, "temporaries"_a = std::vector<int>{}, "name"_a = "");
-  nb::class_<Graph>(m, "Graph", "Operators in execution order; tensors are named by index.")
+  nb::class_<Graph>(m, "Graph", "Operators in execution order. Tensors are identified by index.")
       .def(nb::init<std::vector<Tensor>, std::vector<Operator>, std::vector<int>, std::vector<int>,
                     std::vector<int>>(),
            "tensors"_a, "operators"_a, "inputs"_a, "outputs"_a, "variables"_a = std::vector<int>{});
-  nb::class_<GraphPlan>(m, "GraphPlan", "Offsets for the tensors of a graph. Sizes in bytes.")
-      .def_ro("offsets", &GraphPlan::offsets, "of each tensor in its arena; None: in no arena")
+  nb::class_<GraphPlan>(m, "GraphPlan", "Offsets of the tensors of a graph. Sizes are in bytes.")
+      .def_ro("offsets", &GraphPlan::offsets,
+              "offset of each tensor in its arena; None if it has none")
       .def_ro("owners", &GraphPlan::owners,
-              "of each tensor, the one whose memory it lies in: itself, unless it is in place")
+              "the tensor whose memory each tensor uses: itself, unless computed in place")
       .def_ro("arena_size", &GraphPlan::arena_size)
       .def_ro("persistent_arena_size", &GraphPlan::persistent_arena_size)
-      .def_ro("lower_bound", &GraphPlan::lower_bound, "of the arena's size");
+      .def_ro("lower_bound", &GraphPlan::lower_bound, "lower bound of arena_size");
   m.def(
       "plan_graph",
       [](Graph const& graph, std::string_view planner, bool preserve_inputs,
@@ -123,7 +125,7 @@ void bind_graphs(nb::module_& m) {
       },
       "graph"_a, "planner"_a, "preserve_inputs"_a, "preserve_intermediates"_a, "alignment"_a,
       "time_limit"_a, "report"_a.none());
-  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's planner of 2018, over two arenas.")
+  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's ArenaPlanner of 2018, with two arenas.")
       .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
            "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
            "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())

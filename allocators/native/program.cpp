@@ -1,4 +1,4 @@
-// program.cpp: a running program whose memory comes from an allocator.
+// program.cpp: a running program that gets its memory from an allocator.
 // SPDX-License-Identifier: Apache-2.0
 #include "program.hpp"
 
@@ -18,14 +18,14 @@ std::vector<Program const*>& started() {
   return *all;
 }
 
-// Throws SpecError for an allocator that no device would do for; no GPU is touched, for a program
-// may want another than the first.
+// Throws SpecError for an allocator that no device can run. Touches no GPU, because the program
+// might not use the first one.
 void check(std::vector<Layer> const& layers, std::optional<Size> limit) {
   SimulatedDevice device(limit.value_or(Size{1} << 40), SimulatedDevice::kDefaultAlignment, {}, {});
   try {
     make(layers, device);
   } catch (Unavailable const&) {
-    // The GPU will tell.
+    // Reported when the GPU is opened.
   }
 }
 
@@ -35,15 +35,15 @@ Program& Program::start(std::vector<Layer> layers, std::optional<Size> limit, bo
   CudaDevice::prepare();
   check(layers, limit);
   std::unique_ptr<Program> program(new Program(std::move(layers), limit, poison));
-  // Events go before the devices close: what is registered later runs earlier.
+  // Functions registered later run earlier, so events are destroyed before the devices close.
   static bool const closes_at_exit =
       std::atexit([] {
-        for (Program const* each : started())
-          each->for_each([](ProgramMemory& memory) { memory.close(); });
+        for (Program const* running : started())
+          running->for_each([](ProgramMemory& memory) { memory.close(); });
       }) == 0;
-  if (!closes_at_exit) throw DeviceError("no more functions can be registered to run at exit");
+  if (!closes_at_exit) throw DeviceError("cannot register an exit handler (atexit failed)");
   started().push_back(program.get());
-  return *program.release();  // never deleted, see above
+  return *program.release();  // never deleted: see Program in program.hpp
 }
 
 ProgramMemory& Program::on(int ordinal) {

@@ -1,4 +1,4 @@
-// program.hpp: a running program whose memory comes from an allocator.
+// program.hpp: a running program that gets its memory from an allocator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,17 +14,17 @@
 
 namespace allocbench {
 
-// Programs stay until the process ends: a library may free a block, or ask for one, after it was
-// told to use another allocator. They never wait for Python's lock.
+// A program stays until the process ends, because a library may allocate or free a block after it
+// has been told to use another allocator. Programs never wait for the GIL.
 class Program {
  public:
-  // The wrappers around the strategy come first in `layers`; `limit` is that of each GPU. Throws
-  // SpecError when there is no driver or no such allocator.
+  // `layers`: the wrappers, outermost first, then the strategy; `limit`: bytes on each GPU. Throws
+  // SpecError if there is no driver or no such allocator.
   static Program& start(std::vector<Layer> layers, std::optional<Size> limit, bool poison);
 
-  // The memory on a GPU, made when it is first asked for. Throws SpecError and DeviceError.
+  // The memory on a GPU, created on first use. Throws SpecError and DeviceError.
   ProgramMemory& on(int ordinal);
-  ProgramMemory* made_on(int ordinal) const;  // or null
+  ProgramMemory* made_on(int ordinal) const;  // null if not created yet
   void for_each(std::function<void(ProgramMemory&)> const& call) const;
 
  private:

@@ -21,23 +21,26 @@ cuda::Stream stream_of(std::uintptr_t number) { return reinterpret_cast<cuda::St
 }  // namespace
 
 void bind_programs(nb::module_& m) {
-  nb::class_<Latency>(m, "Latency", "Seconds of many calls; a percentile is at most 1/32 too high.")
+  nb::class_<Latency>(m, "Latency", "32 too high./32 too high.")
       .def(nb::init<>())
-      .def("add", &Latency::add, "ticks"_a, "One call of so many ticks of the processor's clock.")
+      .def("add", &Latency::add, "ticks"_a,
+           "Adds a call that took `ticks` of the processor's time stamp counter.")
       .def_prop_ro("count", &Latency::count)
       .def_prop_ro("mean", &Latency::mean)
       .def_prop_ro("max", &Latency::most)
-      .def("percentile", &Latency::percentile, "share"_a, "Seconds; the share is from 0 to 1.");
-  nb::class_<ProgramMemory::Seen>(m, "Seen", "What a program saw of its memory on a GPU.")
+      .def("percentile", &Latency::percentile, "share"_a,
+           "The seconds that a share of the calls (0 to 1) does not exceed.");
+  nb::class_<ProgramMemory::Seen>(m, "Seen", "Latencies and counts of a program on one GPU.")
       .def_ro("alloc", &ProgramMemory::Seen::alloc)
       .def_ro("free", &ProgramMemory::Seen::free)
-      .def_ro("failures", &ProgramMemory::Seen::failures, "requests that failed for good")
+      .def_ro("failures", &ProgramMemory::Seen::failures, "requests that failed after all retries")
       .def_ro("retries", &ProgramMemory::Seen::retries)
-      .def_ro("waiting", &ProgramMemory::Seen::waiting, "blocks freed, but used on a stream")
+      .def_ro("waiting", &ProgramMemory::Seen::waiting, "freed blocks still in use on a stream")
       .def_ro("deferred", &ProgramMemory::Seen::deferred, "frees that had to wait for a stream")
       .def_ro("gpu_free_at_start", &ProgramMemory::Seen::gpu_free_at_start)
       .def_ro("gpu_free_least", &ProgramMemory::Seen::gpu_free_least);
-  nb::class_<ProgramMemory>(m, "ProgramMemory", "The memory of a running program on one GPU.")
+  nb::class_<ProgramMemory>(m, "ProgramMemory",
+                            "The memory of a running program on one GPU. Sizes are in bytes.")
       .def(
           "allocate",
           [](ProgramMemory& memory, Size size, std::uintptr_t stream) {
@@ -47,7 +50,7 @@ void bind_programs(nb::module_& m) {
             return address;
           },
           "size"_a, "stream"_a = 0, nb::call_guard<nb::gil_scoped_release>(),
-          "The address of a block for a CUDA stream, by its handle. Raises OutOfMemory.")
+          "Returns the address of a block for a CUDA stream handle. Raises OutOfMemory.")
       .def(
           "deallocate",
           [](ProgramMemory& memory, Address address) {
@@ -60,7 +63,7 @@ void bind_programs(nb::module_& m) {
           [](ProgramMemory& memory, Address address, std::uintptr_t stream) {
             memory.use_on(address, stream_of(stream));
           },
-          "address"_a, "stream"_a, "The block is used on another stream than its own.")
+          "address"_a, "stream"_a, "Records that the block is used on a stream other than its own.")
       .def(
           "begin_capture",
           [](ProgramMemory& memory, ProgramMemory::GraphPool pool,
@@ -71,17 +74,18 @@ void bind_programs(nb::module_& m) {
             });
           },
           "pool"_a, "streams"_a,
-          "Requests of these streams are served apart, for a graph that is captured.")
+          "Starts a graph capture: requests on these streams get memory of the graph's own.")
       .def("end_capture", &ProgramMemory::end_capture, "pool"_a)
-      .def("release", &ProgramMemory::release, "pool"_a, "The graph is gone.")
+      .def("release", &ProgramMemory::release, "pool"_a,
+           "Releases the graph's memory once its blocks are freed.")
       .def("trim", &ProgramMemory::trim)
       .def("step", &ProgramMemory::step)
       .def("reset_peaks", &ProgramMemory::reset_peaks)
-      .def("close", &ProgramMemory::close, "All goes back; later requests fail.")
+      .def("close", &ProgramMemory::close, "Gives all memory back to the GPU. Later requests fail.")
       .def("seen", &ProgramMemory::seen)
       .def_prop_ro("device", &ProgramMemory::device, nb::rv_policy::reference)
       .def_prop_ro("allocator", &ProgramMemory::allocator, nb::rv_policy::reference);
-  nb::class_<Program>(m, "Program", "A running program whose memory comes from an allocator.")
+  nb::class_<Program>(m, "Program", "A running program that gets its memory from an allocator.")
       .def_static(
           "start",
           [](std::vector<std::pair<std::string, std::map<std::string, std::string>>> const& given,
@@ -92,7 +96,7 @@ void bind_programs(nb::module_& m) {
           },
           "layers"_a, "limit"_a = nb::none(), "poison"_a = false, nb::rv_policy::reference)
       .def("on", &Program::on, "ordinal"_a, nb::rv_policy::reference,
-           "The memory on a GPU, made when it is first asked for.")
+           "The memory on a GPU, created on first use.")
       .def(
           "memories",
           [](Program& program) {
@@ -100,23 +104,23 @@ void bind_programs(nb::module_& m) {
             program.for_each([&](ProgramMemory& memory) { all.push_back(&memory); });
             return all;
           },
-          nb::rv_policy::reference, "The memory on each GPU that was used.")
+          nb::rv_policy::reference, "The memory on each GPU used so far.")
       .def_prop_ro("address",
                    [](Program& program) { return reinterpret_cast<std::uintptr_t>(&program); });
   m.def("serve_torch", &serve_torch, "program"_a.none(),
-        "PyTorch's entry points are this program's from now on.");
+        "Routes PyTorch's allocations to this program from now on.");
   m.def("last_failure", &last_failure,
-        "Why the last request of this thread through CuPy's entry point failed.");
+        "Why this thread's last request through CuPy's entry point failed.");
   m.def(
       "entry_point",
       [](std::string const& name) {
         Dl_info library;
         if (dladdr(reinterpret_cast<void*>(&serve_torch), &library) == 0)
-          throw std::runtime_error("the native core is in no library");
+          throw std::runtime_error("cannot find the library of the native core");
         void* const handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-        void* const found = handle == nullptr ? nullptr : dlsym(handle, name.c_str());
-        if (found == nullptr) throw SpecError("no entry point is called '" + name + "'");
-        return reinterpret_cast<std::uintptr_t>(found);
+        void* const function = handle == nullptr ? nullptr : dlsym(handle, name.c_str());
+        if (function == nullptr) throw SpecError("no entry point is called '" + name + "'");
+        return reinterpret_cast<std::uintptr_t>(function);
       },
       "name"_a, "The address of a C function for PyTorch or CuPy.");
 }

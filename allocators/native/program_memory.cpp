@@ -54,9 +54,9 @@ bool ProgramMemory::deallocate(Address address) {
   std::uint64_t const begin = Timer::now();
   std::scoped_lock const guard(mutex_);
   if (device_.closed()) return true;
-  auto const found = live_.find(address);
-  if (found == live_.end() || found->second.freed) return false;
-  Live& live = found->second;
+  auto const entry = live_.find(address);
+  if (entry == live_.end() || entry->second.freed) return false;
+  Live& live = entry->second;
   settle();
   if (live.used_on.empty()) {
     give_back(address);
@@ -74,9 +74,9 @@ bool ProgramMemory::deallocate(Address address) {
 
 void ProgramMemory::use_on(Address address, cuda::Stream stream) {
   std::scoped_lock const guard(mutex_);
-  auto const found = live_.find(address);
-  if (found == live_.end() || found->second.stream == stream) return;
-  auto& used_on = found->second.used_on;
+  auto const entry = live_.find(address);
+  if (entry == live_.end() || entry->second.stream == stream) return;
+  auto& used_on = entry->second.used_on;
   if (std::ranges::find(used_on, stream) == used_on.end()) used_on.push_back(stream);
 }
 
@@ -87,7 +87,7 @@ void ProgramMemory::trim() {
     allocator_->trim();
     for (auto& [pool, graph] : graphs_) graph.allocator->trim();
   } catch (DeviceError const&) {
-    // What the GPU does not take back stays with the device, and comes up at its close.
+    // Memory that the GPU does not take back stays with the device, whose close reports it.
   }
 }
 
@@ -133,9 +133,9 @@ void ProgramMemory::end_capture(GraphPool pool) {
 
 void ProgramMemory::release(GraphPool pool) {
   std::scoped_lock const guard(mutex_);
-  auto const found = graphs_.find(pool);
-  if (found == graphs_.end()) return;
-  --found->second.users;
+  auto const entry = graphs_.find(pool);
+  if (entry == graphs_.end()) return;
+  --entry->second.users;
   drop_idle_graphs();
 }
 
@@ -169,7 +169,7 @@ Address ProgramMemory::request(Graph* graph, Size size, cuda::Stream stream) {
   return block.address;
 }
 
-// Was there anything to wait for? Not while a graph is captured, which waiting would break.
+// True if there was an event to wait for. Never waits during a capture, which waiting would break.
 bool ProgramMemory::wait_for_events() {
   if (!captures_.empty()) return false;
   settle();
@@ -184,7 +184,7 @@ bool ProgramMemory::wait_for_events() {
   return any;
 }
 
-// Did the allocators of the others, the program or graphs, give anything back?
+// True if trimming the other allocators (of the program and of graphs) returned any memory.
 bool ProgramMemory::trim_others(Graph const* graph) {
   Size const before = device_.reserved();
   try {
@@ -192,14 +192,14 @@ bool ProgramMemory::trim_others(Graph const* graph) {
     for (auto& [pool, other] : graphs_)
       if (&other != graph) other.allocator->trim();
   } catch (DeviceError const&) {
-    // As above; the request fails if that memory is what it lacks.
+    // As in trim(). The request fails if it needs the memory that was not returned.
   }
   bool const more = device_.reserved() < before;
   seen_.retries += more;
   return more;
 }
 
-// Blocks whose events are done become free.
+// Frees the blocks whose events have finished.
 void ProgramMemory::settle() {
   if (!captures_.empty()) return;
   for (Address const address : std::exchange(unrecorded_, {})) record(address, live_.at(address));
@@ -218,15 +218,15 @@ void ProgramMemory::record(Address address, Live& live) {
       ++live.events;
       events_[stream].emplace_back(event, address);
     } else {
-      device_.synchronize();  // no event could be had
+      device_.synchronize();  // no event could be created
     }
   if (live.events == 0) give_back(address);
 }
 
 void ProgramMemory::give_back(Address address) {
-  auto const found = live_.find(address);
-  auto const [graph, stream, number, used_on, events, freed] = found->second;
-  live_.erase(found);
+  auto const entry = live_.find(address);
+  auto const [graph, stream, number, used_on, events, freed] = entry->second;
+  live_.erase(entry);
   Allocator& allocator = graph == nullptr ? *allocator_ : *graph->allocator;
   if (poison_ && captures_.empty())
     device_.fill(address, allocator.try_deallocate(address, number).size, kPoison, stream);
@@ -249,12 +249,12 @@ std::string ProgramMemory::describe(Graph* graph, Size size) {
   std::string text = allocator.describe_failure(size);
   auto const add = [&text](std::string const& line) { text.append("\n").append(line); };
   if (auto const failure = device_.take_failure()) add(*failure);
-  if (graph != nullptr) add("the request is one of a graph being captured");
-  if (!graphs_.empty()) add(std::to_string(graphs_.size()) + " graphs have memory of their own");
+  if (graph != nullptr) add("the request was made while a graph was being captured");
+  if (!graphs_.empty()) add(std::to_string(graphs_.size()) + " graphs hold memory of their own");
   if (auto const free = device_.free_bytes()) {
     std::string line = device_.name();
     line.append(": free ").append(human_bytes(*free)).append(" of ");
-    add(line.append(human_bytes(device_.total())).append(", all processes counted"));
+    add(line.append(human_bytes(device_.total())).append(", all processes included"));
   }
   return text;
 }

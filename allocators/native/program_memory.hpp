@@ -21,37 +21,38 @@
 
 namespace allocbench {
 
-// An allocator at work for a program: what a strategy need not know of streams and graphs.
+// Runs an allocator for a program, and handles the streams and graphs that strategies know nothing
+// about.
 //
-// A block may be used on other streams than its own. When it is freed, it stays allocated until the
-// work queued there up to then is done, for which an event on each of them stands. Its own stream
-// needs none: what is asked for there comes after. A strategy that would hand a block of one stream
-// to another is given one instance for each stream (per_stream).
+// A block may be used on streams other than its own. When it is freed, it stays allocated until the
+// work queued on those streams so far has finished, which is tracked by an event on each. Its own
+// stream needs no event, because later requests there are ordered after that work. A strategy that
+// would give a block of one stream to another stream runs as one instance per stream (per_stream).
 //
-// A graph uses the addresses that were handed out while it was captured each time it is launched.
-// Requests of streams that are captured are served by an allocator of the graph's own, which stays
-// until the graph is released and its blocks are freed. Events wait until no graph is captured.
+// A graph uses the addresses handed out during its capture on every launch. Requests on streams
+// under capture are served by a separate allocator of the graph, which lives until the graph is
+// released and its blocks are freed. No event is recorded or waited for during a capture.
 class ProgramMemory {
  public:
   using GraphPool = std::pair<std::uint64_t, std::uint64_t>;
   using Captured = std::function<bool(cuda::Stream)>;
 
-  // The wrappers around the strategy come first in `layers`. With `poison`, freed memory is filled
-  // with bytes 0xFF, a NaN in every floating-point type, in the order of its stream.
+  // `layers`: the wrappers, outermost first, then the strategy. With `poison`, freed memory is
+  // filled with 0xFF bytes, a NaN in every floating-point type, in stream order.
   ProgramMemory(std::vector<Layer> layers, int ordinal, std::optional<Size> limit, bool poison);
 
-  // 0 when there is no memory; `failure` then says why, in lines.
+  // Returns 0 if there is no memory; `failure` then explains why and may have several lines.
   Address allocate(Size size, cuda::Stream stream, std::string& failure);
-  // False when the address is none of a block. Frees after the device was closed mean nothing.
+  // False if no block begins at the address. Does nothing once the device is closed.
   bool deallocate(Address address);
-  void use_on(Address address, cuda::Stream stream);  // the block, besides its own stream
+  void use_on(Address address, cuda::Stream stream);  // a stream other than the block's own
 
   void trim();
   void step();
   void reset_peaks();
   void limit(Size bytes) { device_.limit(bytes); }
-  void close();  // all goes back; later requests fail
-  // The begin and the size of the segment that an address lies in; zeros when there is none.
+  void close();  // gives all memory back; later requests fail
+  // Address and size of the segment that contains an address; zeros if none does.
   std::pair<Address, Size> segment_of(Address address) const;
 
   void begin_capture(GraphPool pool, Captured captured);
@@ -61,16 +62,16 @@ class ProgramMemory {
   CudaDevice& device() { return device_; }
   Allocator& allocator() { return *allocator_; }
 
-  // What the program saw. Latencies contain waiting for other threads and for the device.
+  // Latencies include waiting for other threads and for the device.
   struct Seen {
     Latency alloc;
     Latency free;
-    std::uint64_t failures = 0;  // requests that failed for good
-    std::uint64_t retries = 0;   // requests that first had to wait for events, or trim a graph's
-    std::uint64_t waiting = 0;   // blocks freed whose events are not done
-    std::uint64_t deferred = 0;  // frees that had to wait
-    Size gpu_free_at_start = 0;  // of the whole GPU, all processes
-    Size gpu_free_least = 0;     // when reserved bytes were at a new peak
+    std::uint64_t failures = 0;  // requests that failed after all retries
+    std::uint64_t retries = 0;  // requests that first waited for events or trimmed other allocators
+    std::uint64_t waiting = 0;  // freed blocks with unfinished events
+    std::uint64_t deferred = 0;  // frees that had to wait for events
+    Size gpu_free_at_start = 0;  // on the whole GPU, all processes included
+    Size gpu_free_least = 0;     // at the highest peaks of reserved bytes
   };
   Seen seen() const;
 
@@ -82,11 +83,11 @@ class ProgramMemory {
   };
   using Graphs = std::map<GraphPool, Graph>;
   struct Live {
-    Graph* graph;  // null: the program's own
+    Graph* graph;  // null: not allocated under capture
     cuda::Stream stream;
     Stream number;
     std::vector<cuda::Stream> used_on;
-    std::size_t events = 0;  // not done; the block is freed
+    std::size_t events = 0;  // unfinished ones of a freed block
     bool freed = false;
   };
   struct Capture {
@@ -112,7 +113,7 @@ class ProgramMemory {
   std::unordered_map<Address, Live> live_;
   Graphs graphs_;
   std::vector<Capture> captures_;
-  std::vector<Address> unrecorded_;  // freed while a graph was captured
+  std::vector<Address> unrecorded_;  // blocks freed during a capture
   std::unordered_map<cuda::Stream, std::deque<std::pair<cuda::Event, Address>>> events_;
   Size peak_ = 0;
   Seen seen_;

@@ -1,4 +1,4 @@
-// registry.cpp: THE lists of strategies and of wrappers. A new one is a header and a line here.
+// registry.cpp: the lists of strategies and wrappers. A new one is a header and a line here.
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
@@ -79,20 +79,20 @@ std::span<WrapperEntry const> registered_wrappers() {
 
 template <class E>
 E const* find(std::span<E const> entries, std::string_view name) {
-  auto const found =
-      std::ranges::find(entries, name, [](E const& each) { return each.info->name; });
-  return found == entries.end() ? nullptr : &*found;
+  auto const match =
+      std::ranges::find(entries, name, [](E const& entry) { return entry.info->name; });
+  return match == entries.end() ? nullptr : &*match;
 }
 
 template <class E>
 std::string names_of(std::span<E const> entries) {
   std::string names;
-  for (E const& each : entries) names.append(names.empty() ? "" : ", ").append(each.info->name);
+  for (E const& entry : entries) names.append(names.empty() ? "" : ", ").append(entry.info->name);
   return names;
 }
 
 Entry const& entry(std::string_view name) {
-  if (Entry const* found = find(registered(), name)) return *found;
+  if (Entry const* match = find(registered(), name)) return *match;
   std::string const quoted = std::string("'").append(name).append("'");
   if (find(registered_wrappers(), name) != nullptr)
     throw SpecError(quoted +
@@ -103,10 +103,10 @@ Entry const& entry(std::string_view name) {
 }
 
 WrapperEntry const& wrapper_entry(std::string_view name) {
-  if (WrapperEntry const* found = find(registered_wrappers(), name)) return *found;
-  throw SpecError(
-      std::string("'").append(name) +
-      "' is no wrapper and takes no of=; valid wrappers: " + names_of(registered_wrappers()));
+  if (WrapperEntry const* match = find(registered_wrappers(), name)) return *match;
+  throw SpecError(std::string("'").append(name) +
+                  "' is not a wrapper, so it has no option of=; valid wrappers: " +
+                  names_of(registered_wrappers()));
 }
 
 }  // namespace
@@ -120,7 +120,7 @@ std::vector<StrategyInfo const*> strategies() {
 
 std::vector<WrapperInfo const*> wrappers() {
   std::vector<WrapperInfo const*> all;
-  for (WrapperEntry const& each : registered_wrappers()) all.push_back(each.info);
+  for (WrapperEntry const& entry : registered_wrappers()) all.push_back(entry.info);
   return all;
 }
 
@@ -137,15 +137,15 @@ std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
   auto [name, options] = std::move(layers.front());
   layers.erase(layers.begin());
   if (layers.empty()) {
-    Entry const& found = entry(name);
-    Options const given(name, found.info->options, std::move(options));
-    if (auto const why = unavailable(*found.info, device); !why.empty())
+    Entry const& registered = entry(name);
+    Options const given(name, registered.info->options, std::move(options));
+    if (auto const why = unavailable(*registered.info, device); !why.empty())
       throw Unavailable(name + " " + why);
-    return found.make(device, given);
+    return registered.make(device, given);
   }
-  WrapperEntry const& found = wrapper_entry(name);
-  return found.make(device, Options(name, found.info->options, std::move(options)),
-                    [layers = std::move(layers), &device] { return make(layers, device); });
+  WrapperEntry const& registered = wrapper_entry(name);
+  return registered.make(device, Options(name, registered.info->options, std::move(options)),
+                         [layers = std::move(layers), &device] { return make(layers, device); });
 }
 
 }  // namespace allocbench

@@ -15,23 +15,23 @@ namespace allocbench {
 
 std::vector<StrategyInfo const*> strategies();
 
-// Throws SpecError for a name that does not exist, listing the valid ones.
+// Throws SpecError for an unknown name and lists the valid ones.
 StrategyInfo const& strategy(std::string_view name);
 
-// Why a strategy cannot work on a device; empty when it can.
+// Why a strategy cannot run on a device; empty if it can.
 std::string unavailable(StrategyInfo const& info, Device const& device);
 
 std::vector<WrapperInfo const*> wrappers();
 
-// A name and the options given to it.
+// A strategy or wrapper and its options.
 struct Layer {
   std::string name;
   std::map<std::string, std::string> options;
 };
 
-// A strategy, the last of the layers, inside the wrappers before it, the outermost first. Throws
-// SpecError for a name or an option that does not exist, or a value out of range, and Unavailable
-// for a strategy that cannot work on the device.
+// Creates the strategy in the last layer inside the wrappers before it, outermost first. Throws
+// SpecError for an unknown name or option and for a value out of range, and Unavailable for a
+// strategy that cannot run on the device.
 std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device);
 
 }  // namespace allocbench

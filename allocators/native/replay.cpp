@@ -1,4 +1,4 @@
-// replay.cpp: a trace run through an allocator: measured, timed, or just tried.
+// replay.cpp: replays of a trace through an allocator: measure, time or try it.
 // SPDX-License-Identifier: Apache-2.0
 #include "replay.hpp"
 
@@ -14,55 +14,55 @@ namespace allocbench {
 namespace {
 
 [[noreturn]] void bad_trace(std::size_t event, std::string const& rule) {
-  throw std::invalid_argument("not a trace: event " + std::to_string(event) + ": " + rule);
+  throw std::invalid_argument("not a valid trace: event " + std::to_string(event) + ": " + rule);
 }
 
 std::size_t count_blocks(TraceView const& trace) {
   std::size_t const events = trace.events();
   if (trace.block.size() != events || trace.size.size() != events || trace.stream.size() != events)
-    throw std::invalid_argument("not a trace: the arrays differ in length");
+    throw std::invalid_argument("not a valid trace: the arrays differ in length");
   std::size_t blocks = 0;
   double bytes = 0;
-  for (std::size_t at = 0; at < events; ++at) {
-    if (trace.op[at] > static_cast<std::uint8_t>(Op::kTrim))
-      bad_trace(at, "unknown op " + std::to_string(trace.op[at]));
-    if (trace.op[at] > static_cast<std::uint8_t>(Op::kFree)) continue;
-    if (trace.block[at] >= events)
-      bad_trace(at, "block " + std::to_string(trace.block[at]) + " is out of range");
-    blocks = std::max<std::size_t>(blocks, trace.block[at] + 1);
-    if (trace.op[at] == static_cast<std::uint8_t>(Op::kAlloc))
-      bytes += static_cast<double>(trace.size[at]);
+  for (std::size_t event = 0; event < events; ++event) {
+    if (trace.op[event] > static_cast<std::uint8_t>(Op::kTrim))
+      bad_trace(event, "unknown op " + std::to_string(trace.op[event]));
+    if (trace.op[event] > static_cast<std::uint8_t>(Op::kFree)) continue;
+    if (trace.block[event] >= events)
+      bad_trace(event, "block " + std::to_string(trace.block[event]) + " is out of range");
+    blocks = std::max<std::size_t>(blocks, trace.block[event] + 1);
+    if (trace.op[event] == static_cast<std::uint8_t>(Op::kAlloc))
+      bytes += static_cast<double>(trace.size[event]);
   }
-  if (bytes >= 0x1p63) throw std::invalid_argument("not a trace: its allocs exceed 2^63 bytes");
+  if (bytes >= 0x1p63)
+    throw std::invalid_argument("not a valid trace: its allocs add up to 2^63 bytes or more");
   return blocks;
 }
 
-// The replay loop. A pass has `alloc(event)` and `free(event)`, both of which may stop the
-// replay by returning false.
+// The replay loop. `pass.alloc(event)` and `pass.free(event)` return false to stop the replay.
 template <class Pass>
 void play(TraceView const& trace, Allocator& allocator, Pass& pass) {
-  for (std::size_t at = 0; at < trace.events(); ++at) {
+  for (std::size_t event = 0; event < trace.events(); ++event) {
     bool go_on = true;
-    switch (static_cast<Op>(trace.op[at])) {
+    switch (static_cast<Op>(trace.op[event])) {
       case Op::kAlloc:
-        go_on = pass.alloc(at);
+        go_on = pass.alloc(event);
         break;
       case Op::kFree:
-        go_on = pass.free(at);
+        go_on = pass.free(event);
         break;
       case Op::kMark:
-        if (trace.block[at] == trace.step_label) allocator.step();
+        if (trace.block[event] == trace.step_label) allocator.step();
         break;
       case Op::kTrim:
         allocator.trim();
         break;
     }
-    if constexpr (requires { pass.after(at); }) pass.after(at);
+    if constexpr (requires { pass.after(event); }) pass.after(event);
     if (!go_on) return;
   }
 }
 
-// The same, and no block is left behind when the trace turns out to be none.
+// Like play, but frees all blocks if the trace turns out to be invalid.
 template <class Pass>
 void run(TraceView const& trace, Allocator& allocator, Pass& pass) {
   try {
@@ -73,46 +73,48 @@ void run(TraceView const& trace, Allocator& allocator, Pass& pass) {
   }
 }
 
-// A block whose request failed: alive in the trace, but not in the allocator. No block begins at
-// an odd address.
+// Stands for a block whose request failed: alive in the trace, but not in the allocator. No real
+// block has an odd address.
 constexpr Address kFailed = 1;
 
-// What every pass does: remember the address of each block that is alive, by its id.
+// Common to all passes: keeps the address of each live block by its id.
 class Plain {
  public:
   Plain(TraceView const& trace, Allocator& allocator)
       : trace_(trace), allocator_(allocator), address_(count_blocks(trace)) {}
 
-  Block allocate(std::size_t at) {
-    Address& address = address_[trace_.block[at]];
-    if (address != 0) bad_trace(at, "block " + std::to_string(trace_.block[at]) + " is alive");
-    Block const block = allocator_.try_allocate(trace_.size[at], trace_.stream[at]);
+  Block allocate(std::size_t event) {
+    Address& address = address_[trace_.block[event]];
+    if (address != 0)
+      bad_trace(event, "block " + std::to_string(trace_.block[event]) + " is alive");
+    Block const block = allocator_.try_allocate(trace_.size[event], trace_.stream[event]);
     address = block.size == 0 ? kFailed : block.address;
     return block;
   }
 
-  void deallocate(std::size_t at) {
-    Address& address = address_[trace_.block[at]];
-    if (address == 0) bad_trace(at, "block " + std::to_string(trace_.block[at]) + " is not alive");
-    if (address != kFailed) allocator_.deallocate(address, trace_.stream[at]);
+  void deallocate(std::size_t event) {
+    Address& address = address_[trace_.block[event]];
+    if (address == 0)
+      bad_trace(event, "block " + std::to_string(trace_.block[event]) + " is not alive");
+    if (address != kFailed) allocator_.deallocate(address, trace_.stream[event]);
     address = 0;
   }
 
-  bool alloc(std::size_t at) {
-    allocate(at);
+  bool alloc(std::size_t event) {
+    allocate(event);
     return true;
   }
-  bool free(std::size_t at) {
-    deallocate(at);
+  bool free(std::size_t event) {
+    deallocate(event);
     return true;
   }
 
-  // Each on the stream of its alloc, which is the last one of its id.
+  // Frees each block on the stream of its alloc, the last one with its id.
   void free_the_rest() {
-    for (std::size_t at = trace_.events(); at-- > 0;)
-      if (static_cast<Op>(trace_.op[at]) == Op::kAlloc) {
-        Address& address = address_[trace_.block[at]];
-        if (address != kFailed) allocator_.deallocate(address, trace_.stream[at]);
+    for (std::size_t event = trace_.events(); event-- > 0;)
+      if (static_cast<Op>(trace_.op[event]) == Op::kAlloc) {
+        Address& address = address_[trace_.block[event]];
+        if (address != kFailed) allocator_.deallocate(address, trace_.stream[event]);
         address = 0;
       }
   }
@@ -143,37 +145,38 @@ class Measuring : public Plain {
     if (detail) detail_.emplace(allocator, trace.events(), samples);
   }
 
-  bool alloc(std::size_t at) {
-    Block const block = allocate(at);
-    load_ += trace_.size[at];
-    found_.max_load = std::max(found_.max_load, load_);
-    requested_[trace_.block[at]] = trace_.size[at];
-    if (placements_) place(trace_.block[at], block);
+  bool alloc(std::size_t event) {
+    Block const block = allocate(event);
+    load_ += trace_.size[event];
+    measurement_.max_load = std::max(measurement_.max_load, load_);
+    requested_[trace_.block[event]] = trace_.size[event];
+    if (placements_) place(trace_.block[event], block);
     if (detail_) detail_->placed(block);
-    observe(at);
+    observe(event);
     return true;
   }
 
-  bool free(std::size_t at) {
-    deallocate(at);
-    load_ -= requested_[trace_.block[at]];
-    observe(at);
+  bool free(std::size_t event) {
+    deallocate(event);
+    load_ -= requested_[trace_.block[event]];
+    observe(event);
     return true;
   }
 
-  void after(std::size_t at) {
-    if (detail_) detail_->after(at);
+  void after(std::size_t event) {
+    if (detail_) detail_->after(event);
   }
 
   Measurement result() {
-    if (placements_) placements_(placed_);
-    found_.stats = allocator_.stats();
-    found_.device = allocator_.device().stats();
-    found_.counters = allocator_.counters();
-    if (events_ > 0) found_.internal_fragmentation_mean = internal_ / static_cast<double>(events_);
-    if (fragments_) found_.external_fragmentation_mean = mean_external_fragmentation();
-    if (detail_) found_.detail = detail_->result();
-    return std::move(found_);
+    if (placements_) placements_(batch_);
+    measurement_.stats = allocator_.stats();
+    measurement_.device = allocator_.device().stats();
+    measurement_.counters = allocator_.counters();
+    if (events_ > 0)
+      measurement_.internal_fragmentation_mean = internal_ / static_cast<double>(events_);
+    if (fragments_) measurement_.external_fragmentation_mean = mean_external_fragmentation();
+    if (detail_) measurement_.detail = detail_->result();
+    return std::move(measurement_);
   }
 
  private:
@@ -181,86 +184,88 @@ class Measuring : public Plain {
 
   double mean_external_fragmentation() const {
     double sum = 0;
-    for (Moment const& moment : found_.timeline) {
+    for (Moment const& moment : measurement_.timeline) {
       Size const free = moment.reserved - moment.allocated;
       sum += ratio(free - moment.largest_free, free);
     }
-    return found_.timeline.empty() ? 0 : sum / static_cast<double>(found_.timeline.size());
+    return measurement_.timeline.empty() ? 0
+                                         : sum / static_cast<double>(measurement_.timeline.size());
   }
 
   void place(std::uint32_t block, Block const& granted) {
-    Placed placed{block, -1, -1, granted.size};
+    BlockPlacement placement{block, -1, -1, granted.size};
     if (granted.size != 0) {
       auto const place = allocator_.device().locate(granted.address);
-      placed.segment = place.segment;
-      placed.offset = static_cast<std::int64_t>(place.offset);
+      placement.segment = place.segment;
+      placement.offset = static_cast<std::int64_t>(place.offset);
     }
-    placed_.push_back(placed);
-    if (placed_.size() < kPlacementsAtOnce) return;
-    placements_(placed_);
-    placed_.clear();
+    batch_.push_back(placement);
+    if (batch_.size() < kPlacementsAtOnce) return;
+    placements_(batch_);
+    batch_.clear();
   }
 
-  void observe(std::size_t at) {
+  void observe(std::size_t event) {
     Stats const stats = allocator_.stats();
     ++events_;
-    if (detail_) detail_->level(at, stats);
+    if (detail_) detail_->level(event, stats);
     internal_ += ratio(stats.allocated.current - stats.requested.current, stats.allocated.current);
-    bool const sampled = at % stride_ == 0 || at + 1 == trace_.events();
-    bool const higher = stats.reserved.current > found_.peak.reserved;
+    bool const sampled = event % stride_ == 0 || event + 1 == trace_.events();
+    bool const higher = stats.reserved.current > measurement_.peak.reserved;
     if (!sampled && !higher) return;
-    Moment const moment{at, stats.requested.current, stats.allocated.current,
+    Moment const moment{event, stats.requested.current, stats.allocated.current,
                         stats.reserved.current, fragments_ ? allocator_.largest_free() : 0};
-    if (higher) found_.peak = moment;
-    if (sampled) found_.timeline.push_back(moment);
+    if (higher) measurement_.peak = moment;
+    if (sampled) measurement_.timeline.push_back(moment);
   }
 
   std::vector<Size> requested_;  // by block
   std::size_t stride_;
   PlacementSink const& placements_;
-  std::vector<Placed> placed_;
-  bool fragments_;  // else external fragmentation does not apply
+  std::vector<BlockPlacement> batch_;
+  bool fragments_;  // false: external fragmentation does not apply
   Size load_ = 0;
   std::uint64_t events_ = 0;
   double internal_ = 0;
   std::optional<DetailRecorder> detail_;
-  Measurement found_;
+  Measurement measurement_;
 };
 
 class TimingEach : public Plain {
  public:
   TimingEach(TraceView const& trace, Allocator& allocator) : Plain(trace, allocator) {
     auto const is = [](Op op) { return static_cast<std::uint8_t>(op); };
-    found_.alloc.reserve(static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kAlloc))));
-    found_.free.reserve(static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kFree))));
-    found_.timer_seconds = timer_.cost_seconds();
+    latencies_.alloc.reserve(
+        static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kAlloc))));
+    latencies_.free.reserve(static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kFree))));
+    latencies_.timer_seconds = timer_.cost_seconds();
   }
 
-  bool alloc(std::size_t at) {
+  bool alloc(std::size_t event) {
     std::uint64_t const begin = Timer::now();
-    allocate(at);
-    found_.alloc.push_back(timer_.seconds(begin, Timer::now()));
+    allocate(event);
+    latencies_.alloc.push_back(timer_.seconds(begin, Timer::now()));
     return true;
   }
 
-  bool free(std::size_t at) {
+  bool free(std::size_t event) {
     std::uint64_t const begin = Timer::now();
-    deallocate(at);
-    found_.free.push_back(timer_.seconds(begin, Timer::now()));
+    deallocate(event);
+    latencies_.free.push_back(timer_.seconds(begin, Timer::now()));
     return true;
   }
 
-  Latencies result() { return std::move(found_); }
+  Latencies result() { return std::move(latencies_); }
 
  private:
   Timer timer_;
-  Latencies found_;
+  Latencies latencies_;
 };
 
 class Trying : public Plain {
  public:
   using Plain::Plain;
-  bool alloc(std::size_t at) { return completed = allocate(at).size != 0; }
+  bool alloc(std::size_t event) { return completed = allocate(event).size != 0; }
 
   bool completed = true;
 };
@@ -271,9 +276,9 @@ Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t sa
                     PlacementSink const& placements, bool keep, bool detail) {
   Measuring pass(trace, allocator, samples, placements, detail);
   run(trace, allocator, pass);
-  Measurement found = pass.result();
+  Measurement measurement = pass.result();
   if (!keep) pass.free_the_rest();
-  return found;
+  return measurement;
 }
 
 double time_pass(TraceView const& trace, Allocator& allocator) {

@@ -1,4 +1,4 @@
-// replay.hpp: a trace run through an allocator: measured, timed, or just tried.
+// replay.hpp: replays of a trace through an allocator: measure, time or try it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace allocbench {
 
-// Arrays of equal length, one element for each event. A mark whose `block` is `step_label`
-// begins a step; other marks mean nothing to an allocator.
+// Arrays of equal length with one element per event. A mark whose `block` is `step_label` begins a
+// step; allocators ignore other marks.
 struct TraceView {
   std::span<std::uint8_t const> op;
   std::span<std::uint32_t const> block;
@@ -25,8 +25,7 @@ struct TraceView {
   std::size_t events() const { return op.size(); }
 };
 
-// The state after an event. The largest free block is 0 throughout for a strategy that keeps no
-// free blocks for later requests.
+// The state after an event. `largest_free` is always 0 for a strategy that keeps no free blocks.
 struct Moment {
   std::uint64_t event = 0;
   Size requested = 0;
@@ -35,52 +34,52 @@ struct Moment {
   Size largest_free = 0;
 };
 
-// Where an alloc event was placed; segment and offset are -1 when it failed.
-struct Placed {
+// Where the block of an alloc event was placed; segment and offset are -1 if the request failed.
+struct BlockPlacement {
   std::uint32_t block;
   std::int64_t segment;
   std::int64_t offset;
   Size size;
 };
 
-// Gets the placements in order, some thousands at a time.
-using PlacementSink = std::function<void(std::vector<Placed> const&)>;
+// Receives the placements in order, in batches.
+using PlacementSink = std::function<void(std::vector<BlockPlacement> const&)>;
 
-// `stats`, `device` and `counters` are those after the last event.
+// `stats`, `device` and `counters` hold the values after the last event.
 struct Measurement {
-  Size max_load = 0;  // bytes of the blocks alive in the trace, at most
-  Moment peak;        // when reserved bytes first had their maximum
+  Size max_load = 0;  // peak of the requested bytes of the blocks alive in the trace
+  Moment peak;        // the event at which reserved bytes first reached their maximum
   Stats stats;
   DeviceStats device;
   Counters counters;
-  double internal_fragmentation_mean = 0;  // over all events
-  double external_fragmentation_mean = 0;  // over the timeline; 0 where it does not apply
+  double internal_fragmentation_mean = 0;  // mean over all events
+  double external_fragmentation_mean = 0;  // mean over the timeline; 0 where it does not apply
   std::vector<Moment> timeline;
   std::optional<Detail> detail;
 };
 
-// All throw std::invalid_argument, naming the event, for arrays that are no trace. A request that
-// fails is counted and the replay goes on; the free of its block is skipped. Blocks that live at
-// the end of the trace are freed, outside of what is measured.
+// All of these throw std::invalid_argument, with the event, if the arrays are not a valid trace. A
+// failing request is counted and the replay continues; the free of its block is skipped. Blocks
+// still alive at the end are freed after the measurement.
 
-// `samples`: about how many moments the timeline shall have. `placements` may be empty. With
-// `keep`, blocks that live at the end stay. With `detail` the allocator is looked at now and then,
-// which counts as steps of its own.
+// `samples`: approximate length of the timeline. `placements` may be empty. With `keep`, blocks
+// still alive at the end are not freed. With `detail`, the replay also takes snapshots now and
+// then, which adds to the allocator's search steps.
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail);
 
 // Seconds per event of one pass over the whole trace.
 double time_pass(TraceView const& trace, Allocator& allocator);
 
-// Seconds of each alloc and of each free, the cost of reading the timer subtracted.
+// Seconds of each alloc and each free, minus the cost of reading the timer.
 struct Latencies {
   std::vector<float> alloc;
   std::vector<float> free;
-  double timer_seconds = 0;  // what was subtracted from each
+  double timer_seconds = 0;  // cost of a timer reading, subtracted from each
 };
 Latencies time_each(TraceView const& trace, Allocator& allocator);
 
-// Does every request succeed? Stops at the first that fails.
+// True if every request succeeds. Stops at the first failure.
 bool completes(TraceView const& trace, Allocator& allocator);
 
 }  // namespace allocbench

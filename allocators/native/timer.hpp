@@ -1,4 +1,4 @@
-// timer.hpp: a clock fine enough for a single allocation.
+// timer.hpp: a clock with enough resolution to time a single allocation.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace allocbench {
 
-// Ticks are the processor's time stamp where it has one, fenced so that neither earlier nor later
-// work slips across a reading; elsewhere the steady clock's nanoseconds.
+// A tick is one count of the processor's time stamp counter on x86-64, read between fences so that
+// surrounding work cannot be reordered across the reading; elsewhere a nanosecond of steady_clock.
 class Timer {
  public:
   Timer() : seconds_per_tick_(calibrate()), cost_(reading_cost()) {}
@@ -30,14 +30,14 @@ class Timer {
 #endif
   }
 
-  // What lies between two readings, less the cost of a reading; never below 0.
+  // Time between two readings, minus the cost of a reading; never below 0.
   float seconds(std::uint64_t begin, std::uint64_t end) const {
     std::uint64_t const ticks = end - begin;
     return static_cast<float>(static_cast<double>(ticks > cost_ ? ticks - cost_ : 0) *
                               seconds_per_tick_);
   }
 
-  double seconds_of(std::uint64_t ticks) const {  // nothing subtracted
+  double seconds_of(std::uint64_t ticks) const {  // without subtracting the cost of a reading
     return static_cast<double>(ticks) * seconds_per_tick_;
   }
   double cost_seconds() const { return static_cast<double>(cost_) * seconds_per_tick_; }
@@ -58,7 +58,7 @@ class Timer {
     return static_cast<double>(end - begin) * 1e-9 / static_cast<double>(now() - first);
   }
 
-  // The median of many readings with nothing between them.
+  // The median over back-to-back readings.
   static std::uint64_t reading_cost() {
     std::array<std::uint64_t, 1001> ticks;
     for (auto& tick : ticks) {

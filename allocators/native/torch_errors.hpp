@@ -1,4 +1,4 @@
-// torch_errors.hpp: out of memory, as PyTorch says it.
+// torch_errors.hpp: reporting out-of-memory errors to PyTorch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace allocbench {
 
-// Throws what becomes a torch.OutOfMemoryError; when this PyTorch's cannot be made, an exception
-// that becomes its base class, a RuntimeError. The message says that CUDA is out of memory, which
-// programs look for.
+// Throws the C++ exception that becomes torch.OutOfMemoryError in Python. If this version of
+// PyTorch does not allow it, throws one that becomes its base class, RuntimeError. The message says
+// that CUDA is out of memory, because programs search for these words.
 [[noreturn]] void throw_to_torch(std::string const& message);
 
 }  // namespace allocbench

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of asv: benchmarks named latency_ return the seconds of single calls."""
+"""A plugin for asv: benchmarks named latency_* return the seconds of single calls."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes each of the planners itself."""
+"""Tests of what is specific to each planner."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge of plans: which promise a plan broke, found slowly and from the outside alone."""
+"""The judge of plans: finds the rules that a plan breaks, slowly and without planner code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Promise(StrEnum):
 
 
 def broken(blocks: Sequence[Block], made: PlanResult, alignment: int = 1) -> list[Promise]:
-    """The promises that a plan breaks; empty when all are kept."""
+    """The rules that a plan breaks; empty if it is valid."""
     offsets = made.offsets.tolist()
     if len(offsets) != len(blocks):
         return [Promise.COMPLETE]
@@ -56,7 +56,7 @@ def load(blocks: Sequence[Block], instant: int) -> int:
 
 
 def lowest_height(blocks: Sequence[Block], alignment: int = 1) -> int:
-    """The height of the lowest plan there is, by trying all orders.
+    """The height of the lowest possible plan, found by trying all orders.
 
     Taken in the order of their offsets in a lowest plan, blocks that each take the lowest place
     that is free end no higher than there.
@@ -81,7 +81,7 @@ def _height(order: Sequence[Block], alignment: int) -> int:
 def plan(
     blocks: Sequence[Block], planner: str, alignment: int = 1, time_limit: float = 10
 ) -> PlanResult:
-    """A plan by the planner of this name; judged, so that a test can rely on it."""
+    """A plan by the named planner, checked by the judge so that tests can rely on it."""
     sizes, first, last = ([block[field] for block in blocks] for field in range(3))
     made = allocators.plan(
         sizes, first, last, planner=planner, alignment=alignment, time_limit=time_limit

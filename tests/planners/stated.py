@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of planners once more, stated short and slow."""
+"""A second, short and slow implementation of the planners' rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tests.planners.judge import Block, alive_together
 
-Gap = tuple[int, int, int]  # end of the block below, aligned, and offset of the block above
+Gap = tuple[int, int, int]  # aligned end of the block below, and offset of the block above
 
 
 def up(offset: int, alignment: int) -> int:
@@ -20,7 +20,7 @@ def place_in_order(
     alignment: int,
     choose: Callable[[list[Gap]], Gap],
 ) -> list[int]:
-    """Offsets of blocks placed in this order, each in the gap chosen of those that hold it.
+    """Offsets of blocks placed in this order, each in the gap chosen among those that hold it.
 
     Without such a gap it lies above the blocks alive together with it.
     """

@@ -131,7 +131,7 @@ def test_a_tensor_that_is_not_in_the_arena_has_no_offset(placement: Placement) -
     assert plan.offset(3) == 0
 
 
-def test_with_intermediates_preserved_temporaries_alone_make_room() -> None:
+def test_with_intermediates_preserved_only_temporaries_die() -> None:
     plan = Planned([0, 1], TEMPORARY, [3], preserve_intermediates=True).run()
     # +0 +1 +2 +5 +4 -5 +3: tensor 3 needs 12 bytes, the gap of the temporary has 20
     assert plan.offset(4) == plan.after(5)
@@ -172,7 +172,7 @@ def test_a_larger_graph_is_placed_operator_by_operator() -> None:
     assert all(plan.planner.address(tensor) for tensor in range(11))
 
 
-def test_stretches_and_one_go_give_the_same_offsets() -> None:
+def test_one_call_or_several_give_the_same_offsets() -> None:
     whole, parts = Planned([0, 1], LARGER, [10]).run(), Planned([0, 1], LARGER, [10])
     for first, last in ((0, 1), (2, 2), (3, 4)):
         parts.planner.execute(first, last)
@@ -180,10 +180,10 @@ def test_stretches_and_one_go_give_the_same_offsets() -> None:
     assert whole.planner.arena_size == parts.planner.arena_size
 
 
-def test_a_size_may_become_known_between_stretches() -> None:
+def test_a_size_can_be_set_between_calls() -> None:
     plan = Planned([0, 1], TEMPORARY, [3])
     plan.planner.execute(0, 0)
-    with pytest.raises(allocators.SpecError, match="placed already"):
+    with pytest.raises(allocators.SpecError, match="already has an offset"):
         plan.planner.set_bytes(2, 50)
     plan.planner.set_bytes(4, 1000)
     plan.planner.set_bytes(3, 0)
@@ -213,15 +213,15 @@ def test_a_graph_that_does_not_fit_is_out_of_memory() -> None:
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (0, -1), (-1, 0), (3, 3)])
 def test_operators_run_in_order_and_once(first: int, last: int) -> None:
     plan = Planned([0, 1], TEMPORARY, [3])
-    with pytest.raises(allocators.SpecError, match="next is 0"):
+    with pytest.raises(allocators.SpecError, match="next one is 0"):
         plan.planner.execute(first, last)
     plan.run()
-    with pytest.raises(allocators.SpecError, match="next is 3"):
+    with pytest.raises(allocators.SpecError, match="next one is 3"):
         plan.run()
 
 
 @pytest.mark.parametrize("tensor", [-2, 2])
-def test_a_tensor_that_does_not_exist_is_an_error(tensor: int) -> None:
+def test_an_unknown_tensor_is_an_error(tensor: int) -> None:
     device = allocators.SimulatedDevice("1GiB")
     good = Operator([0], [1])
     for graph in (

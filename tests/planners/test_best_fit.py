@@ -21,6 +21,6 @@ def test_offsets_follow_the_rule(blocks: list[Block], alignment: int) -> None:
     assert plan(blocks, "best_fit", alignment).offsets.tolist() == stated
 
 
-def test_of_equal_sizes_the_longest_comes_first_and_then_the_first_given() -> None:
+def test_ties_go_to_the_longest_then_the_first_given() -> None:
     blocks = [(8, 3, 5), (8, 3, 5), (8, 0, 9)]
     assert plan(blocks, "best_fit").offsets.tolist() == [8, 16, 0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact planner: as low as trying all orders, and honest about what it has not proven."""
+"""The exact planner: as low as brute force, and honest about unproven plans."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def _random(
 
 @given(blocks_of(6, largest=8, instants=6, longest=4), st.sampled_from([1, 4]))
 @example([(3, 0, 2), (2, 1, 4), (2, 3, 6), (3, 5, 8), (1, 0, 8)], 1)
-def test_as_low_as_trying_all_orders(blocks: list[Block], alignment: int) -> None:
+def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
     made = plan(blocks, "exact", alignment, time_limit=60)
     assert made.optimal
     assert made.height == lowest_height(blocks, alignment)
 
 
-def test_only_a_block_on_top_may_save_its_rounding() -> None:
+def test_only_the_topmost_block_can_omit_its_rounding() -> None:
     blocks = [(1, 0, 1)] * 3 + [(1, 10, 12)] * 2 + [(1, 1, 2), (1, 4, 20), (1, 2, 3), (1, 12, 13)]
     blocks += [(1, 19, 20), (3, 1, 10), (3, 0, 11), (6, 0, 10), (6, 2, 11), (4, 9, 25), (7, 11, 12)]
     made = plan(blocks, "exact", 4, time_limit=60)
@@ -63,7 +63,7 @@ def test_plans_that_greedy_misses_are_found() -> None:
 
 
 def _without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int) -> list[Block]:
-    """Blocks whose sizes sum to `load` at every instant."""
+    """Blocks whose sizes add up to `load` at every instant."""
     blocks: list[Block] = []
     alive: list[tuple[int, int]] = []
     for now in range(instants):
@@ -76,11 +76,11 @@ def _without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int
     return blocks + [(size, first, instants) for size, first in alive]
 
 
-# Far too many to be searched in a test.
+# Far too many blocks to be searched in a test.
 HARD = _without_a_gap(random.Random(0), load=1000, instants=40, largest=400)
 
 
-def test_a_plan_that_is_not_proven_is_valid_and_says_so() -> None:
+def test_an_unproven_plan_is_valid_and_reported_as_such() -> None:
     made = plan(HARD, "exact", time_limit=0.5)
     assert not made.optimal
     assert made.height < plan(HARD, "greedy_by_size").height
@@ -97,7 +97,7 @@ def test_progress_is_reported_and_never_worsens() -> None:
     assert bounds[-1] <= made.lower_bound <= made.height <= heights[-1]
 
 
-def test_what_a_report_raises_ends_the_search() -> None:
+def test_an_exception_in_report_ends_the_search() -> None:
     def stop(seconds: float, height: int, lower_bound: int) -> None:
         raise KeyboardInterrupt
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans in execution order: no two blocks that live together overlap, and the rule is TFLite's."""
+"""Plans in execution order: no two live blocks overlap, and the rule is TFLite's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plan(lifetimes: list[Lifetime], alignment: int) -> tuple[list[int], int]:
 
 
 def stated(lifetimes: list[Lifetime], alignment: int) -> list[int]:
-    """The rule once more: the smallest gap between the blocks alive that holds the block."""
+    """The rule restated: the smallest gap between live blocks that holds the block."""
     offsets = [0] * len(lifetimes)
     placed: list[int] = []
     for block in sorted(range(len(lifetimes)), key=lambda block: lifetimes[block][1]):
@@ -46,7 +46,7 @@ lifetimes_ = st.lists(
 
 
 @given(lifetimes_, st.sampled_from([1, 4, 64]))
-def test_blocks_that_live_together_lie_apart(lifetimes: list[Lifetime], alignment: int) -> None:
+def test_blocks_alive_together_do_not_overlap(lifetimes: list[Lifetime], alignment: int) -> None:
     offsets, height = plan(lifetimes, alignment)
     assert all(offset % alignment == 0 for offset in offsets)
     ends = [offset + size for offset, (size, _, _) in zip(offsets, lifetimes, strict=True)]
@@ -62,13 +62,13 @@ def test_offsets_follow_the_rule(lifetimes: list[Lifetime], alignment: int) -> N
     assert plan(lifetimes, alignment)[0] == stated(lifetimes, alignment)
 
 
-def test_a_block_that_ends_makes_room_for_one_that_begins() -> None:
+def test_ending_blocks_make_room_for_beginning_blocks() -> None:
     assert plan([(100, 0, 5), (100, 5, 9)], 1) == ([0, 0], 100)
     assert plan([(100, 0, 6), (100, 5, 9)], 1) == ([0, 100], 200)
 
 
 @pytest.mark.parametrize("wrong", [(0, 0, 1), (1, 1, 1), (1, 2, 1)])
-def test_what_is_no_lifetime_is_an_error_that_names_the_block(wrong: Lifetime) -> None:
+def test_an_invalid_lifetime_is_an_error_that_names_the_block(wrong: Lifetime) -> None:
     with pytest.raises(allocators.SpecError, match="block 1"):
         plan([(1, 0, 1), wrong], 64)
 
@@ -79,11 +79,11 @@ def test_arrays_of_different_lengths_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("alignment", [0, 3])
-def test_an_alignment_is_a_power_of_two(alignment: int) -> None:
+def test_alignment_must_be_a_power_of_two(alignment: int) -> None:
     with pytest.raises(allocators.SpecError, match=f"alignment {alignment}"):
         plan([(1, 0, 1)], alignment)
 
 
-def test_sizes_whose_sum_no_address_holds_are_an_error() -> None:
+def test_a_sum_of_sizes_beyond_the_address_space_is_an_error() -> None:
     with pytest.raises((allocators.OutOfMemory, allocators.SpecError)):
         plan([(2**63, 0, 2), (2**63, 0, 2), (2**63, 0, 2)], 64)

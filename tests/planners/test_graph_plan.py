@@ -19,7 +19,7 @@ MODELS: list[dict[str, Any]] = json.loads(gzip.decompress((DATA / "models.json.g
 Op = tuple[str, list[int], list[int]]
 
 
-def test_the_models_cover_what_may_happen() -> None:
+def test_the_models_cover_every_rule() -> None:
     assert len(MODELS) == 43
     owners = [(at, t[2]) for model in MODELS for at, t in enumerate(model["tensors"])]
     assert sum(at != owner for at, owner in owners) == 46
@@ -67,7 +67,7 @@ def plan(
 
 
 def owner(name: str, inputs: list[int], **others: Any) -> int:
-    """Whose memory tensor 3 takes, written by an operator that reads tensors written before."""
+    """The owner of tensor 3, the output of an operator that reads earlier tensors."""
     before: list[Op] = [("CONV_2D", [0], [1]), ("CONV_2D", [0], [2])]
     after: list[Op] = others.pop("after", [("CONV_2D", [3], [4])])
     return plan([*before, (name, inputs, [3]), *after], [4], **others).owners[3]
@@ -87,13 +87,13 @@ def test_arithmetic_takes_the_memory_of_either_input(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SOFTMAX", "DYNAMIC_UPDATE_SLICE"])
-def test_of_these_the_first_input_alone_may_serve(name: str) -> None:
+def test_some_operators_can_only_reuse_the_first_input(name: str) -> None:
     assert owner(name, [1, 2]) == 1
     assert owner(name, [1, 2], after=[("CONV_2D", [1, 3], [4])]) == 3
 
 
 @pytest.mark.parametrize("name", ["RESHAPE", "SQUEEZE", "EXPAND_DIMS", "BITCAST"])
-def test_what_changes_no_byte_shares_with_other_readers(name: str) -> None:
+def test_reshaping_operators_share_even_with_other_readers(name: str) -> None:
     assert owner(name, [1, 2], after=[("CONV_2D", [1, 3], [4])]) == 1
     assert owner(name, [1, 2], sizes={1: 4, 3: 4}) == 1
     assert owner(name, [0, 2]) == 3
@@ -104,11 +104,11 @@ def test_other_operators_share_nothing(name: str) -> None:
     assert owner(name, [1, 2]) == 3
 
 
-def test_an_output_of_the_graph_has_memory_of_its_own() -> None:
+def test_a_graph_output_has_its_own_memory() -> None:
     assert plan([("CONV_2D", [0], [1]), ("RESHAPE", [1], [2])], [2]).owners[2] == 2
 
 
-def test_owners_are_those_at_the_end_of_a_chain_and_live_as_long() -> None:
+def test_a_chain_of_in_place_operators_has_one_owner() -> None:
     chain: list[Op] = [("CONV_2D", [0], [1]), ("RESHAPE", [1], [2]), ("RESHAPE", [2], [3])]
     made = plan([*chain, ("CONV_2D", [0], [4]), ("CONV_2D", [3], [5])], [5])
     assert made.owners == [0, 1, 1, 1, 4, 5]
@@ -129,7 +129,7 @@ def test_inputs_are_preserved_unless_told_otherwise() -> None:
     assert plan(chain, [3], preserve_inputs=False).arena_size == 2 * 64
 
 
-def test_variables_have_an_arena_of_their_own_and_dynamic_tensors_none() -> None:
+def test_variables_have_their_own_arena_and_dynamic_tensors_none() -> None:
     kinds = {1: Placement.PERSISTENT, 2: Placement.DYNAMIC, 5: Placement.PERSISTENT}
     operators: list[Op] = [("RELU", [0, 1, 5], [2]), ("RELU", [2], [3]), ("RELU", [3], [4])]
     made = plan(operators, [4], placements=kinds, variables=[1, 5])
@@ -137,7 +137,7 @@ def test_variables_have_an_arena_of_their_own_and_dynamic_tensors_none() -> None
     assert (made.arena_size, made.persistent_arena_size) == (192, 128)
 
 
-def test_a_tensor_of_no_bytes_lies_at_the_begin() -> None:
+def test_an_empty_tensor_has_offset_zero() -> None:
     assert plan([("RELU", [0], [1]), ("RELU", [1], [2])], [2], sizes={1: 0}).offsets[1] == 0
 
 
@@ -149,7 +149,7 @@ def test_any_planner_plans_a_graph() -> None:
     assert max(sizes.values()) == sizes["no_reuse"]
 
 
-def test_a_tensor_that_does_not_exist_is_an_error() -> None:
+def test_an_unknown_tensor_is_an_error() -> None:
     graph = Graph([Tensor(1)], [Operator([0], [1])], [0], [1])
     with pytest.raises(allocators.SpecError, match="tensor 1 does not exist"):
         plan_graph(graph)

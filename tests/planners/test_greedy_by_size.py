@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""greedy_by_size: TFLite's rule of today; whole graphs are in test_graph_plan.py."""
+"""greedy_by_size: TFLite's current rule; whole graphs are in test_graph_plan.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.planners.stated import Gap, place_in_order
 
 
 def choose(gaps: list[Gap]) -> Gap:
-    """In order: a gap from its aligned start against the best so far from its unaligned start."""
+    """Compares the gap from its aligned start with the best so far from its unaligned start."""
     return reduce(lambda best, gap: gap if gap[2] - gap[1] < best[2] - best[0] else best, gaps)
 
 
@@ -28,11 +28,11 @@ def test_offsets_follow_the_rule(blocks: list[Block], alignment: int, whole: set
     assert plan(blocks, "greedy_by_size", alignment).offsets.tolist() == stated
 
 
-def test_what_lives_throughout_lies_lowest_in_the_order_given() -> None:
+def test_blocks_alive_throughout_are_placed_first_in_the_order_given() -> None:
     blocks = [(1, 0, 9), (2, 0, FOREVER), (100, 0, 9), (3, 0, FOREVER), (50, 1, FOREVER)]
     assert plan(blocks, "greedy_by_size").offsets.tolist() == [155, 0, 5, 2, 105]
 
 
-def test_of_equal_sizes_the_earlier_comes_first_and_then_the_last_given() -> None:
+def test_ties_go_to_the_earlier_then_the_last_given() -> None:
     blocks = [(8, 1, 9), (8, 0, 9), (8, 1, 9)]
     assert plan(blocks, "greedy_by_size").offsets.tolist() == [16, 0, 8]

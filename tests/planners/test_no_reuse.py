@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""no_reuse: every block has bytes of its own."""
+"""no_reuse: every block has its own memory."""
 
 from __future__ import annotations
 
 from tests.planners.judge import plan
 
 
-def test_blocks_lie_above_one_another_in_the_order_given() -> None:
+def test_blocks_are_stacked_in_the_order_given() -> None:
     made = plan([(100, 5, 6), (1, 0, 1), (64, 1, 2)], "no_reuse", 64)
     assert made.offsets.tolist() == [0, 128, 192]
     assert made.height == 256

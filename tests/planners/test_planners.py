@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every planner promises, and the judge that tells when it does not."""
+"""The rules that every plan must follow, and the judge that detects violations."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PLANNERS = allocators.planners()
 ALIGNMENTS = st.sampled_from([1, 4, 64])
 
 
-def test_the_list_of_planners_is_sorted_and_holds_the_fields_own() -> None:
+def test_the_list_of_planners_is_sorted_and_complete() -> None:
     assert sorted(PLANNERS) == PLANNERS
     assert {"best_fit", "exact", "execution_order", "greedy_by_size", "no_reuse"} <= {*PLANNERS}
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 @given(blocks_of(40), ALIGNMENTS)
-def test_a_plan_keeps_every_promise(planner: str, blocks: list[Block], alignment: int) -> None:
+def test_every_plan_is_valid(planner: str, blocks: list[Block], alignment: int) -> None:
     plan(blocks, planner, alignment, time_limit=0.05)
 
 
@@ -39,7 +39,7 @@ def test_exact_is_no_higher_than_any_other(blocks: list[Block], alignment: int) 
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-def test_no_blocks_need_no_bytes(planner: str) -> None:
+def test_an_empty_plan_has_height_zero(planner: str) -> None:
     made = plan([], planner)
     assert (made.height, made.max_load, made.lower_bound, made.optimal) == (0, 0, 0, True)
 
@@ -52,13 +52,13 @@ def test_a_block_may_last_forever(planner: str) -> None:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("wrong", [(0, 0, 1), (1, 1, 1), (1, 2, 1)])
-def test_what_is_no_lifetime_is_an_error_that_names_the_block(planner: str, wrong: Block) -> None:
+def test_an_invalid_lifetime_is_an_error_that_names_the_block(planner: str, wrong: Block) -> None:
     with pytest.raises(allocators.SpecError, match="block 1"):
         plan([(1, 0, 1), wrong], planner)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
-def test_sizes_whose_sum_no_address_holds_are_an_error(planner: str) -> None:
+def test_a_sum_of_sizes_beyond_the_address_space_is_an_error(planner: str) -> None:
     with pytest.raises(allocators.SpecError, match="2\\^62"):
         plan([(2**61, 0, 2), (2**61, 0, 2)], planner)
     with pytest.raises(allocators.SpecError, match="2\\^62"):
@@ -67,7 +67,7 @@ def test_sizes_whose_sum_no_address_holds_are_an_error(planner: str) -> None:
 
 @pytest.mark.parametrize("planner", PLANNERS)
 @pytest.mark.parametrize("alignment", [0, 3])
-def test_an_alignment_is_a_power_of_two(planner: str, alignment: int) -> None:
+def test_alignment_must_be_a_power_of_two(planner: str, alignment: int) -> None:
     with pytest.raises(allocators.SpecError, match=f"alignment {alignment}"):
         plan([(1, 0, 1)], planner, alignment)
 
@@ -81,21 +81,19 @@ def test_an_unknown_planner_is_an_error_that_lists_the_valid_ones() -> None:
     ("blocks", "message"),
     [
         (([1.5], [0], [1]), "sizes"),
-        (([1], [-1], [1]), "first: a number is not from 0"),
-        (([1], [0], [2**32]), "last: a number is not from 0"),
+        (([1], [-1], [1]), "first: every value must be from 0"),
+        (([1], [0], [2**32]), "last: every value must be from 0"),
         (([[1]], [0], [1]), "sizes"),
         (([1, 1], [0], [1, 1]), "equal length"),
     ],
 )
-def test_arrays_that_are_no_blocks_are_an_error(
-    blocks: tuple[list[int], ...], message: str
-) -> None:
+def test_invalid_arrays_are_an_error(blocks: tuple[list[int], ...], message: str) -> None:
     with pytest.raises(allocators.SpecError, match=message):
         allocators.plan(*blocks)
 
 
 @pytest.mark.parametrize("time_limit", [0, -1, float("nan")])
-def test_a_time_limit_is_above_zero(time_limit: float) -> None:
+def test_a_time_limit_must_be_positive(time_limit: float) -> None:
     with pytest.raises(allocators.SpecError, match="time limit"):
         plan([(1, 0, 1)], "exact", time_limit=time_limit)
 
@@ -122,10 +120,10 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("promise", "made"), BREAKS)
-def test_a_broken_promise_is_named(promise: Promise, made: PlanResult) -> None:
+def test_a_broken_rule_is_named(promise: Promise, made: PlanResult) -> None:
     assert broken(GOOD, MADE, 4) == []
     assert promise in broken(GOOD, made, 4)
 
 
-def test_every_promise_is_seen_to_break() -> None:
+def test_every_rule_can_be_broken() -> None:
     assert {promise for promise, _ in BREAKS} == {*Promise}

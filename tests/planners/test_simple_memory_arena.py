@@ -31,7 +31,7 @@ def test_basic_operations_have_tflites_offsets(arena: SimpleMemoryArena) -> None
     assert [block.offset for block in blocks] == [0, 2048, 4096, 0, 6144, 1024]
 
 
-def test_after_clear_the_same_offsets_come_again(arena: SimpleMemoryArena) -> None:
+def test_offsets_repeat_after_clear(arena: SimpleMemoryArena) -> None:
     for _ in range(2):
         blocks = [arena.allocate(32, 2047) for _ in range(3)]
         arena.commit()
@@ -42,7 +42,7 @@ def test_after_clear_the_same_offsets_come_again(arena: SimpleMemoryArena) -> No
     assert [block.offset for block in blocks] == [0, 1024, 3072]
 
 
-def test_no_bytes_have_no_place_and_resolve_to_null(arena: SimpleMemoryArena) -> None:
+def test_an_empty_block_resolves_to_null(arena: SimpleMemoryArena) -> None:
     nothing, block = arena.allocate(32, 0), arena.allocate(32, 1)
     assert (nothing.offset, nothing.size, block.offset) == (0, 0, 0)
     arena.commit()
@@ -52,7 +52,7 @@ def test_no_bytes_have_no_place_and_resolve_to_null(arena: SimpleMemoryArena) ->
     arena.deallocate(block)
 
 
-def test_an_arena_of_nothing_commits_nothing(
+def test_an_empty_arena_commits_nothing(
     device: allocators.SimulatedDevice, arena: SimpleMemoryArena
 ) -> None:
     arena.allocate(32, 0)
@@ -60,7 +60,7 @@ def test_an_arena_of_nothing_commits_nothing(
     assert device.stats().malloc_calls == arena.committed_size == 0
 
 
-def test_the_gap_with_the_least_left_over_is_taken(arena: SimpleMemoryArena) -> None:
+def test_the_tightest_gap_is_taken(arena: SimpleMemoryArena) -> None:
     large, _, small, _, other, _ = (arena.allocate(32, size) for size in (320, 32, 96, 32, 96, 32))
     for block in (large, small, other):
         arena.deallocate(block)
@@ -137,7 +137,7 @@ def test_a_block_that_is_not_placed_cannot_be_freed(arena: SimpleMemoryArena) ->
 
 
 @pytest.mark.parametrize("alignment", [0, 3, 4 * MIB])
-def test_an_alignment_is_a_power_of_two_up_to_that_of_devices(
+def test_alignment_is_a_power_of_two_up_to_that_of_devices(
     device: allocators.SimulatedDevice, arena: SimpleMemoryArena, alignment: int
 ) -> None:
     with pytest.raises(allocators.SpecError, match=str(alignment)):
@@ -147,7 +147,7 @@ def test_an_alignment_is_a_power_of_two_up_to_that_of_devices(
 
 
 @pytest.mark.parametrize("size", [2**63, 2**64 - 64, 2**64 - 1])
-def test_a_size_beyond_any_device_is_refused_and_nothing_is_placed(
+def test_a_size_beyond_any_device_is_refused_without_placing_anything(
     arena: SimpleMemoryArena, size: int
 ) -> None:
     arena.allocate(32, 32)
@@ -160,7 +160,7 @@ def test_a_size_beyond_any_device_is_refused_and_nothing_is_placed(
     assert arena.allocate(32, 100).offset == 32
 
 
-def test_an_arena_that_goes_away_gives_its_segment_back(
+def test_a_deleted_arena_returns_its_segment(
     device: allocators.SimulatedDevice,
 ) -> None:
     arena = SimpleMemoryArena(device)

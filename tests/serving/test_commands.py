@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of requests and serving workloads on the command line."""
+"""Request logs and serving workloads on the command line."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from allocbench.workloads import read
 from tests.commands import QUICK, error, folder, output
 from tests.serving.test_requests import AZURE, BURST, MOONCAKE
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder"]  # a fixture, used by importing it
 
 NAIVE = f"--allocators naive {QUICK}"
 
 
 @pytest.mark.parametrize("text", [AZURE, BURST, MOONCAKE])
-def test_every_command_takes_a_log(text: str) -> None:
+def test_every_command_accepts_a_log(text: str) -> None:
     Path("log").write_text(text)
     line = f"log --model qwen2.5-7b --allocators naive,bfc {QUICK} --json -"
     rows = json.loads(output(f"compare {line}"))
@@ -33,7 +33,7 @@ def test_every_command_takes_a_log(text: str) -> None:
     assert "height" in output("plan log --planner greedy_by_size")
 
 
-def test_a_model_may_be_named_in_the_spec_or_by_the_option() -> None:
+def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
     Path("log").write_text(AZURE)
     shown = output(
         f"compare log log:model=mistral-7b {QUICK} --allocators naive --model qwen2.5-7b"
@@ -61,6 +61,6 @@ def test_a_model_may_be_named_in_the_spec_or_by_the_option() -> None:
         ("convert log new.csv --model nope", "log: model=nope must be one of"),
     ],
 )
-def test_a_model_or_option_that_cannot_be_is_told(line: str, told: str) -> None:
+def test_an_invalid_model_or_option_is_reported(line: str, told: str) -> None:
     Path("log").write_text(AZURE)
     assert told in error(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models, drawn requests and logs of requests."""
+"""Models, randomly drawn requests, and request logs."""
 
 from __future__ import annotations
 
@@ -57,11 +57,13 @@ def log(text: str) -> Requests:
         ("qwen2.5-72b", 72_706_203_648),
     ],
 )
-def test_a_model_has_the_parameters_that_are_published(name: str, parameters: int) -> None:
+def test_models_have_the_published_parameter_counts(name: str, parameters: int) -> None:
     whole = dataclasses.replace(MODELS[name], tensor_parallel=1)
     assert whole.weight_bytes == 2 * parameters
     shared = dataclasses.replace(whole, tensor_parallel=4)
-    assert parameters / 4 < shared.weight_bytes / 2 < 1.01 * parameters / 4  # norms are everybody's
+    assert (
+        parameters / 4 < shared.weight_bytes / 2 < 1.01 * parameters / 4
+    )  # norms are replicated on every GPU
     assert dataclasses.replace(whole, dtype_bytes=1).weight_bytes == parameters
 
 
@@ -72,7 +74,7 @@ def test_every_model_was_checked() -> None:
 def test_keys_and_values_of_a_token() -> None:
     llama = MODELS["llama-3-8b"]
     assert llama.token_bytes * llama.layers == 128 << 10
-    many = dataclasses.replace(llama, tensor_parallel=16)  # no head is cut in two
+    many = dataclasses.replace(llama, tensor_parallel=16)  # heads are never split
     assert many.token_bytes == 2 * 128 * 2
 
 
@@ -87,7 +89,7 @@ def test_a_pass_reads_all_experts_only_when_enough_tokens_go_through_it() -> Non
     assert mixtral.touched(10)[1] == 10 * mixtral.touched(1)[1]
 
 
-def test_a_model_is_a_name_or_numbers_or_both() -> None:
+def test_a_model_is_given_by_name_or_numbers_or_both() -> None:
     def model(**given: str | int) -> Model:
         return models.model_of(settle(models.OPTIONS, given))
 
@@ -102,7 +104,7 @@ def test_a_model_is_a_name_or_numbers_or_both() -> None:
     )
 
 
-def test_drawn_requests_are_as_stated() -> None:
+def test_drawn_requests_follow_their_distributions() -> None:
     stated = {"count": 20_000, "rate": 5.0, "prompt": 500, "output": 100, "longest": 10**6}
     for burstiness in (0.5, 1.0, 3.0):
         drawn = requests.draw(**settle(requests.OPTIONS, stated | {"burstiness": burstiness}))
@@ -118,7 +120,7 @@ def test_drawn_requests_are_as_stated() -> None:
     assert capped.output.max() <= 600
 
 
-def test_texts_that_prompts_begin_with_are_chosen_by_zipfs_law() -> None:
+def test_common_prefixes_are_chosen_by_zipfs_law() -> None:
     stated = {"count": 20_000, "prefixes": 4, "prefix_tokens": 1024}
     drawn = requests.draw(**settle(requests.OPTIONS, stated))
     assert drawn.prefix is not None
@@ -143,7 +145,7 @@ def test_azure() -> None:
     assert log(later).prompt.tolist() == [374, 879, 396]
 
 
-def test_burstgpt_by_the_names_of_its_columns() -> None:
+def test_burstgpt_columns_are_found_by_name() -> None:
     found = log(BURST)
     assert (found.arrival.tolist(), found.prompt.tolist()) == ([0, 40.5], [472, 1087])
     assert (found.output.tolist(), found.skipped) == ([18, 230], 1)
@@ -161,7 +163,7 @@ def test_mooncake() -> None:
     assert len(log(long)) == 1
 
 
-def test_the_first_ones_and_faster() -> None:
+def test_a_log_can_be_shortened_and_sped_up() -> None:
     some = log(MOONCAKE).first(1, 1.0)
     assert (len(some), some.prefix) == (1, [[0, 1, 2]])
     assert log(MOONCAKE).first(0, 2.0).arrival.tolist() == [0, 13.75]
@@ -170,30 +172,30 @@ def test_the_first_ones_and_faster() -> None:
 @pytest.mark.parametrize(
     "text", ["op,id,size\n", "", "{}\n", '{"timestamp": 1}\n', "[1]\n", "\0\n"]
 )
-def test_what_is_no_log(text: str) -> None:
+def test_other_files_are_not_logs(text: str) -> None:
     assert not logs.is_log(text.encode())
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (AZURE.replace(",396,", ",x,"), "line 3: ContextTokens 'x' is no whole number"),
-        (AZURE.replace(",109", ",-1"), "line 3: GeneratedTokens '-1' is no whole number"),
+        (AZURE.replace(",396,", ",x,"), "line 3: ContextTokens 'x' is not a whole number"),
+        (AZURE.replace(",109", ",-1"), "line 3: GeneratedTokens '-1' is not a whole number"),
         (AZURE.replace("2023-11-16 18:15:50", "yesterday"), "line 3: TIMESTAMP 'yesterday.99"),
         (AZURE.replace("2023-11-16 18:15:50", "2023-13-16 18:15:50"), "2023-13-16"),
         (AZURE.partition("\n")[0] + "\n", "holds no requests"),
         (AZURE.replace(",396,109", ",396"), "Expected 3 columns, got 2"),
-        (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is no number"),
-        (BURST.replace(",1087,", ",1e3,"), "line 3: Request tokens '1e3' is no whole number"),
-        (MOONCAKE.replace("520", "5.5"), "line 2: input_length '5.5' is no whole number"),
-        (MOONCAKE.replace("520", "true"), "line 2: input_length 'True' is no whole number"),
+        (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is not a number"),
+        (BURST.replace(",1087,", ",1e3,"), "line 3: Request tokens '1e3' is not a whole number"),
+        (MOONCAKE.replace("520", "5.5"), "line 2: input_length '5.5' is not a whole number"),
+        (MOONCAKE.replace("520", "true"), "line 2: input_length 'True' is not a whole number"),
         (MOONCAKE.replace('"output_length": 7', '"x": 7'), "line 2: no 'output_length'"),
-        (MOONCAKE.replace("[0, 9]", '"a"'), "line 2: hash_ids is no list of whole numbers"),
-        (MOONCAKE + "{not json}\n", "line 3: no JSON object"),
+        (MOONCAKE.replace("[0, 9]", '"a"'), "line 2: hash_ids is not a list of whole numbers"),
+        (MOONCAKE + "{not json}\n", "line 3: not a JSON object"),
         (BURST.replace(",18,", ",0,").replace(",230,", ",0,"), "no request that was answered"),
     ],
 )
-def test_a_broken_log_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_broken_log_is_reported_in_one_line(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "requests.txt"
     path.write_text(text)
     message = message_of(lambda: read(path))
@@ -201,7 +203,7 @@ def test_a_broken_log_is_told_in_one_line(tmp_path: Path, text: str, told: str) 
     assert told in message
 
 
-def test_a_log_is_known_by_its_content_and_takes_options(tmp_path: Path) -> None:
+def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> None:
     path = tmp_path / "requests.parquet"
     for text in (AZURE, BURST, MOONCAKE):
         path.write_text(text)

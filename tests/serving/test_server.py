@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server: what it allocates, when, and that it keeps to its budget."""
+"""The server: its allocations, their timing, and its budget."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def served(asked: Requests, model: Model = TINY, **given: Any) -> tuple[Trace, C
 
 
 def sizes(trace: Trace, *labels: str) -> list[int]:
-    """Sizes allocated under some labels, in order."""
+    """Sizes allocated with certain labels, in order."""
     assert trace.label is not None
     chosen = [trace.labels.index(label) for label in labels if label in trace.labels]
     found: list[int] = trace.size[(trace.op == ALLOC) & np.isin(trace.label, chosen)].tolist()
@@ -57,7 +57,7 @@ def sizes(trace: Trace, *labels: str) -> list[int]:
 
 
 def most(trace: Trace, *labels: str) -> int:
-    """Largest sum of live bytes allocated under some labels."""
+    """Largest sum of live bytes allocated with certain labels."""
     assert trace.label is not None
     chosen = {trace.labels.index(label) for label in labels if label in trace.labels}
     live: dict[int, int] = {}
@@ -79,23 +79,23 @@ def marks(trace: Trace, label: str) -> int:
     return int(((trace.op == MARK) & (trace.block == trace.labels.index(label))).sum())
 
 
-def test_a_block_in_one_piece_grows_by_concatenation() -> None:
+def test_a_contiguous_cache_grows_by_concatenation() -> None:
     trace, counts = served(requests((0, 100, 21)), chunk=8, decode_tokens=4)
-    # The prompt, then 20 tokens in 5 steps: one chunk more whenever a step would not fit.
+    # The prompt, then 20 tokens in 5 steps: one more chunk whenever a step would not fit.
     assert sizes(trace, "kv") == [TOKEN * tokens for tokens in (100, 108, 116, 124)]
     assert most(trace, "kv") == TOKEN * (116 + 124)  # the old one lives while it is copied
     assert counts == Counts(requests=1, seconds=counts.seconds)
     assert marks(trace, "step") == 1 + 5
 
 
-def test_a_block_in_one_piece_grows_to_twice_its_size() -> None:
+def test_a_contiguous_cache_can_double() -> None:
     trace, _ = served(requests((0, 10, 50)), growth="double", layer_group=3)
     assert sizes(trace, "kv") == [
         TOKEN // 4 * layers * tokens for tokens in (10, 20, 40, 80) for layers in (3, 1)
     ]
 
 
-def test_pages_are_taken_as_tokens_come() -> None:
+def test_pages_are_allocated_as_tokens_arrive() -> None:
     trace, _ = served(requests((0, 100, 21), (0, 30, 1)), kv="paged")
     pages = -(-120 // 16) + -(-30 // 16)
     assert sizes(trace, "kv_page") == [16 * TOKEN] * pages
@@ -108,18 +108,18 @@ def test_a_step_has_the_activations_of_its_tokens() -> None:
     chunked, _ = served(
         requests((0, 100, 3), (0, 50, 3)), decode_tokens=1, token_budget=80, max_sequences=2
     )
-    # 80 of the first prompt; its 20 others and 50 of the second; then both decode.
+    # 80 tokens of the first prompt; its other 20 and 50 of the second; then both decode.
     assert sizes(chunked, "gate_up") == [tokens * 2 * 96 * 2 for tokens in (80, 70, 2, 2)]
     assert sizes(chunked, "logits") == [4000 * rows for rows in (2, 2, 2)]
 
 
-def test_a_pass_asks_for_what_its_layers_do() -> None:
+def test_a_pass_allocates_the_tensors_of_its_layers() -> None:
     events = Events()
     run_pass(events, TINY, tokens=10, rows=0, layers=2)
     trace = events.trace(Provenance())
     assert sizes(trace, "qkv") == [10 * 2 * (4 + 2 * 2) * 16] * 2
     assert sizes(trace, "silu_mul") == [10 * 2 * 96] * 2
-    # hidden and its sum, both norms dead but one, and the largest of the network.
+    # The hidden state and its sum, both norms (one of them dead), and the largest network tensor.
     assert trace.max_load == 10 * 2 * (2 * 64 + (2 + 1) * 96)
     routed = Events()
     run_pass(
@@ -144,11 +144,13 @@ def test_weights_live_throughout() -> None:
     ]
 
 
-def test_time_is_that_of_reading_or_of_computing() -> None:
+def test_a_pass_takes_the_longer_of_reading_and_computing() -> None:
     free: Any = {"efficiency": 1, "decode_tokens": 1}
     read, multiplied = TINY.touched(1)
     _, counts = served(requests((0, 1, 2)), bandwidth=1e3, flops=1e18, **free)
-    assert counts.seconds == pytest.approx((2 * read + TOKEN) / 1e3)  # of the second, a token
+    assert counts.seconds == pytest.approx(
+        (2 * read + TOKEN) / 1e3
+    )  # one token of the second request
     _, counts = served(requests((0, 1, 2)), bandwidth=1e18, flops=1e3, **free)
     assert counts.seconds == pytest.approx(2 * 2 * multiplied / 1e3)
     _, counts = served(requests((0, 1, 2)), bandwidth=1e18, flops=1e3, efficiency=0.25)
@@ -169,7 +171,7 @@ def test_nothing_happens_before_the_next_arrival() -> None:
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 @pytest.mark.parametrize("kv", ["contiguous", "paged"])
-def test_who_came_last_is_preempted_when_the_budget_is_full(kv: str, preemption: str) -> None:
+def test_the_newest_sequence_is_preempted_when_the_budget_is_full(kv: str, preemption: str) -> None:
     budget = 400 * TOKEN
     trace, counts = served(
         requests((0, 150, 100), (0, 150, 100)), kv=kv, preemption=preemption, kv_budget=budget
@@ -184,7 +186,7 @@ def test_who_came_last_is_preempted_when_the_budget_is_full(kv: str, preemption:
     assert most(alone, *KV) >= 490 * TOKEN
 
 
-def test_it_is_the_last_one_that_is_preempted() -> None:
+def test_older_sequences_are_not_preempted() -> None:
     trace, counts = served(requests((0, 150, 100), (0, 50, 100)), kv_budget=300 * TOKEN)
     again = [size // (2 * 96 * 2) for size in sizes(trace, "gate_up")][1:]
     assert counts.preemptions >= 1
@@ -202,10 +204,10 @@ def test_running_sequences_come_before_waiting_ones() -> None:
     asked = requests((0, 1, 9), (0, 1, 9), (0, 5, 2))
     trace, _ = served(asked, token_budget=3, max_sequences=3, decode_tokens=1)
     tokens = [size // (2 * 96 * 2) for size in sizes(trace, "gate_up")]
-    assert tokens == [3, 3, 3, 3, 3, 3, 2, 2, 2]  # of the third prompt one token at a time
+    assert tokens == [3, 3, 3, 3, 3, 3, 2, 2, 2]  # one token of the third prompt at a time
 
 
-def test_a_budget_is_kept_to_the_byte() -> None:
+def test_the_budget_is_exact_to_the_byte() -> None:
     for kv in (
         Contiguous(Events(), TINY, 100 * TOKEN, "concat", 16, 4),
         Paged(Events(), TINY, 100 * TOKEN, 4),
@@ -221,7 +223,7 @@ def test_a_budget_is_kept_to_the_byte() -> None:
         assert kv.used == 0
 
 
-def test_the_end_of_the_text_that_idled_longest_goes_first() -> None:
+def test_the_end_of_the_least_recently_used_text_is_evicted_first() -> None:
     cache = Paged(Events(), TINY, 4 * 512 * TOKEN, 16)
     for prefix in ([1, 2], [3]):
         held = Held(prefix=prefix)
@@ -234,9 +236,9 @@ def test_the_end_of_the_text_that_idled_longest_goes_first() -> None:
     assert cache.begin(Held(prefix=[3]), 2000) == 512
 
 
-def test_a_block_that_the_answer_fills_is_not_shared() -> None:
-    # The second is preempted past three blocks of 512 tokens, of which two are of its prompt, and
-    # computed again as a whole; the third begins as its prompt does.
+def test_a_block_completed_by_the_answer_is_not_shared() -> None:
+    # The second is preempted after three blocks of 512 tokens, two of them from its prompt, and
+    # recomputed as a whole; the third begins with the same prefix.
     asked = [(0.0, 300, 1500), (0.0, 1100, 600), (1e6, 1600, 5)]
     ids = [[1], [7, 8, 9], [7, 8, 9, 4]]
     hits = []
@@ -248,7 +250,7 @@ def test_a_block_that_the_answer_fills_is_not_shared() -> None:
     assert hits[1] - hits[0] == 1024
 
 
-def test_what_could_never_fit_is_rejected() -> None:
+def test_requests_that_can_never_fit_are_rejected() -> None:
     _, counts = served(requests((0, 1000, 100), (1, 10, 10)), kv="paged", kv_budget=500 * TOKEN)
     assert (counts.requests, counts.rejected) == (2, 1)
     told = message_of(lambda: served(requests((0, 1000, 100)), kv_budget=500 * TOKEN))
@@ -259,7 +261,7 @@ def test_a_prefix_is_shared_and_kept_until_its_pages_are_needed() -> None:
     asked = [(0.0, 1100, 5), (10.0, 1100, 5), (20.0, 1100, 5)]
     ids = [[7, 8, 9], [7, 8, 10], [1, 2, 3]]
     trace, counts = served(requests(*asked, prefix=ids), kv="paged")
-    assert counts.prefix_tokens == 1024  # of the second request; ids of partial blocks say nothing
+    assert counts.prefix_tokens == 1024  # of the second request; ids of partial blocks are ignored
     pages = -(-1104 // 16)
     assert len(sizes(trace, "kv_page")) == 3 * pages - 64
     assert sizes(trace, "gate_up")[2] == (1100 - 1024) * 2 * 96 * 2  # a prompt, five steps of one
@@ -267,12 +269,12 @@ def test_a_prefix_is_shared_and_kept_until_its_pages_are_needed() -> None:
     assert most(trace, "kv_page") == kept
     tight, counts = served(requests(*asked, prefix=ids), kv="paged", kv_budget=kept - 1)
     assert counts.prefix_tokens == 1024
-    assert most(tight, "kv_page") == kept - 32 * 16 * TOKEN  # the end of the first text went
+    assert most(tight, "kv_page") == kept - 32 * 16 * TOKEN  # the end of the first text was evicted
     _, counts = served(requests(*asked, prefix=ids))
     assert counts.prefix_tokens == 0
 
 
-def test_a_whole_prompt_in_the_cache_still_computes_a_token() -> None:
+def test_a_fully_cached_prompt_still_computes_a_token() -> None:
     trace, counts = served(
         requests((0, 1024, 2), (10, 1024, 2), prefix=[[1, 2], [1, 2]]), kv="paged"
     )
@@ -303,7 +305,7 @@ def test_every_request_is_answered_within_the_budget(
         *((arrival, prompt, output) for arrival, prompt, output, _ in asked),
         prefix=[range(10 * text, 10 * text + 1 + prompt // 512) for _, prompt, _, text in asked],
     )
-    # So slow that all of them are there at once.
+    # So slow that all of them are present at the same time.
     options = given | {"kv": kv, "kv_budget": budget * TOKEN, "bandwidth": 1e6}
     pages = [-(-(prompt + output) // 16) for _, prompt, output, _ in asked]
     rejected = sum(n > budget // 16 for n in pages)
@@ -325,7 +327,7 @@ def test_every_request_is_answered_within_the_budget(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_makes_the_same_trace_again(name: str) -> None:
+def test_a_name_reproduces_its_trace(name: str) -> None:
     trace = catalog.load(name)
     assert (trace.name, trace.provenance.kind, trace.provenance.seed) == (name, "serving", 0)
     assert trace.provenance.extra["model"]["layers"] > 1
@@ -337,7 +339,7 @@ def test_a_name_makes_the_same_trace_again(name: str) -> None:
     assert len(other) < len(trace)
 
 
-def test_the_catalogue_has_what_it_says() -> None:
+def test_the_catalogue_matches_its_summaries() -> None:
     assert catalog.load("serve-preempt").provenance.extra["served"]["preemptions"] > 10
     assert catalog.load("serve-long-prefix").provenance.extra["served"]["prefix_tokens"] > 10**6
     assert "kv_page" in catalog.load("serve-paged").labels
@@ -359,5 +361,5 @@ def test_the_catalogue_has_what_it_says() -> None:
         ("serve-chat:rate=-1", "rate=-1 must be a number from 1e-06 to"),
     ],
 )
-def test_settings_that_cannot_be_are_told(spec: str, told: str) -> None:
+def test_invalid_settings_are_reported(spec: str, told: str) -> None:
     assert told in message_of(lambda: catalog.load(spec))

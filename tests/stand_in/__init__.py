@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for the CUDA driver, compiled when a test first asks for it: see state.hpp.
+"""A stand-in for the CUDA driver, compiled on first use by a test: see state.hpp.
 
 It lives in a folder of its own for as long as the tests run; nothing installed can reach it.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 MODULES = str(SOURCES / "modules")
-"""The folder of stand-ins for Python packages, for a process that shall not have the real ones."""
+"""The folder of stand-ins for Python packages, for processes that must not load the real ones."""
 KINDS = (
     "segments",
     "reservations",
@@ -37,7 +37,7 @@ OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
 
 @functools.cache
 def folder() -> Path:
-    """The folder that holds libcuda.so.1."""
+    """The folder that contains libcuda.so.1."""
     made = Path(tempfile.mkdtemp(prefix="stand_in_"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return compile_into(made)
@@ -53,14 +53,14 @@ def compile_into(made: Path) -> Path:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of a process that finds the stand-in where it looks for the driver."""
+    """An environment in which a process loads the stand-in as the driver."""
     path = [variables.pop("PYTHONPATH", ""), str(SOURCES.parents[1])]
     own = {"LD_LIBRARY_PATH": str(folder()), "PYTHONPATH": os.pathsep.join(filter(None, path))}
     return os.environ | own | variables
 
 
 def python(code: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own, on the stand-in."""
+    """Run a program in its own process on the stand-in."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
         command, env=environment(**variables), capture_output=True, text=True, timeout=120
@@ -68,7 +68,7 @@ def python(code: str, *arguments: str, **variables: str) -> subprocess.Completed
 
 
 class Driver:
-    """The stand-in in this process. It stays: a library that was loaded by name is found again."""
+    """The stand-in in this process. It stays loaded: a library loaded by name is found again."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(folder() / "libcuda.so.1"))
@@ -79,24 +79,24 @@ class Driver:
         self._library.stand_in_hold.argtypes = [ctypes.c_void_p, ctypes.c_int]
 
     def outstanding(self) -> dict[str, int]:
-        """What is held from the driver, without what is not."""
+        """Resources held from the driver, without those at zero."""
         found = {kind: self._library.stand_in_outstanding(kind.encode()) for kind in KINDS}
         return {kind: count for kind, count in found.items() if count}
 
     def calls(self, name: str) -> int:
-        """How often a call was made, in this process."""
+        """Number of calls of one function in this process."""
         return int(self._library.stand_in_calls(name.encode()))
 
     def fail(self, name: str = "", at: int = 0, error: int = ILLEGAL_ADDRESS) -> None:
-        """Let the `at`-th call from now on fail, each when 0; no call without a name."""
+        """Fail the `at`-th call from now on, or every call if 0; without a name, fail none."""
         self._library.stand_in_fail(name.encode(), at, error)
 
     def hold(self, stream: int, hold: bool = True) -> None:
-        """Keep the work on a stream from finishing, or let it finish."""
+        """Block the work on a stream, or let it finish."""
         self._library.stand_in_hold(stream, int(hold))
 
     def forget(self) -> None:
-        """Forget the events that are still there, as the driver does when their context goes."""
+        """Forget the remaining events, as the driver does when their context is destroyed."""
         self._library.stand_in_forget()
 
     def set_capacity(self, size: int) -> None:

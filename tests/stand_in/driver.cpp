@@ -6,7 +6,7 @@ using namespace stand_in;
 
 namespace {
 
-// As the library goes, after whatever came later has gone.
+// Runs when the library is unloaded, after everything that was created later.
 struct Report {
   ~Report() {
     Driver& d = driver();
@@ -32,7 +32,8 @@ EXPORT std::uint64_t stand_in_calls(char const* name) {
   std::scoped_lock const guard(driver().mutex);
   return driver().calls[name];
 }
-// From now on: the `at`-th call of `name`, each when 0, gives `error`; none when `name` is empty.
+// From now on, the `at`-th call of `name` (every call if 0) returns `error`; no call if `name` is
+// empty.
 EXPORT void stand_in_fail(char const* name, std::uint64_t at, int error) {
   std::scoped_lock const guard(driver().mutex);
   Driver& d = driver();
@@ -41,12 +42,12 @@ EXPORT void stand_in_fail(char const* name, std::uint64_t at, int error) {
   d.fail_with = error;
 }
 EXPORT void stand_in_set_capacity(std::size_t bytes) { driver().capacity = bytes; }
-// Events that are still there, as when their context goes.
+// Drops the remaining events, as when their context is destroyed.
 EXPORT void stand_in_forget() {
   std::scoped_lock const guard(driver().mutex);
   driver().events.clear();
 }
-// Whether the work on a stream stays unfinished.
+// Sets whether the work on a stream is held back.
 EXPORT void stand_in_hold(void* stream, int hold) {
   std::scoped_lock const guard(driver().mutex);
   if (hold) {
@@ -128,7 +129,7 @@ EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
   BEGIN_ANYWHERE(cuDevicePrimaryCtxRelease_v2);
   if (d.retained[device] == 0) return kNoContext;
-  if (--d.retained[device] == 0) d.streams.clear();  // they are the context's
+  if (--d.retained[device] == 0) d.streams.clear();  // they belong to the context
   return 0;
 }
 EXPORT int cuCtxGetCurrent(void** context) {

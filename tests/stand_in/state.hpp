@@ -1,14 +1,14 @@
-// tests/stand_in/state.hpp: what a stand-in for libcuda.so.1 knows; for machines without a GPU.
+// tests/stand_in/state.hpp: the state of a stand-in for libcuda.so.1, for machines without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two GPUs whose memory is the host's: addresses are real and may be written to. It counts what is
-// outstanding, refuses what exceeds the capacity, and fails calls on purpose. Streams hold their
-// work back when told to. A wrong use (a free of what is not held, an unmap of half a page, a call
-// in no context or after the driver has gone) is an error, as with the real one.
+// Simulates two GPUs in host memory: addresses are real and can be written to. It counts outstanding
+// resources, refuses requests beyond the capacity, and fails calls on demand. Streams can be told to
+// hold back their work. Misuse (freeing memory that is not held, unmapping half a page, a call
+// without a context or after the driver is gone) is an error, as with the real driver.
 //
 // STAND_IN_CAPACITY  bytes of each GPU (default 1 GiB)
 // STAND_IN_FAIL      "cuMemAlloc_v2:3:700": the third call gives error 700
-// STAND_IN_REPORT    a file that gets what is outstanding when the process ends
+// STAND_IN_REPORT    a file for the outstanding resources when the process ends
 
 #pragma once
 
@@ -76,7 +76,7 @@ struct Driver {
   std::set<Event*> events;
   std::set<void*> streams;
   std::map<void*, std::uint64_t> queued, finished;  // work on a stream
-  std::set<void*> held;                             // streams whose work does not finish
+  std::set<void*> held;                             // streams whose work is held back
   std::map<std::string, std::uint64_t> calls;
   std::string fail_name;
   std::uint64_t fail_at = 0;
@@ -102,11 +102,11 @@ inline Driver& driver() {
 inline thread_local void* stack[64];
 inline thread_local int depth = 0;
 
-// Of a context, which is the address of its number.
+// The device of a context; a context is the address of its device number.
 inline int contexts[kDevices] = {0, 1};
 inline int device_of(void* context) { return *static_cast<int*>(context); }
 
-// Counts the call; the error that it shall give, or 0.
+// Counts the call; returns the error that it must give, or 0.
 inline int entered(char const* name, bool in_context = true) {
   Driver& d = driver();
   std::uint64_t const at = ++d.calls[name];

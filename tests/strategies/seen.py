@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a snapshot shows, in the shape that tests compare."""
+"""The contents of a snapshot, in the form that tests compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def segments(allocator: Allocator) -> list[int]:
 
 
 def blocks(allocator: Allocator) -> list[list[int]]:
-    """For each segment the bytes of its blocks; those of a free one are negative."""
+    """For each segment, the bytes of its blocks; negative for free blocks."""
     return [
         [block.size if block.allocated else -block.size for block in segment.blocks]
         for segment in allocator.snapshot()
@@ -20,7 +20,7 @@ def blocks(allocator: Allocator) -> list[list[int]]:
 
 
 def place(allocator: Allocator, address: int) -> tuple[int, int]:
-    """Which of the segments held an address lies in, from 0, and its offset there."""
+    """The index of the segment that contains an address, and the offset of the address in it."""
     for at, segment in enumerate(allocator.snapshot()):
         if segment.address <= address < segment.address + segment.size:
             return at, address - segment.address
@@ -28,7 +28,7 @@ def place(allocator: Allocator, address: int) -> tuple[int, int]:
 
 
 def granted(allocator: Allocator, address: int) -> int:
-    """Bytes of the allocated block at an address."""
+    """Size of the allocated block at an address, in bytes."""
     at, _ = place(allocator, address)
     (size,) = (b.size for b in allocator.snapshot()[at].blocks if b.address == address)
     return size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""arena: the first step is planned, later steps are served from the plan or fall back."""
+"""arena: the first step is planned; later steps are served from the plan or fall back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def arena(capacity: int | str = "1GiB", **device: int) -> Watched:
 
 
 def run_step(watched: Watched, sizes: Sequence[int] = STEP) -> list[int]:
-    """A step whose blocks overlap in pairs and all die in it; returns their addresses."""
+    """A step whose blocks overlap in pairs and all die within it; returns their addresses."""
     watched.step()
     addresses = []
     last = None
@@ -43,14 +43,14 @@ def counts(watched: Watched) -> tuple[int, int]:
     return counters["planned_requests"], counters["fallback_requests"]
 
 
-def test_before_and_in_the_first_step_all_falls_back() -> None:
+def test_everything_falls_back_until_the_first_step_ends() -> None:
     watched = arena()
     watched.allocate(1000)
     run_step(watched)
     assert counts(watched) == (0, 1 + len(STEP))
 
 
-def test_a_repeated_step_is_wholly_served_from_the_plan() -> None:
+def test_a_repeated_step_is_served_entirely_from_the_plan() -> None:
     watched = arena()
     run_step(watched)
     second, third = run_step(watched), run_step(watched)
@@ -61,13 +61,13 @@ def test_a_repeated_step_is_wholly_served_from_the_plan() -> None:
     assert counters["fallback_bytes"] == sum(STEP)
 
 
-def test_the_arena_is_as_large_as_the_plan_and_comes_in_one_call() -> None:
+def test_the_arena_has_the_size_of_the_plan_and_takes_one_call() -> None:
     watched = arena()
     run_step(watched)
     watched.step()
     before = watched.allocator.device.stats().malloc_calls
     run_step(watched)
-    # At most 7 MiB and 5000 bytes live together, or 1 MiB and 7 MiB: 8 MiB.
+    # At most 7 MiB and 5000 bytes, or 1 MiB and 7 MiB, are alive together: 8 MiB.
     assert segments(watched.allocator) == [8 * MIB]
     assert watched.allocator.device.stats().malloc_calls == before + 1
     for _ in range(5):
@@ -75,7 +75,7 @@ def test_the_arena_is_as_large_as_the_plan_and_comes_in_one_call() -> None:
     assert watched.allocator.device.stats().malloc_calls == before + 1
 
 
-def test_what_the_first_step_needed_goes_back_when_the_plan_is_made() -> None:
+def test_memory_of_the_first_step_is_returned_when_the_plan_is_made() -> None:
     watched = arena()
     run_step(watched)
     assert segments(watched.allocator) != []
@@ -97,7 +97,7 @@ def test_a_larger_request_falls_back_and_a_smaller_one_does_not() -> None:
     assert counts(watched) == (len(STEP) - 1, len(STEP) + 1)
 
 
-def test_a_longer_sequence_falls_back_throughout() -> None:
+def test_a_longer_sequence_falls_back_after_the_extra_request() -> None:
     watched = arena()
     run_step(watched)
     run_step(watched, [2 * size for size in STEP])
@@ -117,7 +117,7 @@ def test_a_block_that_outlived_its_step_is_not_planned() -> None:
     assert survivor in watched.live
 
 
-def test_a_planned_place_that_is_still_taken_falls_back() -> None:
+def test_a_request_falls_back_if_its_place_is_occupied() -> None:
     watched = arena()
     run_step(watched, (MIB, 256))
     watched.step()
@@ -134,7 +134,7 @@ def test_a_planned_place_that_is_still_taken_falls_back() -> None:
     assert counts(watched) == (3, 3)
 
 
-def test_a_trim_between_steps_gives_the_arena_back_and_the_plan_stays() -> None:
+def test_a_trim_between_steps_returns_the_arena_and_keeps_the_plan() -> None:
     watched = arena()
     run_step(watched)
     first = run_step(watched)
@@ -147,7 +147,7 @@ def test_a_trim_between_steps_gives_the_arena_back_and_the_plan_stays() -> None:
     assert [address + moved for address in first] == second
 
 
-def test_a_trim_spares_an_arena_in_use() -> None:
+def test_a_trim_keeps_an_arena_in_use() -> None:
     watched = arena()
     run_step(watched)
     watched.step()
@@ -157,7 +157,7 @@ def test_a_trim_spares_an_arena_in_use() -> None:
     assert block in watched.live
 
 
-def test_a_device_without_room_for_the_arena_is_asked_once_in_a_step() -> None:
+def test_the_arena_is_requested_at_most_once_per_step() -> None:
     watched = arena(fail_above=7 * MIB + 4096)
     run_step(watched)
     for step in range(1, 4):
@@ -167,7 +167,7 @@ def test_a_device_without_room_for_the_arena_is_asked_once_in_a_step() -> None:
         assert counts(watched) == (0, (step + 1) * len(STEP))
 
 
-def test_an_idle_arena_goes_back_when_the_pool_needs_its_room() -> None:
+def test_an_idle_arena_is_returned_when_the_pool_needs_its_memory() -> None:
     watched = arena(16 * MIB)
     run_step(watched)
     run_step(watched)
@@ -176,7 +176,7 @@ def test_an_idle_arena_goes_back_when_the_pool_needs_its_room() -> None:
     assert watched.allocator.stats().retries == 1
 
 
-def test_a_refused_request_of_the_first_step_does_not_spoil_the_plan() -> None:
+def test_a_refused_request_in_the_first_step_does_not_affect_the_plan() -> None:
     watched = arena(16 * MIB)
     watched.step()
     assert watched.allocate(17 * MIB) is None

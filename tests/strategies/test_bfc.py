@@ -17,7 +17,7 @@ Make = Callable[..., allocators.Allocator]
 
 
 def with_free_chunks(allocator: allocators.Allocator, sizes: list[int]) -> list[int]:
-    """Free chunks of these sizes in order of address, each between two in use."""
+    """Creates free chunks of these sizes in address order, each between two chunks in use."""
     chunks = []
     for size in sizes:
         chunks.append(allocator.allocate(size))
@@ -42,7 +42,7 @@ def test_the_best_fit_is_taken_and_the_lowest_among_equals(make: Make) -> None:
     assert allocator.allocate(1) == tiny
 
 
-def test_the_best_fit_is_sought_in_all_regions(make: Make) -> None:
+def test_best_fit_searches_all_regions(make: Make) -> None:
     allocator = make("bfc")
     first = [allocator.allocate(MIB), allocator.allocate(MIB)]
     second = [allocator.allocate(3 * MIB // 2), allocator.allocate(5 * MIB // 2)]
@@ -60,7 +60,7 @@ def test_a_chunk_is_split_when_it_is_twice_as_large_as_needed(make: Make) -> Non
     assert blocks(allocator)[0][:3] == [512, -512, 256]
 
 
-def test_a_chunk_of_less_than_twice_the_need_is_given_whole(make: Make) -> None:
+def test_a_chunk_less_than_twice_as_large_is_not_split(make: Make) -> None:
     allocator = make("bfc")
     (chunk,) = with_free_chunks(allocator, [1024])
     before = allocator.stats().allocated
@@ -85,7 +85,7 @@ def test_a_fraction_of_the_limit_is_split_off(make: Make, request_: int, granted
     assert granted(allocator, chunk) == granted_
 
 
-def test_a_fraction_of_less_than_a_byte_splits_always(make: Make) -> None:
+def test_a_fraction_below_one_byte_always_splits(make: Make) -> None:
     allocator = make("bfc:memory_limit=1MiB,fragmentation_fraction=0.0000001")
     chunk, other = with_free_chunks(allocator, [1024, 512])
     assert allocator.allocate(768) == chunk
@@ -114,14 +114,14 @@ def test_regions_double_from_2_mib(make: Make) -> None:
     assert segments(allocator) == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB]
 
 
-def test_a_region_that_doubled_for_its_request_comes_twice(make: Make) -> None:
+def test_a_region_doubled_for_its_request_repeats_its_size(make: Make) -> None:
     allocator = make("bfc")
     for _ in range(4):
         allocator.allocate(5 * MIB)
     assert segments(allocator) == [8 * MIB, 8 * MIB, 16 * MIB]
 
 
-def test_the_last_region_is_what_the_limit_leaves(make: Make) -> None:
+def test_the_last_region_takes_the_rest_of_the_limit(make: Make) -> None:
     allocator = make(f"bfc:memory_limit={10 * MIB + 77}")
     for _ in range(10):
         allocator.allocate(MIB)
@@ -140,7 +140,7 @@ FIRST_CUTS = [16000000000, 14400000000, 12960000000, 11664000000, 10497599488]
 
 
 def cuts(size: int) -> list[int]:
-    """The sizes asked for after refusals: nine tenths in float32, rounded up to 256."""
+    """The sizes requested after refusals: 90% in float32, rounded up to 256."""
     found = [size]
     while len(found) < 200 and (len(found) < 2 or found[-1] != found[-2]):
         less = int(np.float32(found[-1]) * np.float32(0.9))
@@ -148,7 +148,7 @@ def cuts(size: int) -> list[int]:
     return found[:-1]
 
 
-def test_a_refused_region_is_cut_by_a_tenth_in_float32(make: Make) -> None:
+def test_a_refused_region_is_reduced_by_10_percent_in_float32(make: Make) -> None:
     sequence = cuts(16000000000)
     assert sequence[:5] == FIRST_CUTS
     assert 7652749824 in sequence
@@ -181,7 +181,7 @@ def test_a_small_request_to_a_full_device_ends(make: Make, size: int) -> None:
     assert cuts(2304) == [2304]
 
 
-def test_garbage_collection_gives_all_idle_regions_back(make: Make) -> None:
+def test_garbage_collection_returns_all_idle_regions(make: Make) -> None:
     allocator = make("bfc:memory_limit=8MiB,garbage_collection=true")
     for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
         allocator.deallocate(address)
@@ -202,7 +202,7 @@ def test_garbage_collection_keeps_regions_in_use(make: Make) -> None:
     assert place(allocator, kept) == (0, 0)
 
 
-def test_garbage_collection_that_would_not_suffice_gives_nothing_back(make: Make) -> None:
+def test_garbage_collection_that_would_not_suffice_returns_nothing(make: Make) -> None:
     allocator = make("bfc:memory_limit=8MiB,garbage_collection=true")
     allocator.allocate(2 * MIB)
     allocator.deallocate(allocator.allocate(4 * MIB))
@@ -212,14 +212,14 @@ def test_garbage_collection_that_would_not_suffice_gives_nothing_back(make: Make
     assert allocator.stats().retries == 0
 
 
-def test_garbage_collection_waits_until_no_region_can_be_had(make: Make) -> None:
+def test_garbage_collection_waits_until_no_region_is_available(make: Make) -> None:
     allocator = make("bfc:memory_limit=64MiB,garbage_collection=true")
     allocator.deallocate(allocator.allocate(2 * MIB))
     allocator.allocate(3 * MIB)
     assert segments(allocator) == [2 * MIB, 4 * MIB]
 
 
-def test_without_garbage_collection_no_region_goes_back(make: Make) -> None:
+def test_without_garbage_collection_no_region_is_returned(make: Make) -> None:
     allocator = make("bfc:memory_limit=8MiB")
     for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
         allocator.deallocate(address)
@@ -235,7 +235,7 @@ def test_regions_that_touch_stay_apart(make: Make) -> None:
     assert blocks(allocator) == [[-2 * MIB], [-4 * MIB]]
 
 
-def test_coalesced_regions_are_one(make: Make) -> None:
+def test_coalesced_regions_become_one(make: Make) -> None:
     allocator = make("bfc:coalesce_regions=true", alignment=4096)
     first, second = allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)
     assert blocks(allocator) == [[2 * MIB, 4 * MIB]]
@@ -249,10 +249,10 @@ def test_coalesced_regions_are_one(make: Make) -> None:
     assert allocator.device.stats().free_calls == 2
 
 
-def test_a_chunk_may_lie_across_a_seam(make: Make) -> None:
+def test_a_chunk_can_span_joined_regions(make: Make) -> None:
     allocator = make("bfc:coalesce_regions=true", alignment=4096)
     allocator.allocate(MIB)
-    # The free MiB at the end joins the new region of 4 MiB: less than twice what is needed.
+    # The free MiB at the end joins the new 4 MiB region: less than twice the size needed.
     across = allocator.allocate(3 * MIB)
     assert place(allocator, across) == (0, MIB)
     assert blocks(allocator) == [[MIB, 5 * MIB]]
@@ -263,7 +263,7 @@ def test_garbage_collection_sees_joined_regions_as_one(make: Make) -> None:
     allocator = make(spec, alignment=4096)
     kept = allocator.allocate(2 * MIB)
     allocator.deallocate(allocator.allocate(4 * MIB))
-    with pytest.raises(allocators.OutOfMemory):  # the idle 4 MiB are no region of their own
+    with pytest.raises(allocators.OutOfMemory):  # the idle 4 MiB are not a region of their own
         allocator.allocate(9 * MIB)
     allocator.deallocate(kept)
     allocator.allocate(9 * MIB)
@@ -271,7 +271,7 @@ def test_garbage_collection_sees_joined_regions_as_one(make: Make) -> None:
 
 
 def limit(make: Make, options: str, capacity: int) -> int:
-    """Bytes of the memory limit, rounded down to 256, seen as the one region without growth."""
+    """The memory limit in bytes, rounded down to 256: the only region without growth."""
     allocator = make(f"bfc:allow_growth=false{options}", capacity)
     allocator.allocate(1)
     return sum(segments(allocator))
@@ -288,12 +288,12 @@ def limit(make: Make, options: str, capacity: int) -> int:
         (225 * MIB, 0),  # nothing would be left
     ],
 )
-def test_the_system_reserve_is_tensorflows(make: Make, capacity: int, reserve: int) -> None:
+def test_the_system_reserve_matches_tensorflow(make: Make, capacity: int, reserve: int) -> None:
     assert limit(make, "", capacity) == capacity
     assert limit(make, ",system_reserve=true", capacity) == capacity - reserve
 
 
-def test_the_memory_limit_may_be_a_share_of_the_capacity(make: Make) -> None:
+def test_the_memory_limit_can_be_a_fraction_of_the_capacity(make: Make) -> None:
     assert limit(make, ",per_process_memory_fraction=0.1", 10 * GIB) == GIB
     assert limit(make, ",per_process_memory_fraction=0.1,system_reserve=true", 10 * GIB) == GIB
 

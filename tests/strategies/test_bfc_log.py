@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bfc's log of the memory, in the message of a request that it refuses."""
+"""bfc's memory log in the message of a refused request."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Make = Callable[..., allocators.Allocator]
 
 
 def log(allocator: allocators.Allocator, size: int) -> list[str]:
-    """The lines below the first one of the refusal of `size` bytes."""
+    """The lines after the first one in the message of a refused request of `size` bytes."""
     with pytest.raises(allocators.OutOfMemory) as caught:
         allocator.allocate(size)
     return str(caught.value).splitlines()[1:]
 
 
 def rows(lines: list[str]) -> list[str]:
-    """The rows of the map, without the address and the size of their region."""
+    """The rows of the map, without the address and size of their regions."""
     at = next(at for at, line in enumerate(lines) if line.startswith("  map"))
     return [line.split()[1] for line in lines[at + 1 :]]
 
@@ -50,13 +50,13 @@ def test_the_last_bin_has_no_upper_bound(make: Make) -> None:
     assert not lines[1].startswith("  bin")
 
 
-def test_one_line_has_it_all(make: Make) -> None:
+def test_one_line_has_the_totals(make: Make) -> None:
     allocator = make("bfc:memory_limit=6MiB")
     allocator.deallocate(allocator.allocate(2 * MIB))
     allocator.allocate(MIB)
     assert (
-        "  in all: in use 1.00 MiB (1048576 bytes), at its peak 2.00 MiB (2097152 bytes); "
-        "free 1.00 MiB (1048576 bytes), the largest chunk 1.00 MiB (1048576 bytes); "
+        "  total: in use 1.00 MiB (1048576 bytes), peak 2.00 MiB (2097152 bytes); "
+        "free 1.00 MiB (1048576 bytes), largest free chunk 1.00 MiB (1048576 bytes); "
         "memory limit 6.00 MiB (6291456 bytes); regions 1"
     ) in log(allocator, 5 * MIB)
 
@@ -96,13 +96,13 @@ def test_the_parts_of_a_row_are_equal(make: Make) -> None:
     assert rows(log(allocator, MIB)) == ["#" * 64]
 
 
-def test_there_is_no_map_of_nothing(make: Make) -> None:
+def test_without_regions_there_is_no_map(make: Make) -> None:
     lines = log(make("bfc:memory_limit=2MiB"), 3 * MIB)
     assert len(lines) == 1
     assert lines[0].endswith("regions 0")
 
 
-def test_of_many_regions_the_map_has_the_first(make: Make) -> None:
+def test_the_map_is_limited_to_the_first_regions(make: Make) -> None:
     allocator = make("bfc:memory_limit=80MiB", fail_above=MIB)
     for _ in range(70):
         allocator.allocate(900_000)
@@ -113,7 +113,7 @@ def test_of_many_regions_the_map_has_the_first(make: Make) -> None:
     assert len(rows(lines)) == 64 + 1
 
 
-def test_chunks_not_yet_safe_count_as_free(make: Make) -> None:
+def test_unsafe_chunks_count_as_free(make: Make) -> None:
     allocator = make("bfc:memory_limit=2MiB,timestamped_frees=true")
     allocator.deallocate(allocator.allocate(MIB))
     assert rows(log(allocator, 2**63)) == ["." * 64]

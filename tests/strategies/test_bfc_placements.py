@@ -18,7 +18,7 @@ DATA = Path(__file__).parent.parent / "data/bfc"
 CASES: list[dict[str, Any]] = json.loads((DATA / "cases.json").read_text())
 
 
-def test_the_cases_cover_what_may_happen() -> None:
+def test_the_cases_cover_every_rule() -> None:
     assert len(CASES) == len(list(DATA.glob("*.csv.gz"))) >= 12
     for count in ("failures", "refused_mallocs", "device_frees"):
         assert sum(case[count] for case in CASES) > 20

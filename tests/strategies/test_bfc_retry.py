@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bfc's wait for other threads: a request that fails is tried again when memory comes back."""
+"""bfc waiting for other threads: a failed request is retried when memory is freed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from allocbench import allocators
 from tests.conftest import MIB
 
 Make = Callable[..., allocators.Allocator]
-LONG = "bfc:memory_limit=2MiB,retry_seconds=60"  # more than any test takes
+LONG = "bfc:memory_limit=2MiB,retry_seconds=60"  # longer than any test takes
 BRIEF = "bfc:memory_limit=2MiB,retry_seconds=0.02"
 
 
 def still_waits(request: Future[int]) -> bool:
-    """Whether it has no answer yet, nor gets one soon."""
+    """True if it has no answer yet and gets none soon."""
     return not wait([request], timeout=0.05).done
 
 
@@ -37,7 +37,7 @@ def test_a_request_waits_for_a_free_by_another_thread(make: Make, around: str) -
     assert (stats.allocations, stats.failures) == (2, 0)
 
 
-def test_it_waits_on_while_too_little_is_freed(make: Make) -> None:
+def test_it_keeps_waiting_if_too_little_is_freed(make: Make) -> None:
     allocator = make(LONG)
     halves = [allocator.allocate(MIB), allocator.allocate(MIB)]
     with ThreadPoolExecutor(1) as pool:
@@ -49,7 +49,7 @@ def test_it_waits_on_while_too_little_is_freed(make: Make) -> None:
         assert request.result(timeout=30) == halves[0]
 
 
-def test_the_allocator_serves_others_meanwhile(make: Make) -> None:
+def test_other_threads_are_served_during_the_wait(make: Make) -> None:
     allocator = make(LONG)
     held, small = allocator.allocate(MIB), allocator.allocate(256)
     with ThreadPoolExecutor(1) as pool:
@@ -63,7 +63,7 @@ def test_the_allocator_serves_others_meanwhile(make: Make) -> None:
         request.result(timeout=30)
 
 
-def test_every_request_that_waits_is_served_in_the_end(make: Make) -> None:
+def test_every_waiting_request_is_eventually_served(make: Make) -> None:
     allocator = make(LONG)
 
     def work(_: int) -> None:
@@ -85,13 +85,13 @@ def test_the_wait_ends(make: Make) -> None:
     assert allocator.stats().failures == 1
 
 
-def test_nothing_is_awaited_when_nothing_is_allocated(make: Make) -> None:
+def test_no_wait_when_nothing_is_allocated(make: Make) -> None:
     with pytest.raises(allocators.OutOfMemory):
         make(LONG).allocate(2 * MIB + 1)
 
 
 @pytest.mark.parametrize("size", [2**30 + 1, 2**62 + 1, 2**64 - 1])
-def test_more_than_the_device_has_is_not_awaited(make: Make, size: int) -> None:
+def test_no_wait_for_more_than_the_capacity(make: Make, size: int) -> None:
     allocator = make(LONG)
     allocator.allocate(1)
     with pytest.raises(allocators.OutOfMemory):

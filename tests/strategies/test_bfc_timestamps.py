@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bfc's timestamped frees: what was freed is reused after the mark of a step, or in need."""
+"""bfc's timestamped frees: freed memory is reused after the mark of a step, or if necessary."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SPEC = "bfc:timestamped_frees=true"
 
 
 def unsafe(allocator: allocators.Allocator) -> int:
-    """How many freed chunks are above the safe frontier."""
+    """Number of freed chunks above the safe frontier."""
     return allocator.counters()["unsafe_chunks"]
 
 
 def early(allocator: allocators.Allocator) -> int:
-    """How many chunks were made safe for want of memory."""
+    """Number of chunks made safe early for lack of memory."""
     return allocator.counters()["early_chunks"]
 
 
@@ -38,7 +38,7 @@ def test_a_freed_chunk_is_reused_only_after_a_step(make: Make) -> None:
     assert early(allocator) == 0
 
 
-def test_a_step_makes_safe_what_was_freed_before_it(make: Make) -> None:
+def test_a_step_makes_earlier_frees_safe(make: Make) -> None:
     allocator = make(SPEC)
     before, after = allocator.allocate(512), allocator.allocate(512)
     allocator.deallocate(before)
@@ -61,7 +61,7 @@ def test_chunks_coalesce_when_they_become_safe(make: Make) -> None:
     assert blocks(allocator)[0][:2] == [3584, 256]
 
 
-def test_a_safe_chunk_does_not_coalesce_with_one_that_is_not(make: Make) -> None:
+def test_a_safe_chunk_does_not_coalesce_with_an_unsafe_one(make: Make) -> None:
     allocator = make(SPEC)
     left, middle, right = (allocator.allocate(1024) for _ in range(3))
     allocator.allocate(256)
@@ -85,7 +85,7 @@ def test_a_chunk_of_a_batch_joins_one_neighbour_on_each_side(make: Make) -> None
     allocator.deallocate(second)
     allocator.step()
     allocator.allocate(8192)
-    # The first has taken the second over, which would have joined the third.
+    # The first chunk has absorbed the second, which would have joined the third.
     assert blocks(allocator)[0][:3] == [-1536, -2048, 256]
     allocator.check()
     allocator.deallocate(allocator.allocate(1500))
@@ -103,10 +103,10 @@ def test_a_batch_is_joined_in_the_order_of_the_frees(make: Make) -> None:
     allocator.deallocate(second)
     allocator.deallocate(first)
     allocator.step()
-    assert allocator.allocate(3584) == first  # the second joined both
+    assert allocator.allocate(3584) == first  # the second chunk joined both
 
 
-def test_a_new_region_is_preferred_to_a_chunk_that_is_not_safe(make: Make) -> None:
+def test_a_new_region_is_preferred_to_an_unsafe_chunk(make: Make) -> None:
     allocator = make(SPEC)
     allocator.deallocate(allocator.allocate(2 * MIB))
     allocator.allocate(2 * MIB)
@@ -114,21 +114,21 @@ def test_a_new_region_is_preferred_to_a_chunk_that_is_not_safe(make: Make) -> No
     assert early(allocator) == 0
 
 
-def test_in_need_chunks_become_safe_one_by_one_the_first_freed_first(make: Make) -> None:
+def test_out_of_memory_makes_chunks_safe_one_by_one_in_free_order(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=2MiB")
     quarters = [allocator.allocate(MIB // 2) for _ in range(4)]
     for at in (2, 0, 1, 3):
         allocator.deallocate(quarters[at])
     assert allocator.allocate(MIB // 2) == quarters[2]
     assert (unsafe(allocator), early(allocator)) == (3, 1)
-    assert allocator.allocate(MIB) == quarters[0]  # of the next two
+    assert allocator.allocate(MIB) == quarters[0]  # from the next two
     assert (unsafe(allocator), early(allocator)) == (1, 3)
     assert allocator.allocate(MIB // 2) == quarters[3]
     assert (unsafe(allocator), early(allocator)) == (0, 4)
     assert allocator.stats().retries == 0
 
 
-def test_need_makes_no_more_safe_than_it_must(make: Make) -> None:
+def test_out_of_memory_makes_no_more_chunks_safe_than_needed(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=2MiB")
     halves = [allocator.allocate(MIB), allocator.allocate(MIB)]
     for half in halves:
@@ -139,7 +139,7 @@ def test_need_makes_no_more_safe_than_it_must(make: Make) -> None:
     assert early(allocator) == 1
 
 
-def test_what_fits_is_served_although_nothing_is_safe(make: Make) -> None:
+def test_a_request_that_fits_is_served_without_safe_chunks(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=2MiB")
     for chunk in [allocator.allocate(MIB // 8) for _ in range(16)]:
         allocator.deallocate(chunk)
@@ -149,7 +149,7 @@ def test_what_fits_is_served_although_nothing_is_safe(make: Make) -> None:
         allocator.allocate(1)
 
 
-def test_idle_regions_go_before_a_wait_for_the_device(make: Make) -> None:
+def test_idle_regions_are_returned_before_waiting_for_the_device(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
     for chunk in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
         allocator.deallocate(chunk)
@@ -158,7 +158,7 @@ def test_idle_regions_go_before_a_wait_for_the_device(make: Make) -> None:
     assert (unsafe(allocator), early(allocator)) == (0, 0)
 
 
-def test_chunks_gone_with_their_region_are_forgotten(make: Make) -> None:
+def test_chunks_of_returned_regions_are_forgotten(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
     halves = [allocator.allocate(MIB) for _ in range(2)]
     kept, other = allocator.allocate(MIB), allocator.allocate(MIB)
@@ -173,7 +173,7 @@ def test_chunks_gone_with_their_region_are_forgotten(make: Make) -> None:
     allocator.check()
 
 
-def test_regions_are_idle_although_their_chunks_are_not_safe(make: Make) -> None:
+def test_regions_with_unsafe_chunks_count_as_idle(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
     for chunk in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
         allocator.deallocate(chunk)
@@ -181,7 +181,7 @@ def test_regions_are_idle_although_their_chunks_are_not_safe(make: Make) -> None
     assert segments(allocator) == [6 * MIB]
 
 
-def test_a_trim_needs_no_step(make: Make) -> None:
+def test_a_trim_does_not_need_a_step(make: Make) -> None:
     allocator = make(SPEC)
     allocator.allocate(2 * MIB)
     allocator.deallocate(allocator.allocate(4 * MIB))
@@ -190,7 +190,7 @@ def test_a_trim_needs_no_step(make: Make) -> None:
     assert unsafe(allocator) == 0
 
 
-def test_a_chunk_not_yet_safe_cannot_be_freed_again(make: Make) -> None:
+def test_an_unsafe_chunk_cannot_be_freed_again(make: Make) -> None:
     allocator = make(SPEC)
     chunk = allocator.allocate(1000)
     allocator.deallocate(chunk)
@@ -200,7 +200,7 @@ def test_a_chunk_not_yet_safe_cannot_be_freed_again(make: Make) -> None:
     assert allocator.stats().frees == 1
 
 
-def test_the_statistics_count_a_chunk_not_yet_safe_as_free(make: Make) -> None:
+def test_the_statistics_count_an_unsafe_chunk_as_free(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=2MiB")
     allocator.deallocate(allocator.allocate(2 * MIB))
     stats = allocator.stats()
@@ -217,7 +217,7 @@ def test_the_marks_of_a_trace_are_the_steps(make: Make) -> None:
     np.testing.assert_array_equal(without["offset"], [0] * 6)
 
 
-def test_other_marks_are_none(make: Make) -> None:
+def test_other_marks_are_not_steps(make: Make) -> None:
     step = [(ALLOC, 0, MIB // 2), (FREE, 0, 0), (MARK, 0, 0)]
     trace = trace_of(step * 3, labels=("forward",))
     found = allocators.replay(trace, make(SPEC), placements=True).placements

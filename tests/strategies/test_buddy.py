@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""buddy: powers of two that split in halves and merge with their other half alone."""
+"""buddy: power-of-two blocks that split in half and merge only with their buddies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_waste_stays_below_a_half(size: int) -> None:
 
 
 @pytest.mark.parametrize("power", range(10, 40))
-def test_the_waste_reaches_a_half_but_for_a_byte(make: Make, power: int) -> None:
+def test_the_waste_can_reach_one_byte_less_than_half(make: Make, power: int) -> None:
     allocator = make("buddy", "4TiB")
     allocator.allocate(2**power + 1)
     stats = allocator.stats()
@@ -104,7 +104,7 @@ def test_sizes_of_more_than_32_bits_keep_all_their_bits(make: Make) -> None:
 
 
 @pytest.mark.parametrize("region", [4096, MIB, 4 * GIB, 16 * GIB])
-def test_offsets_follow_from_the_region_at_hand(make: Make, region: int) -> None:
+def test_offsets_are_relative_to_the_region(make: Make, region: int) -> None:
     allocator = make(f"buddy:region={region}", region)
     addresses = [allocator.allocate(region // 4) for _ in range(4)]
     assert [place(allocator, address) for address in addresses] == [
@@ -115,14 +115,14 @@ def test_offsets_follow_from_the_region_at_hand(make: Make, region: int) -> None
     assert blocks(allocator) == [[-region]]
 
 
-def test_memory_grows_by_whole_regions(make: Make) -> None:
+def test_memory_grows_by_regions(make: Make) -> None:
     allocator = make("buddy:region=1MiB", "16MiB")
     for size in (MIB, 1024, 3 * MIB, 512 * 1024):
         allocator.allocate(size)
     assert segments(allocator) == [MIB, MIB, 4 * MIB]
 
 
-def test_a_region_fits_what_the_device_still_has(make: Make) -> None:
+def test_a_region_is_limited_to_the_memory_left(make: Make) -> None:
     allocator = make("buddy", 3 * GIB // 2 + 4096)
     for _ in range(6):
         allocator.allocate(GIB // 4)
@@ -131,13 +131,13 @@ def test_a_region_fits_what_the_device_still_has(make: Make) -> None:
     assert segments(allocator) == [GIB, GIB // 2, 4096]
 
 
-def test_a_device_that_refuses_a_region_is_asked_for_half_as_much(make: Make) -> None:
+def test_after_a_refusal_half_the_region_is_requested(make: Make) -> None:
     allocator = make("buddy:region=64MiB", fail_above=20 * MIB)
     allocator.allocate(1)
     assert segments(allocator) == [16 * MIB]
 
 
-def test_a_full_device_gets_idle_regions_back_before_a_retry(make: Make) -> None:
+def test_idle_regions_are_returned_before_a_retry(make: Make) -> None:
     allocator = make("buddy:region=1MiB", "4MiB")
     for address in [allocator.allocate(MIB) for _ in range(4)]:
         allocator.deallocate(address)

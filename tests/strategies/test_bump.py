@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bump: memory is handed out once, so it is a floor for times and no candidate."""
+"""bump: memory is handed out once, so it is a lower bound for times and not a candidate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_it_is_never_recommended() -> None:
     assert others == [info.name for info in allocators.strategies() if info.name != "bump"]
 
 
-def test_a_freed_block_is_never_used_again(make: Make) -> None:
+def test_a_freed_block_is_never_reused(make: Make) -> None:
     allocator = make("bump")
     last = 0
     for size in (1, 256, 257, 1000) * 25:
@@ -30,14 +30,14 @@ def test_a_freed_block_is_never_used_again(make: Make) -> None:
     assert place(allocator, last) == (0, 25 * (256 + 256 + 512 + 1024) - 1024)
 
 
-def test_a_segment_that_is_used_up_is_followed_by_another(make: Make) -> None:
+def test_a_used_up_segment_is_followed_by_another(make: Make) -> None:
     allocator = make("bump:segment=1MiB")
     for size in (MIB - 256, 512, 3 * MIB, 256):
         allocator.allocate(size)
     assert segments(allocator) == [MIB, MIB, 3 * MIB, MIB]
 
 
-def test_it_fails_when_all_was_handed_out_though_all_was_freed(make: Make) -> None:
+def test_it_fails_once_everything_has_been_handed_out(make: Make) -> None:
     allocator = make("bump", "1MiB")
     for _ in range(4):
         allocator.deallocate(allocator.allocate(MIB // 4))

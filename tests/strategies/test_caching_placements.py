@@ -19,7 +19,7 @@ DATA = Path(__file__).parent.parent / "data/caching"
 CASES: list[dict[str, Any]] = json.loads((DATA / "cases.json").read_text())
 
 
-def test_the_cases_cover_what_may_happen() -> None:
+def test_the_cases_cover_every_rule() -> None:
     assert len(CASES) == len(list(DATA.glob("*.csv.gz"))) >= 20
     assert {case["torch"] for case in CASES} == {"2.9.1", "2.11.0", "2.12.1", "2.13.0"}
     for count in ("failures", "retries", "refused_calls", "device_frees", "device_unmaps"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""expandable: pages of 2 MiB are mapped where a block needs them, moved when free ones suffice."""
+"""expandable: 2 MiB pages are mapped where a block needs them, or moved if free ones suffice."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PAGE = 2 * MIB
 
 
 def calls(allocator: allocators.Allocator) -> tuple[int, int]:
-    """How many pages were mapped and unmapped since the beginning."""
+    """Numbers of pages mapped and unmapped so far."""
     stats = allocator.device.stats()
     return stats.map_calls, stats.unmap_calls
 
 
 def moved(allocator: allocators.Allocator) -> tuple[int, int]:
-    """Requests that pages were moved for, and how many pages."""
+    """Number of requests for which pages were moved, and number of pages."""
     counters = allocator.counters()
     return counters["stitched_requests"], counters["moved_pages"]
 
@@ -37,7 +37,7 @@ def fails(allocator: allocators.Allocator, size: int) -> bool:
     return False
 
 
-# -- pages come where they are needed
+# -- pages are mapped where they are needed
 
 
 @pytest.mark.parametrize(("size", "rounded"), [(1, 256), (256, 256), (257, 512), (10**7, 10000128)])
@@ -50,7 +50,7 @@ def test_only_the_pages_that_hold_blocks_are_mapped(make: Make) -> None:
     allocator = make("expandable")
     allocator.allocate(3 * MIB)
     assert blocks(allocator) == [[3 * MIB, -MIB]]
-    allocator.allocate(3 * MIB)  # begins in the free MiB: one page more
+    allocator.allocate(3 * MIB)  # begins in the free MiB: one more page
     assert blocks(allocator) == [[3 * MIB, 3 * MIB]]
     assert calls(allocator) == (3, 0)
     assert allocator.device.stats().malloc_calls == 0
@@ -67,7 +67,7 @@ def test_small_requests_have_pages_of_their_own(make: Make) -> None:
     assert segments(together) == [6 * MIB]
 
 
-def test_a_mapped_block_that_fits_costs_no_call(make: Make) -> None:
+def test_a_mapped_block_that_fits_needs_no_device_call(make: Make) -> None:
     allocator = make("expandable")
     large, _, small, _ = (allocator.allocate(size * PAGE) for size in (3, 1, 2, 1))
     for block in (large, small):
@@ -89,7 +89,7 @@ def test_free_pages_from_different_places_become_one_block(make: Make) -> None:
     address = allocator.allocate(3 * PAGE)
     assert granted(allocator, address) == 3 * PAGE
     assert allocator.stats().reserved == 5 * PAGE
-    assert calls(allocator) == (7, 2)  # the last of the three was in place
+    assert calls(allocator) == (7, 2)  # the last of the three was already in place
     assert moved(allocator) == (1, 2)
     assert fails(allocator, 1)
 
@@ -99,24 +99,26 @@ def test_a_page_that_holds_part_of_a_block_stays(make: Make) -> None:
     left, middle, right = (allocator.allocate(size) for size in (3 * MIB, 2 * MIB, 3 * MIB))
     for block in (left, right):
         allocator.deallocate(block)
-    assert blocks(allocator) == [[-3 * MIB, 2 * MIB, -3 * MIB]]  # the middle lies on two pages
+    assert blocks(allocator) == [
+        [-3 * MIB, 2 * MIB, -3 * MIB]
+    ]  # the middle block touches two pages
     address = allocator.allocate(3 * PAGE - MIB)
     assert address == middle + 2 * MIB
     assert blocks(allocator) == [[-MIB, 2 * MIB, 5 * MIB]]
     assert allocator.stats().reserved == 4 * PAGE
 
 
-def test_the_place_that_lacks_the_fewest_pages_is_taken(make: Make) -> None:
+def test_the_range_that_lacks_the_fewest_pages_is_taken(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size * PAGE) for size in (2, 1, 4, 1, 3)]
     for at in (0, 2):
         allocator.deallocate(held[at])
-    allocator.allocate(5 * PAGE)  # at the end, of the 2 + 4 free pages all but the last one
+    allocator.allocate(5 * PAGE)  # at the end, using all but the last of the 2 + 4 free pages
     assert moved(allocator) == (1, 5)
     assert allocator.allocate(PAGE) == held[2] + 3 * PAGE
-    allocator.deallocate(held[4])  # its 3 pages lie between one block and another
+    allocator.deallocate(held[4])  # its 3 pages are between two blocks
     before = calls(allocator)
-    # Ranges without a block: 2 unmapped; 3 unmapped; 3 free; the rest. All lack four at least.
+    # Ranges without a block: 2 unmapped; 3 unmapped; 3 free; the rest. All lack four or more.
     allocator.allocate(4 * PAGE)
     assert (calls(allocator)[0] - before[0], calls(allocator)[1] - before[1]) == (4, 3)
 
@@ -125,17 +127,17 @@ def test_a_free_block_grows_into_unmapped_addresses_on_either_side(make: Make) -
     allocator = make("expandable", 8 * PAGE)
     held = [allocator.allocate(size * PAGE) for size in (3, 1, 2, 1)]
     allocator.deallocate(held[0])
-    allocator.allocate(4 * PAGE)  # of the 3 pages that were free, and the one not yet mapped
+    allocator.allocate(4 * PAGE)  # uses the 3 pages that were free and the one not yet mapped
     allocator.deallocate(held[1])
     before = calls(allocator)
-    # Before held[2]: 3 unmapped pages and 1 free. The request ends with the free one.
+    # Before held[2]: 3 unmapped pages and 1 free page. The request ends with the free one.
     assert fails(allocator, 2 * PAGE)
     allocator.deallocate(held[3])
     assert allocator.allocate(2 * PAGE) == held[1] - PAGE
     assert (calls(allocator)[0] - before[0], calls(allocator)[1] - before[1]) == (1, 1)
 
 
-def test_pages_next_to_the_place_may_be_those_that_move(make: Make) -> None:
+def test_pages_next_to_the_range_can_be_moved(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(int(size * PAGE)) for size in (1, 2, 1.5, 1)]
     allocator.deallocate(held[1])
@@ -143,25 +145,25 @@ def test_pages_next_to_the_place_may_be_those_that_move(make: Make) -> None:
     assert moved(allocator) == (1, 2)
     allocator.deallocate(held[0])
     allocator.deallocate(held[2])
-    # 1 page free, 2 unmapped, 1.5 free: the request takes these and the page before them.
+    # 1 free page, 2 unmapped, 1.5 free: the request takes these and the page before them.
     assert allocator.allocate(int(2.5 * PAGE)) == held[2] - PAGE
     assert moved(allocator) == (2, 3)
     assert [segment.address for segment in allocator.snapshot()] == [held[2] - PAGE]
     allocator.check()
 
 
-def test_the_smallest_free_blocks_give_their_pages_first(make: Make) -> None:
+def test_pages_are_taken_from_the_smallest_free_blocks_first(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size * PAGE) for size in (3, 1, 2, 1)]
     for at in (0, 2):
         allocator.deallocate(held[at])
     allocator.allocate(4 * PAGE)
-    # Two pages of the smaller block and two of the larger, whose last one remains.
+    # Two pages of the smaller block and two of the larger one, which keeps its last page.
     assert [sum(1 for b in s if b < 0) for s in blocks(allocator)] == [1, 0]
     assert blocks(allocator)[0] == [-PAGE, PAGE]
 
 
-def test_pages_of_the_other_pool_and_of_other_streams_serve_as_well(make: Make) -> None:
+def test_pages_of_the_other_pool_and_other_streams_are_used_too(make: Make) -> None:
     allocator = make("expandable", 4 * PAGE)
     small = [allocator.allocate(MIB, stream=3) for _ in range(4)]
     large = allocator.allocate(2 * PAGE, stream=4)
@@ -200,9 +202,7 @@ def test_requests_served_from_a_full_device_count_as_retries(make: Make) -> None
 
 
 @pytest.mark.parametrize(("slack", "pages"), [("0", 2), ("0.2", 2), ("0.25", 1), ("0.5", 0)])
-def test_slack_is_the_share_above_the_peak_up_to_which_new_pages_are_mapped(
-    make: Make, slack: str, pages: int
-) -> None:
+def test_new_pages_are_mapped_up_to_the_slack(make: Make, slack: str, pages: int) -> None:
     allocator = make(f"expandable:slack={slack}")
     first, _ = allocator.allocate(2 * PAGE), allocator.allocate(PAGE)
     allocator.deallocate(first)
@@ -211,7 +211,7 @@ def test_slack_is_the_share_above_the_peak_up_to_which_new_pages_are_mapped(
     assert allocator.stats().reserved == (6 - pages) * PAGE
 
 
-def test_with_endless_slack_pages_are_moved_only_on_a_full_device(make: Make) -> None:
+def test_with_infinite_slack_pages_move_only_on_a_full_device(make: Make) -> None:
     allocator = make("expandable:slack=inf", 7 * PAGE)
     held = [allocator.allocate(PAGE) for _ in range(4)]
     for at in (0, 2):
@@ -226,7 +226,7 @@ def test_with_endless_slack_pages_are_moved_only_on_a_full_device(make: Make) ->
 
 
 @pytest.mark.parametrize("call", [4, 5, 6])
-def test_a_page_refused_half_way_is_replaced_by_free_ones(make: Make, call: int) -> None:
+def test_free_pages_replace_a_page_refused_half_way(make: Make, call: int) -> None:
     allocator = make("expandable:slack=inf", fail_call=call)
     first, _ = allocator.allocate(2 * PAGE), allocator.allocate(PAGE)
     allocator.deallocate(first)
@@ -249,7 +249,7 @@ def test_a_request_that_cannot_be_served_changes_nothing(make: Make) -> None:
 # -- a trim, streams, options
 
 
-def test_a_trim_unmaps_the_whole_pages_that_are_free(make: Make) -> None:
+def test_a_trim_unmaps_wholly_free_pages(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size) for size in (3 * MIB, 2 * MIB, 5 * MIB)]
     for at in (0, 2):
@@ -262,7 +262,7 @@ def test_a_trim_unmaps_the_whole_pages_that_are_free(make: Make) -> None:
     assert calls(allocator) == (5, 5)
 
 
-def test_pages_behind_an_unmapped_one_are_given_back_in_the_end() -> None:
+def test_pages_after_an_unmapped_one_are_eventually_returned() -> None:
     device = allocators.SimulatedDevice("64MiB")
     allocator = allocators.make("expandable:page=4MiB", device)
     first, _ = allocator.allocate(4 * MIB), allocator.allocate(4 * MIB)
@@ -312,16 +312,16 @@ def test_larger_pages_are_mapped_and_moved_whole(make: Make) -> None:
 
 
 @pytest.mark.parametrize("option", ["page=0", "page=3MiB", "slack=-1", "slack=nan", "small=-1"])
-def test_a_wrong_option_is_an_error(make: Make, option: str) -> None:
+def test_an_invalid_option_is_an_error(make: Make, option: str) -> None:
     with pytest.raises(allocators.SpecError, match=option):
         make(f"expandable:{option}")
 
 
-# -- what it promises, judged from the outside
+# -- guarantees, checked from the outside
 
 
 def idle_pages(allocator: allocators.Allocator, page: int) -> int:
-    """Mapped pages, each at a multiple of `page` bytes, that no allocated block touches."""
+    """Mapped pages, at multiples of `page` bytes, that no allocated block touches."""
     count = 0
     for segment in allocator.snapshot():
         used = {
@@ -340,7 +340,7 @@ def idle_pages(allocator: allocators.Allocator, page: int) -> int:
     ("spec", "page"),
     [("expandable", 2), ("expandable:slack=0.1", 2), ("expandable:page=8MiB,small=0", 8)],
 )
-def test_no_request_fails_while_free_pages_and_room_suffice(
+def test_no_request_fails_while_free_pages_and_device_memory_suffice(
     make: Make, spec: str, page: int, seed: int
 ) -> None:
     page *= MIB
@@ -389,7 +389,7 @@ def test_new_pages_are_mapped_only_when_free_ones_are_too_few(make: Make, seed: 
 @pytest.mark.parametrize(
     ("workload", "share"), [("gpt2-train", 0.006), ("llama3-8b-lora", 0.001), ("llm-decode", 0.01)]
 )
-def test_reserved_bytes_stay_near_the_load(workload: str, share: float) -> None:
+def test_reserved_bytes_stay_close_to_the_load(workload: str, share: float) -> None:
     trace = catalog.load(workload)
     peak = {}
     for spec in ("expandable", "caching:expandable_segments=true"):

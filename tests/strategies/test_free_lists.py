@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""free_lists: slices are carved from buffers and used again for their own size alone."""
+"""free_lists: slices are carved from buffers and reused only for their own size."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def test_sizes_are_rounded_up(make: Make, options: str, size: int, rounded: int)
     assert granted(allocator, allocator.allocate(size)) == rounded
 
 
-def test_slices_are_carved_one_after_another(make: Make) -> None:
+def test_slices_are_carved_consecutively(make: Make) -> None:
     allocator = make("free_lists")
     addresses = [allocator.allocate(size) for size in (1, 2000, 1024, 5000)]
     offsets = [place(allocator, address)[1] for address in addresses]
     assert offsets == [0, 1024, 3072, 4096]
 
 
-def test_the_last_freed_of_its_rounded_size_is_used_first(make: Make) -> None:
+def test_the_last_freed_slice_of_the_rounded_size_is_used_first(make: Make) -> None:
     allocator = make("free_lists")
     a, b, c = (allocator.allocate(size) for size in (1000, 1024, 700))
     for address in (b, a, c):
@@ -53,7 +53,7 @@ def test_neighbours_never_coalesce(make: Make) -> None:
     assert blocks(allocator) == [[-1024] * 4]
 
 
-def test_a_buffer_is_5_gib_or_what_the_device_still_has(make: Make) -> None:
+def test_a_buffer_is_5_gib_or_the_memory_left(make: Make) -> None:
     allocator = make("free_lists", "12GiB")
     for _ in range(12):
         allocator.allocate(GIB)
@@ -66,14 +66,14 @@ def test_a_request_larger_than_a_buffer_gets_a_buffer_of_its_size(make: Make) ->
     assert segments(allocator) == [3 * MIB + 1024]
 
 
-def test_a_device_that_refuses_a_buffer_is_asked_for_half_as_much(make: Make) -> None:
+def test_after_a_refusal_half_the_buffer_is_requested(make: Make) -> None:
     allocator = make("free_lists:buffer=64MiB", fail_above=20 * MIB)
     allocator.allocate(1)
     assert segments(allocator) == [16 * MIB]
     assert allocator.device.stats().refused_calls == 2
 
 
-def test_the_rest_of_a_used_up_buffer_is_a_slice_of_its_own_size(make: Make) -> None:
+def test_the_rest_of_a_used_up_buffer_becomes_a_slice(make: Make) -> None:
     allocator = make("free_lists:buffer=1MiB")
     allocator.allocate(MIB - 8192)
     allocator.allocate(16384)
@@ -81,7 +81,7 @@ def test_the_rest_of_a_used_up_buffer_is_a_slice_of_its_own_size(make: Make) -> 
     assert place(allocator, allocator.allocate(8000)) == (0, MIB - 8192)
 
 
-def test_a_full_device_gets_idle_buffers_back_before_a_retry(make: Make) -> None:
+def test_idle_buffers_are_returned_before_a_retry(make: Make) -> None:
     allocator = make("free_lists:buffer=1MiB", "3MiB")
     kept = allocator.allocate(MIB)
     idle = [allocator.allocate(MIB), allocator.allocate(MIB)]
@@ -94,7 +94,7 @@ def test_a_full_device_gets_idle_buffers_back_before_a_retry(make: Make) -> None
     assert place(allocator, kept) == (0, 0)
 
 
-def test_a_buffer_with_a_live_slice_is_never_given_back(make: Make) -> None:
+def test_a_buffer_with_a_live_slice_is_never_returned(make: Make) -> None:
     allocator = make("free_lists:buffer=1MiB", "1MiB")
     kept, freed = allocator.allocate(1024), allocator.allocate(MIB - 1024)
     allocator.deallocate(freed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""naive: a device call for each request and each free, and not a byte of waste."""
+"""naive: one device call per request and per free, and no waste at all."""
 
 from __future__ import annotations
 

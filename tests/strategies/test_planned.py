@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""planned: steps learned and served from a plan, whatever their sizes do."""
+"""planned: steps are learned and served from a plan, however their sizes change."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def counted(watched: Watched) -> dict[str, int]:
 
 
 def fallback_of_a_step(watched: Watched, length: int) -> int:
-    """Bytes that a step takes from the pools, of its requests of 1 MiB and more."""
+    """Bytes that a step gets from the pools, in requests of at least 1 MiB."""
     small = 8 * length  # the tokens
     before = counted(watched)["fallback_bytes"]
     run_step(watched, length)
     return counted(watched)["fallback_bytes"] - before - small
 
 
-def test_the_second_step_is_planned_and_the_third_calls_the_device_no_more() -> None:
+def test_the_second_step_is_planned_and_the_third_needs_no_device_call() -> None:
     watched = planned()
     run_step(watched, 700)
     assert counted(watched)["planned_requests"] == 0
@@ -94,15 +94,13 @@ def test_lengths_between_those_seen_are_planned_exactly() -> None:
 def test_a_longer_step_than_any_before_stretches_the_plan() -> None:
     watched = planned()
     run_step(watched, 600)
-    assert fallback_of_a_step(watched, 720) == 0, "known from one step"
+    assert fallback_of_a_step(watched, 720) == 0, "one step is known"
     run_step(watched, 600)
-    assert fallback_of_a_step(watched, 840) == 0, "known from steps of two lengths"
+    assert fallback_of_a_step(watched, 840) == 0, "steps of two lengths are known"
 
 
 @pytest.mark.parametrize(("mebibytes", "others_are_planned"), [(2, True), (40, False)])
-def test_sizes_that_follow_no_rule_unlearn_a_step_only_when_they_are_many(
-    mebibytes: int, others_are_planned: bool
-) -> None:
+def test_only_many_erratic_sizes_unlearn_a_step(mebibytes: int, others_are_planned: bool) -> None:
     watched = planned()
     draw = random.Random(5)
     for _ in range(12):
@@ -113,7 +111,7 @@ def test_sizes_that_follow_no_rule_unlearn_a_step_only_when_they_are_many(
     assert (of_the_last_step > 0) == others_are_planned
 
 
-def test_of_very_many_requests_the_largest_have_places(make: Make) -> None:
+def test_with_too_many_requests_only_the_largest_have_places(make: Make) -> None:
     allocator = make("planned")
     sizes = [*[MIB] * 8192, 9 * MIB]
     for _ in range(2):
@@ -123,7 +121,7 @@ def test_of_very_many_requests_the_largest_have_places(make: Make) -> None:
     assert allocator.counters()["planned_bytes"] == sum(sizes) - MIB
 
 
-def test_a_long_step_whose_sizes_alone_change_is_planned_each_time(make: Make) -> None:
+def test_a_long_step_with_changing_sizes_is_planned_each_time(make: Make) -> None:
     allocator = make("planned")
     carried = allocator.allocate(MIB)
     for more in range(9):
@@ -135,7 +133,7 @@ def test_a_long_step_whose_sizes_alone_change_is_planned_each_time(make: Make) -
     assert allocator.counters()["plans"] == 8
 
 
-def test_an_order_that_wastes_bytes_is_given_up() -> None:
+def test_an_order_that_wastes_bytes_is_abandoned() -> None:
     watched = planned()
 
     def run(key: int, shrinking: int) -> None:
@@ -150,7 +148,7 @@ def test_an_order_that_wastes_bytes_is_given_up() -> None:
             watched.free(block)
 
     for _ in range(2):
-        run(1000, 10 * MIB)  # the fourth above the second above where the first was
+        run(1000, 10 * MIB)  # the fourth above the second, above where the first was
     for _ in range(2):
         run(2000, 2 * MIB)
     watched.trim()
@@ -158,7 +156,7 @@ def test_an_order_that_wastes_bytes_is_given_up() -> None:
     assert watched.allocator.stats().reserved <= 22 * MIB + 2 * PAGE
 
 
-def test_small_sizes_that_follow_no_rule_unlearn_nothing() -> None:
+def test_small_erratic_sizes_unlearn_nothing() -> None:
     watched = planned()
     draw = random.Random(5)
     for length in (600, 900, 700, 800, 750):
@@ -168,7 +166,7 @@ def test_small_sizes_that_follow_no_rule_unlearn_nothing() -> None:
     assert fallback_of_a_step(watched, 650) == 0
 
 
-def test_what_a_first_step_keeps_is_not_planned_in_the_next() -> None:
+def test_blocks_kept_by_the_first_step_are_not_planned_in_the_next() -> None:
     watched = planned()
     run_step(watched, 700, states=True)
     run_step(watched, 700)
@@ -177,7 +175,7 @@ def test_what_a_first_step_keeps_is_not_planned_in_the_next() -> None:
     assert fallback_of_a_step(watched, 700) == 0
 
 
-def test_a_block_that_always_stayed_has_a_place_once_it_died_in_two_steps() -> None:
+def test_a_long_lived_block_gets_a_place_after_it_dies_in_two_steps() -> None:
     watched = planned()
     served = []
     for stays in (True, True, True, True, False, False, False):
@@ -191,7 +189,7 @@ def test_a_block_that_always_stayed_has_a_place_once_it_died_in_two_steps() -> N
     assert served == [0, 1, 1, 1, 1, 1, 2]
 
 
-def test_a_block_that_lives_into_the_next_step_has_a_place_too() -> None:
+def test_a_block_that_lives_into_the_next_step_has_a_place() -> None:
     watched = planned()
     loss = None
     for _ in range(6):
@@ -215,7 +213,7 @@ def test_a_block_that_lives_into_the_next_step_has_a_place_too() -> None:
 
 
 @pytest.mark.parametrize("late_units", [4, 6])
-def test_what_a_step_hands_on_keeps_clear_of_both_steps_at_every_length(late_units: int) -> None:
+def test_blocks_across_steps_avoid_both_steps_at_every_length(late_units: int) -> None:
     watched = planned()
     handed_on = get(watched, 8)
     found = []
@@ -231,7 +229,7 @@ def test_what_a_step_hands_on_keeps_clear_of_both_steps_at_every_length(late_uni
     assert found[7::2] == [0] * 4, "after a step of the same length"
 
 
-def test_what_a_step_hands_on_may_lie_below_what_has_a_place_only_later() -> None:
+def test_blocks_across_steps_can_be_below_blocks_placed_later() -> None:
     watched = planned()
     handed_on = get(watched, 8)
     found = []
@@ -247,7 +245,7 @@ def test_what_a_step_hands_on_may_lie_below_what_has_a_place_only_later() -> Non
     assert found[7::2] == [0] * 4, "after a step of the same length"
 
 
-def test_another_branch_is_learned_beside_the_first() -> None:
+def test_a_second_branch_is_learned() -> None:
     watched = planned()
 
     def evaluate() -> int:
@@ -265,7 +263,7 @@ def test_another_branch_is_learned_beside_the_first() -> None:
     assert evaluate() == 0
 
 
-def test_branches_of_the_same_sizes_are_told_apart_by_where_blocks_die() -> None:
+def test_branches_with_equal_sizes_are_distinguished_by_lifetimes() -> None:
     watched = planned()
 
     def run(together: bool) -> None:
@@ -297,7 +295,7 @@ def test_an_odd_step_does_not_unlearn_the_others() -> None:
     assert fallback_of_a_step(watched, 700) == 0
 
 
-def test_a_program_without_marks_is_found_to_repeat_itself() -> None:
+def test_steps_are_detected_without_marks() -> None:
     watched = planned()
     draw = random.Random(3)
     for _ in range(12):
@@ -312,7 +310,7 @@ def test_a_program_without_marks_is_found_to_repeat_itself() -> None:
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_nothing_is_known_of_the_future(marked: bool) -> None:
+def test_the_future_of_a_trace_has_no_influence(marked: bool) -> None:
     def addresses(after: Sequence[int]) -> list[int]:
         watched = planned()
         for length in (700, 650, 800):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""planned: the plan of an earlier run, from a file, serves the next one."""
+"""planned: the plan of an earlier run, read from a file, serves the next run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_a_plan_file_serves_the_first_step_of_all(written: Callable[..., str]) -> None:
+def test_a_plan_file_serves_the_very_first_step(written: Callable[..., str]) -> None:
     lines = ["id,lower,upper,size,offset", "first, second,0,9,8388608,0", "b,1,4,4194304,8388608"]
     for spec in (written(lines), written(lines, end="\r\n"), written(lines[:1] + lines[:0:-1])):
         watched = planned(spec=spec)
@@ -45,14 +45,14 @@ def test_a_plan_file_serves_the_first_step_of_all(written: Callable[..., str]) -
         assert counted(watched)["planned_requests"] == 2
 
 
-def test_places_reach_to_the_end_of_the_addresses_and_no_further(
+def test_places_end_with_the_reserved_addresses(
     written: Callable[..., str],
 ) -> None:
     together = [f"{at},{at},{100 + at},{10 * MIB},0" for at in range(12)]
     watched = planned("52MiB", written([LINES[0].removesuffix(",step"), *together]))
     for _ in together:
         watched.free(get(watched, 10 * MIB))
-    assert counted(watched)["planned_requests"] == 10, "twice what the device has"
+    assert counted(watched)["planned_requests"] == 10, "twice the capacity of the device"
     assert counted(watched)["fallback_requests"] == 2
 
 
@@ -61,34 +61,32 @@ def test_places_reach_to_the_end_of_the_addresses_and_no_further(
     [
         ([], "line 1 is not id,lower,upper,size,offset"),
         (["id,lower,upper,size", "a,0,1,5"], "line 1 is not id,lower,upper,size,offset"),
-        (LINES[:1], "is a plan without blocks"),
-        ([*LINES, "c,5,5,100,0,1"], "line 4 is not an id, an instant, a later one"),
+        (LINES[:1], "is a plan file without blocks"),
+        ([*LINES, "c,5,5,100,0,1"], "line 4 must have an id, lower, a larger upper"),
         ([*LINES, "c,5,6,0,0,1"], "line 4"),
         ([*LINES, "c,5,6,-1,0,1"], "line 4"),
         ([*LINES, "c,5,6,99999999999999999999,0,1"], "line 4"),
         ([*LINES, "c,5,6"], "line 4"),
         ([*LINES, ""], "line 4"),
-        ([*LINES, "c,5,6,100,0,0"], "a step begins before an earlier one"),
+        ([*LINES, "c,5,6,100,0,0"], "its steps are out of order"),
     ],
 )
-def test_what_is_no_plan_is_refused(
+def test_invalid_plan_files_are_rejected(
     make: Make, written: Callable[..., str], lines: Sequence[str], message: str
 ) -> None:
     with pytest.raises(allocators.SpecError, match=message):
         make(written(lines))
 
 
-def test_a_plan_that_is_not_there_is_named(make: Make, tmp_path: Path) -> None:
-    with pytest.raises(
-        allocators.SpecError, match=r"plan=.*nothing\.csv must be a file that can be read"
-    ):
+def test_a_missing_plan_file_is_named_in_the_error(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(allocators.SpecError, match=r"plan=.*nothing\.csv must be a readable file"):
         make(f"planned:plan={tmp_path}/nothing.csv")
-    with pytest.raises(allocators.SpecError, match=r"must be a file|is no plan"):
+    with pytest.raises(allocators.SpecError, match=r"must be a readable file|is not a plan file"):
         make(f"planned:plan={tmp_path}")
 
 
 @pytest.mark.parametrize("workload", ["gpt2-train", "llama3-8b-lora"])
-def test_a_repeated_run_takes_little_more_than_its_load(workload: str, tmp_path: Path) -> None:
+def test_a_repeated_run_needs_little_more_than_its_load(workload: str, tmp_path: Path) -> None:
     trace = catalog.load(workload)
     device = allocators.SimulatedDevice("80GiB")
     found = allocators.replay(trace, allocators.make(plan_of(trace, tmp_path / "p.csv"), device))

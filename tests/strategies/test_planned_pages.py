@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""planned: pages move, and blocks that the plan did not expect are not overwritten."""
+"""planned: pages move, and blocks outside the plan are not overwritten."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_steps_that_drift_never_corrupt(seed: int, page: str) -> None:
 
 
 @pytest.mark.parametrize("which", range(6))
-def test_a_block_that_outstays_its_step_keeps_its_place(which: int) -> None:
+def test_a_block_that_outlives_its_step_keeps_its_place(which: int) -> None:
     watched = planned()
 
     def run() -> list[int]:
@@ -56,7 +56,7 @@ def test_a_block_that_outstays_its_step_keeps_its_place(which: int) -> None:
     assert counted(watched)["fallback_requests"] - before == 2
 
 
-def test_idle_pages_move_before_the_device_is_asked_for_more() -> None:
+def test_idle_pages_move_before_more_memory_is_requested() -> None:
     watched = planned("64MiB")
     blocks = [get(watched, 4 * MIB) for _ in range(16)]
     for block in blocks[::2]:
@@ -78,7 +78,7 @@ def test_a_trim_leaves_only_pages_with_blocks() -> None:
     assert watched.allocator.stats().reserved == 0
 
 
-def test_a_refused_request_changes_nothing_but_the_pages_mapped() -> None:
+def test_a_refused_request_changes_only_mapped_pages() -> None:
     watched = planned("16MiB")
     kept = get(watched, 9 * MIB)
     assert watched.allocate(9 * MIB) is None
@@ -87,7 +87,7 @@ def test_a_refused_request_changes_nothing_but_the_pages_mapped() -> None:
     assert watched.allocate(16 * MIB) is not None
 
 
-def test_what_the_device_gave_to_others_is_made_up_for_by_idle_pages(make: Make) -> None:
+def test_idle_pages_make_up_for_memory_given_to_others(make: Make) -> None:
     allocator = make("planned", "64MiB")
 
     def run() -> None:

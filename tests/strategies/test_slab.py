@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""slab: slabs of equal objects for each size class, given back when they are empty."""
+"""slab: slabs of equal objects for each size class, given back when empty."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Make = Callable[..., allocators.Allocator]
         (2048, 2048),
         (2049, 2304),  # eight classes from 2 KiB to 4 KiB
         (4097, 4608),
-        (66 << 10, 72 << 10),  # the buddy would take 128 KiB
+        (66 << 10, 72 << 10),  # a buddy allocator would take 128 KiB
         (5 * GIB, 5 * GIB),
     ],
 )
-def test_a_request_takes_its_class(make: Make, size: int, rounded: int) -> None:
+def test_a_request_takes_an_object_of_its_class(make: Make, size: int, rounded: int) -> None:
     allocator = make("slab", 8 * GIB)
     assert granted(allocator, allocator.allocate(size)) == rounded
 
@@ -53,7 +53,7 @@ def test_objects_of_a_class_share_a_slab_and_classes_do_not(make: Make) -> None:
     assert segments(allocator) == [4096] * 3
 
 
-def test_a_partial_slab_is_used_before_an_empty_one_and_the_last_freed_first(make: Make) -> None:
+def test_partial_slabs_and_the_last_freed_object_are_used_first(make: Make) -> None:
     allocator = make("slab:slab=4096")
     first, second = ([allocator.allocate(2048) for _ in range(2)] for _ in range(2))
     for address in (*second, first[0]):
@@ -63,7 +63,7 @@ def test_a_partial_slab_is_used_before_an_empty_one_and_the_last_freed_first(mak
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_a_class_keeps_so_many_empty_slabs(make: Make, kept: int) -> None:
+def test_a_class_keeps_a_limited_number_of_empty_slabs(make: Make, kept: int) -> None:
     allocator = make(f"slab:slab=4096,empty_slabs={kept}")
     for address in [allocator.allocate(4096) for _ in range(5)]:
         allocator.deallocate(address)
@@ -87,6 +87,6 @@ def test_empty_slabs_of_other_classes_make_room_on_a_full_device(make: Make) -> 
 
 
 @pytest.mark.parametrize("option", ["slab=255", "empty_slabs=-1", "empty_slabs=1.5"])
-def test_a_wrong_option_is_an_error(make: Make, option: str) -> None:
+def test_an_invalid_option_is_an_error(make: Make, option: str) -> None:
     with pytest.raises(allocators.SpecError, match=option):
         make(f"slab:{option}")

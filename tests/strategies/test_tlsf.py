@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tlsf: good fit from size classes, 32 to each power of two."""
+"""tlsf: good fit from size classes, 32 per power of two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIB = 1024
 
 
 def holes(allocator: allocators.Allocator, *sizes: int) -> list[int]:
-    """Free blocks of these sizes, in this order of freeing, none beside another."""
+    """Creates free blocks of these sizes, freed in this order, with none next to another."""
     made = []
     for size in sizes:
         made.append(allocator.allocate(size))
@@ -42,7 +42,7 @@ def test_a_block_is_split_and_coalesces(make: Make) -> None:
     assert blocks(allocator) == [[-MIB]]
 
 
-def test_the_smallest_class_that_holds_every_request_is_taken(make: Make) -> None:
+def test_the_first_class_with_only_large_enough_blocks_is_taken(make: Make) -> None:
     allocator = make("tlsf:segment=1MiB")
     large, small = holes(allocator, 96 * KIB, 80 * KIB)
     assert allocator.allocate(70 * KIB) == small
@@ -55,14 +55,14 @@ def test_the_last_freed_of_a_class_is_taken_first(make: Make) -> None:
     assert [allocator.allocate(64 * KIB) for _ in range(3)] == [third, second, first]
 
 
-def test_a_block_of_the_requests_own_class_is_passed_over_for_a_surer_one(make: Make) -> None:
+def test_a_block_of_a_higher_class_is_preferred(make: Make) -> None:
     allocator = make("tlsf:segment=1MiB")
-    # 64 KiB and 64.5 KiB lie in one class, whose width is 2 KiB; 65 KiB may not fit in it.
+    # 64 KiB and 64.5 KiB are in one class of width 2 KiB; 65 KiB might not fit into its blocks.
     near, _ = holes(allocator, 65 * KIB + 512, 128 * KIB)
     assert allocator.allocate(65 * KIB) != near
 
 
-def test_the_own_class_serves_when_nothing_else_does(make: Make) -> None:
+def test_the_requests_own_class_is_the_last_resort(make: Make) -> None:
     allocator = make("tlsf:segment=65KiB", 65 * KIB)
     address = allocator.allocate(65 * KIB)
     allocator.deallocate(address)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs read: a trace, or a trace as an allocator has served it, in their formats."""
+"""Export traces, and traces served by an allocator, in the formats of other programs."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served trace in Chrome's JSON format, which ui.perfetto.dev opens.
+"""A served trace in Chrome's JSON trace format, which ui.perfetto.dev opens.
 
-Requested, allocated and reserved bytes are counters over time; steps and phases are slices, and
-failed requests instants. Without times in the trace, an event takes a microsecond.
+Requested, allocated and reserved bytes are counters over time, steps and phases are slices, and
+failed requests are instant events. If the trace has no times, each event takes a microsecond.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A served trace as a PyTorch memory snapshot, which pytorch.org/memory_viz opens.
 
-The snapshot holds the segments and blocks at the end, and as history all allocs, frees, failed
-requests and changes of the segments. What the trace calls a label stands in the place of a frame;
-marks are annotated ranges, steps under the name that PyTorch's profiler gives them. `size` is the
-size requested, as in PyTorch's own snapshots. Addresses are the simulated ones.
+The snapshot contains the segments and blocks at the end and, as its history, all allocs, frees,
+failed requests and changes of the segments. A label of the trace appears as a stack frame; marks
+become annotated ranges, and steps have the name that PyTorch's profiler gives them. `size` is the
+requested size, as in PyTorch's own snapshots. Addresses are the simulated ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write_snapshot(served: Served, sink: BinaryIO) -> None:
     """Write a snapshot to an open binary file."""
     frames = _Frames(served)
     snapshot = {
-        "segments": [_segment(served, one, frames) for one in served.segments],
+        "segments": [_segment(served, segment, frames) for segment in served.segments],
         "device_traces": [list(_events(served, frames))],
         "allocator_settings": {"allocbench": f"{served.allocator} on {served.device}"},
         "external_annotations": list(_annotations(served)),
@@ -34,7 +34,7 @@ def write_snapshot(served: Served, sink: BinaryIO) -> None:
 
 
 class _Frames:
-    """The frames of each event: one, named by the label, or none."""
+    """The stack frames of an event: one frame with the name of its label, or none."""
 
     def __init__(self, served: Served) -> None:
         labels = served.trace.labels
@@ -59,7 +59,9 @@ def _segment(served: Served, segment: Range, frames: _Frames) -> dict[str, Any]:
         "active_size": allocated,
         "requested_size": sum(block.requested for block in live),
         "stream": int(stream),
-        "segment_type": "large" if any(one.size > _LARGE for one in segment.blocks) else "small",
+        "segment_type": "large"
+        if any(block.size > _LARGE for block in segment.blocks)
+        else "small",
         "segment_pool_id": (0, 0),
         "is_expandable": False,
         "frames": [],
@@ -77,11 +79,11 @@ def _segment(served: Served, segment: Range, frames: _Frames) -> dict[str, Any]:
 
 
 def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
-    """The history. Memory comes from the device before the alloc that needs it, and goes back to
-    it before such an alloc or after a free."""
+    """The history. Memory is obtained from the device before the alloc that needs it, and returned
+    before such an alloc or after a free."""
     during: dict[int, list[DeviceEvent]] = defaultdict(list)
-    for one in served.device_events:
-        during[one.event].append(one)
+    for device_event in served.device_events:
+        during[device_event.event].append(device_event)
     trace, failed, times = served.trace, served.failed, served.time_us.astype(int).tolist()
     columns = (trace.op, served.address, served.sizes(), trace.stream, failed)
     for event, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
@@ -107,8 +109,8 @@ def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
         if op == FREE and address:
             yield entry("free_requested", address, size)
             yield entry("free_completed", address, size)
-        for one in during.pop(event, []):
-            yield entry(one.action, one.address, one.size)
+        for device_event in during.pop(event, []):
+            yield entry(device_event.action, device_event.address, device_event.size)
         if has_failed:
             oom = entry("oom", 0, size)
             del oom["addr"]
@@ -118,7 +120,7 @@ def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
 
 
 def _annotations(served: Served) -> Iterator[dict[str, Any]]:
-    """A range from each mark to the next one of its kind: steps, and phases within them."""
+    """A range from each mark to the next one of its kind: steps, and phases within steps."""
     trace, times = served.trace, served.time_us.astype(int).tolist()
     step, steps = trace.step_label, 0
     for begin, end, label in ranges(served):
@@ -130,19 +132,19 @@ def _annotations(served: Served) -> Iterator[dict[str, Any]]:
 
 
 def ranges(served: Served) -> Iterator[tuple[int, int, int]]:
-    """First event, event after the last, and label of each step and of each phase, as they begin.
+    """The first event, the end (exclusive) and the label of each step and phase, in order of begin.
 
-    A step lasts until the next one; a phase until the next mark of any kind.
+    A step ends at the next step, a phase at the next mark of any kind.
     """
     trace = served.trace
     marks = [n for n, op in enumerate(trace.op.tolist()) if op == MARK]
     next_step = next_mark = len(trace)
-    found = []
+    closed = []
     for event in reversed(marks):
         label = int(trace.block[event])
         is_step = label == trace.step_label
-        found.append((event, next_step if is_step else next_mark, label))
+        closed.append((event, next_step if is_step else next_mark, label))
         next_mark = event
         if is_step:
             next_step = event
-    return reversed(found)
+    return reversed(closed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as an allocator has served it: where every block was, and what was held for it."""
+"""A trace as served by an allocator: the address of every block, and the memory reserved for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from allocbench.workloads.trace import ALLOC, FREE, Trace
 class Held(NamedTuple):
     """A block of a segment at the end. Sizes in bytes; `requested` is 0 in a free block.
 
-    `event` is its alloc's place in the trace, or -1 for a free block.
+    `event` is the index of its alloc in the trace, or -1 for a free block.
     """
 
     address: int
@@ -34,10 +34,10 @@ class Range(NamedTuple):
 
 
 class DeviceEvent(NamedTuple):
-    """Memory that came from the device or went back to it, during event `event` of the trace.
+    """Memory obtained from or returned to the device during event `event` of the trace.
 
     action: "segment_alloc" or "segment_free" for a segment, "segment_map" or "segment_unmap" for
-    a part of one.
+    part of one.
     """
 
     event: int
@@ -48,13 +48,13 @@ class DeviceEvent(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """A trace of n events after its replay.
+    """A trace of n events after a replay.
 
-    allocator, device: their specs. capacity: of the device, bytes.
-    address: uint64 (n,), of the block of each alloc and free; 0 where a request failed, and for
-        other events.
+    allocator, device: their specs. capacity: bytes of the device.
+    address: uint64 (n,), address of the block of each alloc and free; 0 for a failed request and
+        for other events.
     requested, allocated, reserved: uint64 (n,), bytes after each event.
-    device_events: in order. segments: at the end, in order of address.
+    device_events: in order. segments: at the end, in address order.
     """
 
     trace: Trace
@@ -70,20 +70,20 @@ class Served:
 
     @property
     def failed(self) -> NDArray[np.bool_]:
-        """The allocs that failed."""
-        found: NDArray[np.bool_] = (self.trace.op == ALLOC) & (self.address == 0)
-        return found
+        """bool (n,), True for the allocs that failed."""
+        failed: NDArray[np.bool_] = (self.trace.op == ALLOC) & (self.address == 0)
+        return failed
 
     @property
     def time_us(self) -> NDArray[np.float64]:
-        """When each event happened; without times in the trace, one microsecond after another."""
+        """Time of each event; one microsecond per event if the trace has no times."""
         if self.trace.time_ns is None:
             return np.arange(len(self.trace), dtype=np.float64)
         return self.trace.time_ns / 1000
 
     def sizes(self) -> NDArray[np.uint64]:
         """Requested bytes of the block of each alloc and free, 0 for other events."""
-        found = np.zeros(len(self.trace), np.uint64)
+        sizes = np.zeros(len(self.trace), np.uint64)
         live: dict[int, int] = {}
         rows = zip(
             self.trace.op.tolist(), self.trace.block.tolist(), self.trace.size.tolist(), strict=True
@@ -92,5 +92,5 @@ class Served:
             if op == ALLOC:
                 live[block] = size
             if op in (ALLOC, FREE):
-                found[event] = live[block]
-        return found
+                sizes[event] = live[block]
+        return sizes

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """BERT-large embedding texts, padded to a few lengths and batched up to a number of tokens.
 
-Interesting for an allocator because bucketing is what users do to be kind to one: texts of any
-length are padded to one of six, so that sizes come from a small set and do come back. But a
-bucket's last batch is a part of one, each bucket trades batch for length at nearly equal bytes,
-and the mask that hides the padding makes blocks of its own, which grow with the square of the
-length.
+Interesting for an allocator because bucketing is what users do to help one: texts of any length are
+padded to one of six lengths, so sizes come from a small set and recur. But the last batch of a
+bucket is incomplete, buckets trade batch size for length at nearly equal bytes, and the padding
+mask adds blocks that grow with the square of the length.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Config:
     width: int
     heads: int
     vocabulary: int
-    buckets: tuple[int, ...]  # lengths that texts are padded to, rising
+    buckets: tuple[int, ...]  # lengths that texts are padded to, increasing
     tokens: int  # of a full batch, padding included
     texts: tuple[int, ...]  # lengths of the texts by arrival
 
@@ -48,7 +47,7 @@ def draw_texts(count: int, longest: int) -> tuple[int, ...]:
 
 
 def batches(config: Config) -> Iterator[list[int]]:
-    """Batches of lengths of one bucket each: full ones as they fill, then what is left."""
+    """Batches of lengths, each from one bucket: full batches first, then the remainders."""
     waiting: dict[int, list[int]] = defaultdict(list)
     for length in config.texts:
         bucket = min(bucket for bucket in config.buckets if bucket >= length)
@@ -60,7 +59,7 @@ def batches(config: Config) -> Iterator[list[int]]:
 
 
 class Layer(nn.Module):
-    """Attention, then a perceptron; what is normalised is the sum with the residual."""
+    """Attention, then a perceptron; the sum with the residual is normalised."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -84,7 +83,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """Token and position embeddings, layers, and the mean of what became of the text."""
+    """Token and position embeddings, layers, and the mean over the text."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -94,7 +93,7 @@ class Bert(nn.Module):
         self.layers = nn.ModuleList(Layer(config.width, config.heads) for _ in range(config.layers))
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Token ids (batch, length) and texts' lengths (batch,) -> embeddings (batch, width)."""
+        """Token ids (batch, length) and text lengths (batch,) -> embeddings (batch, width)."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         is_text = positions < lengths[:, None]
         mask = is_text[:, None, None, :].expand(-1, 1, len(positions), -1)
@@ -106,7 +105,7 @@ class Bert(nn.Module):
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
-    """Embed random texts, a step for each batch."""
+    """Embed random texts, one step per batch."""
     mark("init")
     with bfloat16_on(device):
         model = Bert(config)
@@ -145,7 +144,7 @@ PROGRAM = Program(
     seed=SEED,
     expects=frozenset(
         {
-            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # flash takes no mask
+            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # flash attention has no mask
             "aten::addmm:bfloat16",
             "aten::native_layer_norm:bfloat16",
         }

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stable Diffusion 1.5 sampling with classifier-free guidance: U-Net steps, then a decoder.
 
-Interesting for an allocator because two programs share the memory in turns: a sampler that asks
-for the same few hundred sizes in each of its steps, twice the batch because every image is made
-with and without its text, and a decoder that follows once per request with blocks of half a
-gigabyte for a few milliseconds, which make the peak. Requests differ in the number of images and
-in their size, so what the decoder of one leaves free is cut up by the sampler of the next.
+Interesting for an allocator because two programs alternate in the same memory. The sampler requests
+the same few hundred sizes in each step, with twice the batch because every image is computed with
+and without its text. The decoder runs once per request, with blocks of half a gigabyte that live
+for a few milliseconds and make the peak. Requests differ in the number and size of images, so
+memory freed by the decoder of one request is split up by the sampler of the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from allocbench.workloads.program import Mark, Program
 
 @dataclass(frozen=True)
 class Request:
-    """Images asked for; height and width are those of latents, an eighth of the image's."""
+    """Requested images; height and width are those of the latents, 1/8 of the image's."""
 
     images: int
     height: int
@@ -33,7 +33,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Config:
-    """The networks, and what is asked of them one after the other."""
+    """The networks, and the requests in order."""
 
     shape: Shape
     decoder: tuple[int, ...]  # channels of the decoder's levels, coarsest first
@@ -44,7 +44,7 @@ class Config:
 
 
 class PixelAttention(nn.Module):
-    """One head of attention, as wide as the image is deep, beside a shortcut."""
+    """Attention with a single head as wide as the image's channels, plus a residual connection."""
 
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class PixelAttention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents -> images, twice as large with every level after the first."""
+    """Latents -> images; each level after the first doubles the resolution."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Decoder(nn.Module):
         self.norm, self.leave = nn.GroupNorm(groups, x), nn.Conv2d(x, 3, 3, padding=1)
 
     def forward(self, latents: Tensor) -> Tensor:
-        """(batch, channels, height, width) -> (batch, 3, ...), eight times as high and wide."""
+        """(batch, channels, height, width) -> (batch, 3, ...), eight times the height and width."""
         x = self.after(self.attention(self.before(self.enter(latents))))
         for number, level in enumerate(self.levels):
             x = level(x)
@@ -90,7 +90,7 @@ class Decoder(nn.Module):
 
 
 def sample(config: Config, device: str, mark: Mark) -> None:
-    """Serve `config.requests` on random texts, one after the other."""
+    """Serve `config.requests` on random texts, one after another."""
     mark("init")
     with bfloat16_on(device):
         model, decoder = UNet(config.shape), Decoder(config)
@@ -137,7 +137,7 @@ PROGRAM = Program(
     expects=frozenset(
         {
             "aten::_scaled_dot_product_flash_attention:bfloat16",
-            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # 512 channels a head
+            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # 512 channels per head
             "aten::convolution:bfloat16",
             "aten::native_group_norm:bfloat16",
             "aten::upsample_nearest2d:bfloat16",

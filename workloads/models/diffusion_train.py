@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The U-Net of Stable Diffusion 1.5 trained on latents of many aspect ratios, with an average kept.
+"""The U-Net of Stable Diffusion 1.5 trained on latents of many aspect ratios, with an EMA.
 
-Interesting for an allocator because of skips and of shapes: what each level makes on the way down
-is kept until the way up has come back to it, so that blocks die in the reverse order of their
-births across the whole network, and channels grow as pixels fall, from blocks of 50 MB to some of
-a few hundred KB. Images are batched by aspect ratio, so steps have other sizes from one to the
-next, and the same again when a ratio comes back. The optimizer's temporaries, one for each of
-686 parameters, come in bursts between.
+Interesting for an allocator because of skip connections and shapes. What each level produces on the
+way down is kept until the way up returns to it, so blocks die in the reverse order of their
+creation across the whole network, and channels grow as resolution falls, from blocks of 50 MB to
+some of a few hundred KB. Images are batched by aspect ratio, so sizes differ from step to step and
+recur when a ratio does. In between come bursts of the optimizer's temporaries, one for each of 686
+parameters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config:
 
 
 def train(config: Config, device: str, mark: Mark) -> None:
-    """Learn to tell the noise in random latents."""
+    """Learn to predict the noise in random latents."""
     mark("init")
     draw = random.Random(SEED)
     with torch.device(device):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DLRM for click prediction: 26 embedding tables of very different sizes, and perceptrons.
 
-Interesting for an allocator because nearly everything sits in blocks made once and never moved,
-tables of 1.5 KB to 5.2 GB, beside which a step needs little, of sizes that hardly repeat: each
-feature is a bag of ids whose number differs from batch to batch, and the sparse gradient of a
-table is as long as its bag. In between, a few large blocks of regular size: the interactions of
-every pair of features, and the wide layers on top.
+Interesting for an allocator because nearly all memory is in blocks allocated once and never moved,
+tables of 1.5 KB to 5.2 GB. A step needs little memory in comparison, in sizes that hardly recur:
+each feature is a bag of ids whose number differs from batch to batch, and the sparse gradient of a
+table is as long as its bag. In between are a few large blocks of regular sizes: the interactions of
+every pair of features, and the wide top layers.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ CRITEO_KAGGLE = (
 class Config:
     """The model and its training."""
 
-    tables: tuple[int, ...]  # rows of each
+    tables: tuple[int, ...]  # number of rows of each table
     width: int
     dense: int  # dense features
-    bottom: tuple[int, ...]  # layers over the dense features, before one of `width`
+    bottom: tuple[int, ...]  # layers for the dense features, before one of `width`
     top: tuple[int, ...]
     batch: int
     longest_bag: int
@@ -47,7 +47,7 @@ class Config:
 
 
 def perceptron(*widths: int) -> nn.Sequential:
-    """Linear layers from each width to the next, each followed by a rectifier."""
+    """Linear layers from each width to the next, each followed by a ReLU."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU(inplace=True)]
@@ -55,10 +55,10 @@ def perceptron(*widths: int) -> nn.Sequential:
 
 
 class Table(nn.Module):
-    """An embedding table that pools bags of rows, and trains itself by row-wise Adagrad.
+    """An embedding table that pools bags of rows and trains itself by row-wise Adagrad.
 
-    The gradient is that of the rows in the bags alone, and is applied as soon as it is there, as
-    recommenders do whose tables have no room for a gradient beside them.
+    Only rows in the bags have a gradient, which is applied as soon as it exists, as in recommenders
+    whose tables leave no room to store their gradients.
     """
 
     def __init__(self, rows: int, width: int, learning_rate: float) -> None:
@@ -69,7 +69,7 @@ class Table(nn.Module):
         nn.init.uniform_(self.weight, -(rows**-0.5), rows**-0.5)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """Ids of all bags in a row, and each bag's length (batch,) -> sums (batch, width)."""
+        """Concatenated ids of all bags, and bag lengths (batch,) -> sums (batch, width)."""
         offsets = lengths.cumsum(0) - lengths
         pooled = functional.embedding_bag(ids, self.weight, offsets, mode="sum").requires_grad_()
         hook: Callable[[Tensor], None] = partial(self._learn, ids, lengths)
@@ -85,7 +85,7 @@ class Table(nn.Module):
 
 
 class DLRM(nn.Module):
-    """Dense features and pooled embeddings, the dot product of each pair of them, a score."""
+    """Dense features and pooled embeddings, the dot product of each pair of them, and a score."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -109,10 +109,10 @@ class DLRM(nn.Module):
 
 
 def draw_bags(config: Config, draw: random.Random, device: str) -> list[tuple[Tensor, Tensor]]:
-    """Random ids for each table, in bags of random lengths; how many in all is drawn on the host.
+    """Random ids for each table, in bags of random lengths; their number is drawn on the host.
 
-    Bags have 1 to `longest_bag` ids: for each table another number on average, so that the drawn
-    total is dealt out evenly, the remainder to the first bags.
+    Bags have 1 to `longest_bag` ids. For each table a total is drawn and distributed evenly,
+    with the remainder added to the first bags.
     """
     bags = []
     for rows in config.tables:

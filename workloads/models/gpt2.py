@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 124M trained with AdamW in bfloat16 autocast, each step on sequences of another length.
+"""GPT-2 124M trained with AdamW and bfloat16 autocast, with another sequence length in each step.
 
-Interesting for an allocator because no two steps ask for the same sizes: what one step leaves
-free fits the next one's activations only nearly. Long-lived blocks are born in the middle of
-the short-lived: AdamW makes its state in the first step, after a whole forward and backward;
-gradients appear one by one among dying activations; and autocast keeps bfloat16 copies of the
-weights for the length of a forward pass. The logits, of 50,257 tokens, and what the loss makes
-of them are blocks of up to 1.3 GiB between others of a few KiB.
+Interesting for an allocator because no two steps request the same sizes: memory freed by one step
+nearly fits the activations of the next, but not exactly. Long-lived blocks are allocated among
+short-lived ones: AdamW creates its state in the first step, after a complete forward and backward
+pass; gradients appear one by one among dying activations; and autocast keeps bfloat16 copies of the
+weights for the duration of a forward pass. The logits, over 50,257 tokens, and the temporaries of
+the loss are blocks of up to 1.3 GiB among others of a few KiB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Config:
-    """A GPT-2 and its training; sequence lengths are in tokens, one for each step."""
+    """A GPT-2 and its training; sequence lengths are in tokens, one per step."""
 
     layers: int
     width: int
@@ -39,7 +39,7 @@ class Config:
 
 
 def draw_lengths(steps: int, longest: int, multiple: int) -> tuple[int, ...]:
-    """Draw the length of each step's sequences: a quarter of the longest, or more."""
+    """Draw the sequence length of each step: at least a quarter of the longest."""
     draw = random.Random(SEED)
     return tuple(draw.randrange(longest // 4, longest + 1, multiple) for _ in range(steps))
 

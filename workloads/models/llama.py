@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a Llama-3 that its fine-tuning and its decoding share.
+"""The parts of Llama-3 shared by its fine-tuning and its decoding.
 
-Normalisation and rotary embedding are spelled out, operator by operator, rather than left to a
-kernel that only some devices have, so that a GPU would allocate what a capture shows.
+Normalisation and rotary embedding are written as individual operators rather than with a fused
+kernel that only some devices have, so that a GPU allocates what a capture shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(query, keys, values) of new tokens -> what they attend to.
+"""(query, keys, values) of new tokens -> the result of attention.
 
 Queries and the result are (batch, heads, length, head width); keys and values have `kv_heads`.
 """
@@ -32,7 +32,7 @@ class Shape:
     kv_heads: int
     hidden: int
     vocabulary: int
-    tied: bool = False  # whether the head is the embedding
+    tied: bool = False  # whether the head shares the embedding
 
     @property
     def head_width(self) -> int:
@@ -45,7 +45,7 @@ TINY = Shape(layers=2, width=32, heads=4, kv_heads=2, hidden=64, vocabulary=101)
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square, taken in float32, then a learned scale."""
+    """Root-mean-square normalisation in float32 with a learned scale."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotation:
-    """Rotary position embedding: pairs of a head's channels turned by an angle per position."""
+    """Rotary position embedding: rotates pairs of a head's channels by an angle per position."""
 
     def __init__(self, head_width: int, positions: Tensor, dtype: torch.dtype) -> None:
         """Angles for token positions of shape (length,) or, one per sequence, (batch, 1)."""
@@ -78,7 +78,7 @@ class Rotation:
 
 
 class Attention(nn.Module):
-    """Grouped-query attention; what the new tokens attend to is the caller's to decide."""
+    """Grouped-query attention; the caller decides what the new tokens attend to."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """Embedding, layers, norm and head; how a pass goes through them differs by program."""
+    """Embedding, layers, norm and head; each program defines its own forward pass."""
 
     def __init__(self, shape: Shape, perceptron: Callable[[Shape], nn.Module] = SwiGLU) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Llama(nn.Module):
 
 @contextmanager
 def bfloat16_on(device: str) -> Iterator[None]:
-    """What is made inside is on the device, and in bfloat16 unless its maker says otherwise."""
+    """Tensors created inside are on the device, and bfloat16 unless a type is given."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -167,13 +167,13 @@ def frozen(shape: Shape, device: str) -> Llama:
 
 
 def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention of a whole sequence to itself, each token to those before it."""
+    """Causal self-attention over a whole sequence."""
     return functional.scaled_dot_product_attention(
         query, key, value, is_causal=True, enable_gqa=True
     )
 
 
 def choose(model: Llama, x: Tensor) -> Tensor:
-    """The likeliest next token (...) after hidden states (..., width)."""
+    """The most likely next token (...) for hidden states (..., width)."""
     logits: Tensor = model.head(model.norm(x))
     return logits.argmax(dim=-1)

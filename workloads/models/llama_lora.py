@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama-3-8B fine-tuned with LoRA (rank 16), every layer's activations recomputed.
+"""Llama-3-8B fine-tuned with LoRA (rank 16), recomputing every layer's activations.
 
-Interesting for an allocator because of checkpointing: forward keeps one block per layer and
-frees everything between, then backward builds up and tears down a layer's activations anew, in
-another order and interleaved with its gradients, while the kept blocks die one by one. Beside
-the 16 GB of frozen weights, which never move, live tiny blocks (adapters, their gradients and
-AdamW's state, 32 KiB and up) and huge ones (the logits of 128,256 tokens in float32). Batches
-are padded to their longest text, so every step's sizes are its own.
+Interesting for an allocator because of checkpointing: the forward pass keeps one block per layer
+and frees everything in between. The backward pass rebuilds and drops the activations of one layer
+after another, in another order and interleaved with its gradients, while the kept blocks die one by
+one. Next to the 16 GB of frozen weights, which never move, live tiny blocks (adapters, their
+gradients and AdamW's state, 32 KiB and up) and huge ones (the float32 logits of 128,256 tokens).
+Batches are padded to their longest text, so every step has different sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from allocbench.workloads.program import Mark, Program
 
 @dataclass(frozen=True)
 class Config:
-    """The model and its fine-tuning; sequence lengths are in tokens, one for each step."""
+    """The model and its fine-tuning; sequence lengths are in tokens, one per step."""
 
     shape: Shape
     batch: int
@@ -64,7 +64,7 @@ class Adapted(nn.Module):
 
 
 def adapt(model: Llama, config: Config) -> list[nn.Parameter]:
-    """Put adapters on every layer's query and value; return what there is to train."""
+    """Add adapters to every layer's query and value; returns the trainable parameters."""
     for module in list(model.modules()):
         if isinstance(module, Attention):
             for name in ("query", "value"):

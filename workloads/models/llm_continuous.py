@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama-3-8B under continuous batching: a pool of KV pages made at the start, a token budget.
+"""Llama-3-8B with continuous batching: a preallocated pool of KV pages and a token budget.
 
-Interesting for an allocator because nothing but temporaries is left to it: the cache is one block
-per layer that never moves, and a pass makes and drops some twenty blocks in every layer. But all
-of them are a multiple of the tokens in the pass, and that number is another one in every step:
-each running request writes one token, and what the budget leaves is filled with pieces of the
-prompts that wait. Where the pool is full, the newest request is put back and read again later.
+Interesting for an allocator because it only serves temporaries: the cache is one block per layer
+that never moves, while a pass allocates and frees some twenty blocks in every layer. Their sizes
+are all proportional to the number of tokens in the pass, which differs in every step: each running
+request generates one token, and the rest of the budget is filled with chunks of waiting prompts.
+When the pool is full, the newest request is preempted and recomputed later.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from allocbench.workloads.program import Mark, Program
 
 @dataclass(frozen=True)
 class Config:
-    """The model, its pool of pages, and the requests by arrival."""
+    """The model, its pool of pages, and the requests in order of arrival."""
 
     shape: Shape
     pages: int
-    budget: int  # tokens of a pass
-    slots: int  # requests that run at once
+    budget: int  # maximum number of tokens in a pass
+    slots: int  # maximum number of running requests
     requests: tuple[Request, ...]
 
 
 class Schedule:
-    """Which requests run, how many tokens of each are in the next pass, and in which pages."""
+    """Which requests run, how many of their tokens the next pass has, and which pages they use."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.free = [*range(config.pages)]
         self.arriving, self.step = deque(config.requests), 0
         self.waiting = deque[Sequence[int]]()
-        self.running: list[Sequence[int]] = []  # in the order of their admission
+        self.running: list[Sequence[int]] = []  # in order of admission
 
     @property
     def done(self) -> bool:
@@ -49,7 +49,7 @@ class Schedule:
         return not (self.arriving or self.waiting or self.running)
 
     def next_pass(self) -> list[tuple[Sequence[int], int]]:
-        """The sequences of the next pass and how many tokens of each it reads."""
+        """The sequences of the next pass, and how many tokens of each it processes."""
         for sequence in [sequence for sequence in self.running if not sequence.answer]:
             self._stop(sequence)
         while self.arriving and self.arriving[0].arrival <= self.step:
@@ -75,12 +75,12 @@ class Schedule:
         return batch
 
     def _extend(self, sequence: Sequence[int], tokens: int) -> int:
-        """Give a sequence pages for more tokens; returns how many tokens."""
+        """Give a sequence pages for more tokens; returns the number of tokens."""
         sequence.pages += [self.free.pop() for _ in range(sequence.lacks(tokens))]
         return tokens
 
     def _put_back(self, sequence: Sequence[int]) -> None:
-        """Have a sequence wait again, first in the queue, to be read anew as far as it had come."""
+        """Preempt a sequence: requeue it at the front, to be recomputed up to its position."""
         self._stop(sequence)
         again = Sequence[int](max(sequence.prompt, sequence.read), sequence.answer)
         self.waiting.appendleft(again)
@@ -91,7 +91,7 @@ class Schedule:
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
-    """Answer all of `config.requests`, one pass a step."""
+    """Answer all of `config.requests`, one pass per step."""
     mark("init")
     shape, schedule = config.shape, Schedule(config)
     model = frozen(shape, device)
@@ -115,7 +115,7 @@ def serve(config: Config, device: str, mark: Mark) -> None:
 
 
 def tokens_of(sequence: Sequence[int], count: int, shape: Shape, device: str) -> Tensor:
-    """The next tokens of a sequence: random ones of its prompt, or the one it wrote."""
+    """The next tokens of a sequence: random tokens of its prompt, or the one it generated."""
     if sequence.read >= sequence.prompt and sequence.token is not None:
         return sequence.token
     return torch.randint(shape.vocabulary, (count,), device=device)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama-3-8B answering requests that come and go, each with a KV cache that grows by a token.
+"""Llama-3-8B serving requests that come and go, each with a KV cache that grows by one token.
 
-Interesting for an allocator because nothing ever fits what was freed before: a token makes
-every layer's keys and values of every request one entry longer, by concatenation, so that
-blocks of a few MiB are replaced by ones 2 KiB larger while the old ones still live, the
-classical way to fragment a heap. Requests join when there is room and leave when they are
-answered, so the holes are of every length; prompts, read in one pass, add bursts of large
-short-lived blocks to a steady stream of small ones.
+Interesting for an allocator because nothing fits what was freed before. Each token makes the keys
+and values of every request one entry longer in every layer, by concatenation, so blocks of a few
+MiB are replaced by ones 2 KiB larger while the old ones still live: the classic way to fragment a
+heap. Requests join when there is room and leave when they are answered, so holes have every length.
+Prompts, processed in one pass, add bursts of large short-lived blocks to a steady stream of small
+ones.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked; prompt and answer are lengths in tokens."""
+    """A request; prompt and answer are lengths in tokens."""
 
-    arrival: int  # the first step in which it may be served
+    arrival: int  # the first step in which it can be served
     prompt: int
-    answer: int  # after the first token, which reading the prompt gives
+    answer: int  # after the first token, which comes from processing the prompt
 
 
 @dataclass(frozen=True)
 class Config:
-    """The model, how many requests are served at once, and the requests by arrival."""
+    """The model, the maximum number of running requests, and the requests in order of arrival."""
 
     shape: Shape
     slots: int
@@ -46,7 +46,7 @@ class Config:
 
 @dataclass
 class Sequence:
-    """A request being served: its newest token (1, 1) and a cache of keys and values per layer."""
+    """A running request: its newest token (1, 1) and a cache of keys and values per layer."""
 
     remaining: int
     token: Tensor
@@ -59,14 +59,14 @@ class Sequence:
         return self.keys[0].shape[2]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Append a token's key and value to one layer's cache, then attend to all of it."""
+        """Append a token's key and value to a layer's cache, then attend to all of it."""
         keys = self.keys[layer] = torch.cat((self.keys[layer], key), dim=2)
         values = self.values[layer] = torch.cat((self.values[layer], value), dim=2)
         return functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
 
 def draw_requests(count: int, longest_prompt: int, longest_answer: int) -> tuple[Request, ...]:
-    """Draw requests, on average one a step, with lengths spread over a decade."""
+    """Draw requests, on average one per step, with lengths spread over a factor of ten."""
     draw = random.Random(SEED)
     arrival, requests = 0, []
     for _ in range(count):
@@ -78,7 +78,7 @@ def draw_requests(count: int, longest_prompt: int, longest_answer: int) -> tuple
 
 
 def prefill(model: Llama, request: Request, device: str) -> Sequence:
-    """Read a prompt of random tokens: fill the cache and choose the first token."""
+    """Process a prompt of random tokens: fill the cache and choose the first token."""
     prompt = torch.randint(model.shape.vocabulary, (1, request.prompt), device=device)
     sequence = Sequence(remaining=request.answer, token=prompt)
 
@@ -96,7 +96,7 @@ def prefill(model: Llama, request: Request, device: str) -> Sequence:
 
 
 def decode(model: Llama, sequences: list[Sequence], device: str) -> None:
-    """One more token for every sequence: one pass for all, but attention one by one."""
+    """Generate a token for every sequence: one pass for all, with attention one by one."""
     positions = torch.tensor([[sequence.length] for sequence in sequences], device=device)
     rotation = model.rotation(positions)
     x = model.tokens(torch.cat([sequence.token for sequence in sequences]))
@@ -114,14 +114,14 @@ def decode(model: Llama, sequences: list[Sequence], device: str) -> None:
 
 
 def admitted(waiting: deque[Request], step: int, room: int) -> Iterator[Request]:
-    """Take from the queue the requests that have arrived, as far as there is room."""
+    """Take the requests that have arrived from the queue, while there is room."""
     while waiting and room and waiting[0].arrival <= step:
         yield waiting.popleft()
         room -= 1
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
-    """Answer all of `config.requests`; a step prefills what arrived, then decodes one token."""
+    """Answer all of `config.requests`; a step prefills new requests, then decodes one token."""
     mark("init")
     model = frozen(config.shape, device)
     waiting, sequences, step = deque(config.requests), list[Sequence](), 0

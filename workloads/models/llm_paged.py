@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama-3.2-1B answering requests, their KV caches in pages that are allocated one by one.
+"""Llama-3.2-1B serving requests with KV caches in pages that are allocated one by one.
 
-Interesting for an allocator because it is made the page table of the cache: blocks of exactly
-512 KiB, hundreds at a time when a prompt is read and then one for every sixteen tokens, that live
-as long as their request, between the temporaries of every pass. One size for all means that a
-free page always fits the next request, however long the former one was; what can go wrong is
-that temporaries settle in the holes.
+Interesting for an allocator because it takes the role of the cache's page table: blocks of exactly
+512 KiB, hundreds at a time when a prompt is processed and then one per sixteen tokens, live as long
+as their request, among the temporaries of every pass. Since all pages have the same size, a free
+page fits any request; the risk is that temporaries are placed in the holes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LLAMA32_1B = Shape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=12825
 
 @dataclass(frozen=True)
 class Config:
-    """The model, how many requests are served at once, and the requests by arrival."""
+    """The model, the maximum number of running requests, and the requests in order of arrival."""
 
     shape: Shape
     slots: int
@@ -34,7 +33,7 @@ class Config:
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
-    """Answer all of `config.requests`; a step prefills what arrived, then decodes one token."""
+    """Answer all of `config.requests`; a step prefills new requests, then decodes one token."""
     mark("init")
     model = frozen(config.shape, device)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A mixture-of-experts transformer of 2.7 billion parameters trained with fused AdamW.
 
-Interesting for an allocator because of uneven experts: in every layer and step each of eight
-experts gets another number of tokens, from a few to a third of all, so that its gathered inputs,
-its three hidden blocks and its outputs have sizes that never come again; all of them live until
-backward reaches the layer. Around them everything is regular: attention's blocks, and the logits,
-are the same in each step.
+Interesting for an allocator because of uneven experts: in every layer and step, each of eight
+experts gets another number of tokens, from a few to a third of all, so its gathered inputs, its
+three hidden blocks and its outputs have sizes that never recur, and all of them live until the
+backward pass reaches the layer. Everything else is regular: attention's blocks and the logits are
+the same in each step.
 
-Which tokens an expert gets is drawn on the host, skewed as routers are before they balance, and
-not taken from the router's scores, which only weigh the experts' answers: sizes must not depend
-on data, for fake tensors have none.
+The number of tokens per expert is drawn on the host, skewed as in routers that are not yet
+balanced, rather than taken from the router's scores, which only weight the experts' outputs: sizes
+must not depend on data, because fake tensors have none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from allocbench.workloads.program import Mark, Program
 SEED = 0
 
 Route = Callable[[int], list[int]]
-"""Number of routed copies of tokens -> how many of them each expert gets."""
+"""Number of routed copies of tokens -> number of copies for each expert."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Config:
 
     shape: Shape
     experts: int
-    chosen: int  # experts for each token
+    chosen: int  # experts per token
     batch: int
     length: int
     steps: int
@@ -46,7 +46,7 @@ class Config:
 
 
 class Experts(nn.Module):
-    """Perceptrons of which each token is given to a few, their answers weighed by a router."""
+    """Experts: each token goes to a few, and a router weights their outputs."""
 
     def __init__(self, shape: Shape, config: Config, route: Route) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Experts(nn.Module):
 
 
 def skewed_route(experts: int) -> Route:
-    """A route that draws each expert's share anew for every layer of every step."""
+    """A route that draws the experts' shares again for every layer of every step."""
     draw = random.Random(SEED)
 
     def route(copies: int) -> list[int]:

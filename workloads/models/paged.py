@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A key-value cache in pages of a fixed number of tokens, and attention that reads it as it lies.
+"""A key-value cache in pages of a fixed number of tokens, and attention that reads it in place.
 
-Serving systems have kernels for this that need no memory but their output. Here one operator
-stands for such a kernel: what it does inside, with operators of PyTorch's own, is not captured.
+Serving systems have kernels for this that need no memory except for their output. Here one operator
+stands for such a kernel: the PyTorch operators inside it are not captured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional
 from allocbench.workloads.models.llama import Llama, Shape, choose
 
 PAGE = 16
-"""Tokens of a page."""
+"""Tokens per page."""
 
 
 Page = TypeVar("Page")
@@ -27,21 +27,21 @@ Page = TypeVar("Page")
 
 @dataclass(eq=False)
 class Sequence(Generic[Page]):
-    """A text being read and written, and the pages that hold its keys and values."""
+    """A text that is being processed or generated, and the pages of its keys and values."""
 
     prompt: int
-    answer: int  # tokens still to write
+    answer: int  # tokens still to generate
     read: int = 0  # tokens in the cache
     pages: list[Page] = field(default_factory=list)
-    token: Tensor | None = None  # (1,), the newest one written
+    token: Tensor | None = None  # (1,), the last generated token
 
     def lacks(self, tokens: int) -> int:
-        """Number of pages it needs, beyond those it has, to read so many more tokens."""
+        """Number of additional pages needed to process this many more tokens."""
         return max(0, pages_for(self.read + tokens) - len(self.pages))
 
 
 def pages_for(tokens: int) -> int:
-    """Number of pages that hold so many tokens."""
+    """Number of pages for this many tokens."""
     return -(-tokens // PAGE)
 
 
@@ -58,10 +58,10 @@ def write_next(
     pages_of: Callable[[int], tuple[list[Tensor], int]],
     table: list[int],
 ) -> None:
-    """Read new tokens (count,) of each sequence in one pass, and write the token after them.
+    """Process new tokens (count,) of each sequence in one pass, and generate the token after them.
 
-    The sequences must have the pages for them. pages_of: layer -> tensors of pages, and which of
-    their layers it is. table: indices of the sequences' pages in those tensors, end to end.
+    The sequences must already have the pages. pages_of: layer -> tensors of pages, and the index of
+    the layer in them. table: concatenated indices of the sequences' pages in those tensors.
     """
     counts, device = [len(new) for new in tokens], tokens[0].device
     lengths = [sequence.read + count for sequence, count in zip(sequences, counts, strict=True)]
@@ -94,12 +94,12 @@ def paged_attention(
     counts: list[int],
     lengths: list[int],
 ) -> Tensor:
-    """Write new keys and values into their pages, then attend to all there are.
+    """Write new keys and values into their pages, then attend to all of them.
 
-    query (tokens, heads, head width) and key, value (tokens, kv_heads, head width) hold, for each
-    sequence, its newest `counts` tokens; its length, those included, is in `lengths`, and the
-    indices of its pages stand in `table`, sequence after sequence. Returns what `query` attends
-    to, each token to those before it, in the shape of `query`.
+    query (tokens, heads, head width) and key, value (tokens, kv_heads, head width) contain, for
+    each sequence, its newest `counts` tokens. `lengths` has the total lengths, and `table` the
+    indices of the pages, sequence after sequence. Returns the result of causal attention in the
+    shape of `query`.
     """
     singles = [page[layer] for tensor in pages for page in tensor]
     output, first = query.new_empty(query.shape), 0
@@ -108,11 +108,11 @@ def paged_attention(
         table = table[len(mine) :]
         new = slice(first, first + count)
         first += count
-        for at in range((length - count) // PAGE, len(mine)):
-            begin, end = max(length - count, at * PAGE), min(length, (at + 1) * PAGE)
+        for index in range((length - count) // PAGE, len(mine)):
+            begin, end = max(length - count, index * PAGE), min(length, (index + 1) * PAGE)
             rows = slice(new.start + begin - length + count, new.start + end - length + count)
-            mine[at][0, begin - at * PAGE : end - at * PAGE] = key[rows]
-            mine[at][1, begin - at * PAGE : end - at * PAGE] = value[rows]
+            mine[index][0, begin - index * PAGE : end - index * PAGE] = key[rows]
+            mine[index][1, begin - index * PAGE : end - index * PAGE] = value[rows]
         keys, values = torch.cat(mine, dim=1)[:, :length].transpose(1, 2)
         mask = torch.ones(count, length, dtype=torch.bool, device=query.device)
         output[new] = functional.scaled_dot_product_attention(

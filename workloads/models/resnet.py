@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-50 trained with SGD in bfloat16 autocast; each epoch's last batch is a short one.
+"""ResNet-50 trained with SGD and bfloat16 autocast; the last batch of each epoch is short.
 
-Interesting for an allocator because all steps but the last of an epoch are alike: a cache filled
-by the first step serves every later one exactly, until the short batch asks for sizes that fit
-nothing, and then the next epoch for the old ones again. Activations shrink by half from stage to
-stage, from blocks of 400 MB to some of 200 KB, with a few KiB of batch statistics between any
-two; validation, in larger batches and without a graph, frees each of them at once.
+Interesting for an allocator because all steps of an epoch but the last are identical: a cache
+filled by the first step serves all later ones exactly, until the short batch requests sizes that
+fit nothing, and the next epoch requests the old ones again. Activations halve from stage to stage,
+from blocks of 400 MB to some of 200 KB, with a few KiB of batch statistics between any two.
+Validation, in larger batches and without a graph, frees each activation at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Normalised(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions beside a shortcut: narrow, 3x3 (which has the stride), wide."""
+    """Three convolutions with a residual connection: narrow, 3x3 (with the stride), wide."""
 
     def __init__(self, inputs: int, narrow: int, stride: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, four stages of bottlenecks, each twice as wide and half as high, and a classifier."""
+    """A stem, four stages of bottlenecks that double the width and halve the size, a classifier."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -94,12 +94,12 @@ class ResNet(nn.Module):
 
 
 def batches(images: int, size: int) -> list[int]:
-    """Sizes of the batches of an epoch: full ones, then what is left."""
+    """Batch sizes of an epoch: full batches, then the remainder."""
     return [min(size, images - start) for start in range(0, images, size)]
 
 
 def draw(config: Config, count: int, device: str) -> tuple[Tensor, Tensor]:
-    """Random images, channels last, and their classes."""
+    """Random images in channels-last format, and their classes."""
     images = torch.randint(256, (count, 3, config.side, config.side), device=device)
     images = images.to(torch.uint8).to(memory_format=torch.channels_last)
     return images.float().div_(255), torch.randint(config.classes, (count,), device=device)
@@ -111,7 +111,7 @@ def train(config: Config, device: str, mark: Mark) -> None:
     with torch.device(device):
         model = ResNet(config)
     for weight in model.parameters():
-        if weight.dim() == 4:  # what Module.to does, which fake tensors do not let it
+        if weight.dim() == 4:  # what Module.to does, which fails with fake tensors
             weight.data = weight.data.contiguous(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), config.learning_rate, 0.9, weight_decay=1e-4, foreach=True

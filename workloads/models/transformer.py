@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that transformers with learned layer normalisation share."""
+"""The parts shared by transformers with learned layer normalisation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(query, key, value), each (batch, heads, length, head width) -> what the queries attend to."""
+"""(query, key, value), each (batch, heads, length, head width) -> the result of attention."""
 
 
 def whole(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

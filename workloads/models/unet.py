@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The U-Net of Stable Diffusion 1.5, which its training and its sampling share."""
+"""The U-Net of Stable Diffusion 1.5, shared by its training and its sampling."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Shape:
     width: int
     multipliers: tuple[int, ...]
     attends: tuple[bool, ...]
-    blocks: int  # in each level on the way down; one more on the way up
+    blocks: int  # per level on the way down; one more on the way up
     heads: int
-    context: int  # width of the text that the image is attending to
+    context: int  # width of the text embedding
     groups: int = 32
-    channels: int = 4  # of the image, or its latent
+    channels: int = 4  # of the image or its latent
 
 
 SD15 = Shape(320, (1, 2, 4, 4), (True, True, True, False), blocks=2, heads=8, context=768)
@@ -30,7 +30,7 @@ TINY = Shape(8, (1, 2), (True, False), blocks=1, heads=2, context=12, groups=4)
 
 
 class Residual(nn.Module):
-    """Two normalised convolutions beside a shortcut; a time, if any, is added in between."""
+    """Two normalised convolutions with a residual connection; a time embedding can be added."""
 
     def __init__(self, inputs: int, outputs: int, groups: int, time: int = 0) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention to the image itself, or to a context of its own width."""
+    """Self-attention over the image, or attention to a context of another width."""
 
     def __init__(self, width: int, heads: int, context: int = 0) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
-        """(batch, length, width) and what to attend to -> (batch, length, width)."""
+        """(batch, length, width) and a context -> (batch, length, width)."""
         query, key, value = (
             projected.unflatten(2, (self.heads, -1)).transpose(1, 2)
             for projected in (self.query(x), self.key(context), self.value(context))
@@ -74,7 +74,7 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Attention to the image, then to the text, then a gated perceptron, pixel by pixel."""
+    """Attention to the image, then to the text, then a gated perceptron, for each pixel."""
 
     def __init__(self, width: int, shape: Shape) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Transformer(nn.Module):
 
 
 class Level(nn.Module):
-    """Residual blocks of one resolution, with attention after each, or not."""
+    """Residual blocks of one resolution, optionally with attention after each."""
 
     def __init__(self, inputs: list[int], outputs: int, attends: bool, shape: Shape) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Level(nn.Module):
         self.transformers = nn.ModuleList(Transformer(outputs, shape) for _ in range(count))
 
     def forward(self, index: int, x: Tensor, time: Tensor, text: Tensor) -> Tensor:
-        """One residual block of this level, and its attention."""
+        """One residual block of this level and its attention."""
         x = self.residuals[index](x, time)
         if self.transformers:
             x = self.transformers[index](x, text)
@@ -119,7 +119,7 @@ class Level(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down from level to level, through the middle, and up again with what was kept on the way."""
+    """Down from level to level, through the middle, and up again with skip connections."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

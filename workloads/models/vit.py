@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ViT-L/16 behind a queue: every batch has as many images as happened to wait.
+"""A ViT-L/16 behind a queue: the size of each batch is the number of waiting images.
 
-Interesting for an allocator because a pass is short, regular and leaves nothing behind: all its
-blocks are a multiple of the batch, and the batch is another one each time, from 1 to 64. What a
-large batch leaves in a cache is cut for the small ones after it and wanted whole again later;
-sizes come back, but in no order.
+Interesting for an allocator because a pass is short, regular and leaves nothing behind: all block
+sizes are proportional to the batch, which differs each time, from 1 to 64. Blocks cached for a
+large batch are split for the small ones after it and needed whole again later; sizes recur, but in
+no order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Config:
-    """The network, and the sizes of the batches it serves."""
+    """The network, and the sizes of its batches."""
 
     layers: int
     width: int
@@ -36,13 +36,13 @@ class Config:
 
 
 def draw_batches(count: int, largest: int) -> tuple[int, ...]:
-    """Draw batch sizes: how long the queue has become, at most the largest that is served."""
+    """Draw batch sizes: the length of the queue, up to the largest batch."""
     draw = random.Random(SEED)
     return tuple(min(largest, 1 + int(draw.expovariate(3 / largest))) for _ in range(count))
 
 
 class ViT(nn.Module):
-    """Patches and a class token, blocks, and a head on what became of the class token."""
+    """Patches and a class token, blocks, and a head on the class token."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class ViT(nn.Module):
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
-    """Classify random images, a step for each of `config.batches`."""
+    """Classify random images, one step for each of `config.batches`."""
     mark("init")
     with bfloat16_on(device):
         model = ViT(config)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whisper large-v3-turbo transcribing batches of speech by beam search.
 
-Interesting for an allocator because of the beams: after every token the best five continuations
-are chosen anew, and all of the key-value cache is copied into the order of their ancestors while
-the old one still lives, on top of its having grown by a token. Beside it lie the keys and values
-of the audio, one large block for each layer that lives as long as its batch, and the scores of
-51,866 tokens for every beam, sorted in each step. Each batch begins with an encoder that needs ten
-times the memory of the decoder after it, for a moment.
+Interesting for an allocator because of the beams: after every token the best five continuations are
+selected, and the whole key-value cache is copied in the order of their ancestors while the old one
+still lives, in addition to growing by a token. Other blocks are the keys and values of the audio,
+one large block per layer that lives as long as its batch, and the scores of 51,866 tokens for every
+beam, sorted in each step. Each batch starts with an encoder that briefly needs ten times the memory
+of the decoder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Batch:
-    """Pieces of audio that are transcribed together, and the tokens of the longest answer."""
+    """Pieces of audio that are transcribed together, and the length of the longest answer."""
 
     pieces: int
     tokens: int
@@ -39,14 +39,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Config:
-    """The network, its search, and what there is to transcribe."""
+    """The network, its search, and the batches to transcribe."""
 
     encoder_layers: int
     decoder_layers: int
     width: int
     heads: int
     bands: int  # of the spectrogram
-    frames: int  # of 30 seconds of it, twice those that the encoder gives
+    frames: int  # of 30 seconds of the spectrogram, twice the encoder's output length
     vocabulary: int
     longest: int
     beams: int
@@ -54,14 +54,14 @@ class Config:
 
 
 def draw_batches(count: int, pieces: int, longest: int) -> tuple[Batch, ...]:
-    """Draw batches: full ones but for the last, with answers of a third of the longest or more."""
+    """Draw batches, all full but the last, with answers of at least a third of the longest."""
     draw = random.Random(SEED)
     sizes = [pieces] * (count - 1) + [draw.randint(1, pieces - 1)]
     return tuple(Batch(size, draw.randint(longest // 3, longest)) for size in sizes)
 
 
 class DecoderBlock(Block):
-    """A block that attends to the audio between attending to itself and its perceptron."""
+    """A block that attends to the audio between self-attention and perceptron."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads)
@@ -85,7 +85,7 @@ class DecoderBlock(Block):
 
 
 class Whisper(nn.Module):
-    """Two convolutions and blocks over the audio; an embedding and blocks over the text."""
+    """Two convolutions and blocks for the audio; an embedding and blocks for the text."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Whisper(nn.Module):
 
     @property
     def decoder_blocks(self) -> list[DecoderBlock]:
-        """The blocks over the text."""
+        """The blocks for the text."""
         return cast(list[DecoderBlock], [*self.decoder])
 
     def encode(self, audio: Tensor) -> Tensor:
@@ -134,7 +134,7 @@ class Whisper(nn.Module):
 
 
 def search(model: Whisper, config: Config, batch: Batch, heard: Cache, device: str) -> Tensor:
-    """The texts (pieces * beams, tokens) that beam search finds, whatever they mean."""
+    """The texts (pieces * beams, tokens) found by beam search."""
     count, beams = batch.pieces * config.beams, config.beams
     cache: Cache = []
     text = torch.zeros(count, 1, dtype=torch.int64, device=device)
@@ -154,7 +154,7 @@ def search(model: Whisper, config: Config, batch: Batch, heard: Cache, device: s
 
 
 def transcribe(config: Config, device: str, mark: Mark) -> None:
-    """Transcribe `config.batches` of random audio, one after the other."""
+    """Transcribe `config.batches` of random audio, one after another."""
     mark("init")
     with bfloat16_on(device):
         model = Whisper(config)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving workloads: requests to a language model, as allocations of the server that answers them.
+"""Serving workloads: requests to a language model, as the allocations of the server.
 
-`GENERATORS` draw their requests; `read_log` takes them from a log (see `logs`). Both have the
-options of a model (`models`) and a server (`server`).
+`GENERATORS` draw their requests at random; `read_log` takes them from a log (see `logs`). Both take
+the options of a model (`models`) and a server (`server`).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
 
 _LOG_OPTIONS = (
-    Option("requests", "count", 0, "only the first so many; 0 for all", least=0),
-    Option("speed", "number", 1.0, "how many times as fast as in the log they arrive", least=1e-6),
+    Option("requests", "count", 0, "use only the first N requests; 0 for all", least=0),
+    Option("speed", "number", 1.0, "arrival rate relative to the log", least=1e-6),
 )
 LOG_OPTIONS = (*models.OPTIONS, *server.OPTIONS, *_LOG_OPTIONS)
 """The options of a log of requests."""
 
 
 def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
-    """The allocations of a server that answers the requests of an open log.
+    """The allocations of a server that answers the requests in an open log.
 
-    given: values of LOG_OPTIONS. Raises TraceError for wrong ones, or a log that cannot be read.
+    given: values of LOG_OPTIONS. Raises TraceError for invalid values or an unreadable log.
     """
     from allocbench.workloads.serving import logs
 
@@ -48,7 +48,7 @@ def _drawn(events: Events, **values: Any) -> Mapping[str, Any]:
 
 
 def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[str, Any]:
-    """Serve requests with the values of a model's and a server's options."""
+    """Serve requests with the given values of the model's and server's options."""
     model = models.model_of(values)
     counts = server.serve(events, model, server.Settings(**values), asked)
     return {"model": asdict(model), "served": asdict(counts)}
@@ -67,18 +67,18 @@ def _server(name: str, summary: str, source: str, **defaults: Value) -> Generato
 GENERATORS = (
     _server(
         "serve-chat",
-        "chats on Llama-3-8B, keys and values in one piece that grows by concatenation",
+        "chats on Llama-3-8B with contiguous KV blocks that grow by concatenation",
         "Poisson arrivals, log-normal lengths",
     ),
     _server(
         "serve-paged",
-        "the same chats with keys and values in pages of 16 tokens",
+        "the same chats with KV pages of 16 tokens",
         "Poisson arrivals, log-normal lengths",
         kv="paged",
     ),
     _server(
         "serve-bursts-70b",
-        "a quarter of Llama-3-70B under bursts, keys and values in pieces that double",
+        "one of four GPUs of Llama-3-70B under bursts, contiguous KV blocks that double",
         "gamma arrivals, log-normal lengths",
         model="llama-3-70b",
         growth="double",
@@ -87,7 +87,7 @@ GENERATORS = (
     ),
     _server(
         "serve-long-prefix",
-        "long prompts that begin alike on Qwen2.5-7B, pages of the beginning shared",
+        "long prompts with common prefixes on Qwen2.5-7B, pages of the prefixes shared",
         "Poisson arrivals, log-normal lengths, beginnings by Zipf's law",
         model="qwen2.5-7b",
         kv="paged",
@@ -101,7 +101,7 @@ GENERATORS = (
     ),
     _server(
         "serve-preempt",
-        "more chats than Llama-3-8B has room for: sequences preempted and computed again",
+        "more chats than fit on Llama-3-8B: sequences are preempted and recomputed",
         "Poisson arrivals, log-normal lengths",
         rate=20.0,
         output=300,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pass through the model takes for its activations, as an eager program does.
+"""The activations of a forward pass through the model, as an eager program allocates them.
 
-A pass over T tokens keeps the hidden state (T, hidden) from layer to layer, takes and drops the
-tensors of each layer in turn, and ends with float32 logits for the sequences that get a token.
-All layers ask for the same, so a few stand for all of them.
+A pass over T tokens keeps the hidden state (T, hidden) from layer to layer, allocates and frees the
+tensors of each layer in turn, and ends with float32 logits for the sequences that get a token. All
+layers allocate the same sizes, so a few layers can stand for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LOGIT_BYTES = 4
 def run_pass(events: Events, model: Model, tokens: int, rows: int, layers: int) -> None:
     """Write the activations of a pass over `tokens` tokens with `rows` rows of logits.
 
-    layers: how many layers are written.
+    layers: number of layers to write.
     """
     per_feature = tokens * model.dtype_bytes
     routed = per_feature * model.experts_per_token

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ways to keep the keys and values of sequences that grow: in one piece, or in pages.
+"""KV caches for growing sequences: contiguous blocks, or pages.
 
-Both stay within a budget of bytes: what does not fit is refused, and nothing has changed.
+Both stay within a budget of bytes: a request that does not fit is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _SHARED = -1
 
 @dataclass(slots=True)
 class Held:
-    """What a cache holds for one sequence.
+    """The part of a cache that a sequence holds.
 
-    capacity: tokens that there is room for. blocks: allocated ones, in order; -1 for a page
-    that belongs to a shared prefix. prefix: ids of the prompt's blocks that may be shared.
-    shared: those of them that are.
+    capacity: tokens that fit. blocks: its blocks in order; -1 for a page that belongs to a shared
+    prefix. prefix: ids of the prompt's blocks that can be shared. shared: those that are shared.
     """
 
     prefix: Sequence[int] = ()
@@ -34,44 +33,44 @@ class Held:
 
 
 class Cache(ABC):
-    """Keys and values of sequences within a budget; `used` are the bytes allocated."""
+    """Keys and values of sequences within a budget; `used` is the number of bytes allocated."""
 
     used = 0
 
     @abstractmethod
     def most(self, tokens: int) -> int:
-        """Bytes that a sequence of so many tokens may come to hold."""
+        """The most bytes that a sequence of this many tokens can hold."""
 
     @abstractmethod
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """Make room for so many tokens, `text` of which are known already.
+        """Make room for `tokens` tokens, the first `text` of which are known already.
 
-        False when the budget has no room; nothing has changed then.
+        Returns False, and changes nothing, if the budget has no room.
         """
 
     @abstractmethod
     def release(self, held: Held) -> None:
-        """Drop what is held for a sequence."""
+        """Drop everything that a sequence holds."""
 
     @abstractmethod
     def begin(self, held: Held, text: int) -> int:
-        """Take over what is there of a text; the tokens that need no computing."""
+        """Reuse the cached prefixes of a text; returns how many tokens they cover."""
 
     @abstractmethod
     def computed(self, held: Held, tokens: int) -> None:
-        """So many tokens of the sequence have been computed."""
+        """Record that this many tokens of the sequence have been computed."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Drop what is kept beyond the sequences."""
+        """Drop everything that is not held by a sequence."""
 
 
 class Contiguous(Cache):
-    """A sequence's keys and values in one block for each group of layers.
+    """A sequence's keys and values in one block per group of layers.
 
-    The prompt gets room for exactly itself. A block that is full is replaced by a larger one, by
-    `chunk` tokens (growth=concat) or of twice the size (growth=double): group by group a new block
-    is allocated, the old one copied and freed.
+    The prompt gets a block of exactly its size. A full block is replaced by a larger one, by
+    `chunk` tokens (growth=concat) or of twice the size (growth=double): group by group, a new block
+    is allocated, and the old one is copied and freed.
     """
 
     def __init__(
@@ -89,11 +88,11 @@ class Contiguous(Cache):
         self._token = model.layers * model.token_bytes
 
     def most(self, tokens: int) -> int:
-        """Its tokens, and what the last growth may add."""
+        """The sequence's tokens plus the most that its last growth can add."""
         return self._token * (2 * tokens if self._double else tokens + self._chunk)
 
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """One block for each group of layers, replaced when it is full."""
+        """Allocate one block per group of layers, or replace the full ones."""
         if tokens <= held.capacity:
             return True
         grown = 2 * held.capacity if self._double else held.capacity + self._chunk
@@ -118,21 +117,21 @@ class Contiguous(Cache):
         held.blocks, held.capacity = [], 0
 
     def begin(self, held: Held, text: int) -> int:
-        """Nothing: a text is computed as a whole."""
+        """Nothing is shared, so a text is always computed as a whole."""
         return 0
 
     def computed(self, held: Held, tokens: int) -> None:
-        """Nothing: what is in one piece cannot be shared."""
+        """Does nothing: contiguous blocks cannot be shared."""
 
     def clear(self) -> None:
-        """Nothing: there is nothing beyond the sequences."""
+        """Does nothing: all blocks are held by sequences."""
 
 
 class Paged(Cache):
-    """Pages of some tokens, each a block that holds the keys and values of all layers.
+    """Pages of a number of tokens, each a block with the keys and values of all layers.
 
-    Full blocks of PREFIX_TOKENS of a prompt with a prefix id are shared from when they are
-    computed. With no user left they stay, the last used last, until their pages are needed.
+    Full blocks of PREFIX_TOKENS tokens of a prompt with prefix ids are shared once they are
+    computed. Prefixes without a user are kept, in LRU order, until their pages are needed.
     """
 
     def __init__(self, events: Events, model: Model, budget: int, page: int) -> None:
@@ -151,8 +150,8 @@ class Paged(Cache):
         return -(-tokens // self._page) * self._bytes
 
     def begin(self, held: Held, text: int) -> int:
-        """Share the pages of the prefixes there are, in order up to the first that is not."""
-        for prefix in held.prefix[: (text - 1) // PREFIX_TOKENS]:  # a token is left to compute
+        """Share the pages of the cached prefixes, in order up to the first that is not cached."""
+        for prefix in held.prefix[: (text - 1) // PREFIX_TOKENS]:  # at least one token is computed
             if prefix not in self._prefixes:
                 break
             self._users[prefix] += 1
@@ -163,7 +162,7 @@ class Paged(Cache):
         return held.capacity
 
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """As many pages as are missing; idle prefixes make room for them."""
+        """Allocate the missing pages, evicting idle prefixes if necessary."""
         needed = -(-tokens // self._page) - len(held.blocks)
         if needed <= 0:
             return True
@@ -183,7 +182,7 @@ class Paged(Cache):
         while len(held.shared) < full:
             prefix = held.prefix[len(held.shared)]
             if prefix in self._prefixes:
-                return  # computed twice at a time: this copy stays private, and what follows it
+                return  # computed twice at the same time: this copy and all after it stay private
             begin = len(held.shared) * self._per_prefix
             pages = held.blocks[begin : begin + self._per_prefix]
             held.blocks[begin : begin + self._per_prefix] = [_SHARED] * self._per_prefix
@@ -197,14 +196,16 @@ class Paged(Cache):
             if page != _SHARED:
                 self._events.free(page)
                 self.used -= self._bytes
-        for prefix in reversed(held.shared):  # so that the end of a text goes before its begin
+        for prefix in reversed(
+            held.shared
+        ):  # so that the end of a text is evicted before its beginning
             self._users[prefix] -= 1
             if not self._users[prefix]:
                 self._idle[prefix] = None
         held.blocks, held.shared, held.capacity = [], [], 0
 
     def clear(self) -> None:
-        """Free the prefixes without a user."""
+        """Free all prefixes without a user."""
         while self._idle:
             self._evict()
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of requests to real services, told apart by their first line.
+"""Request logs of real services. The format is detected from the first line.
 
 Azure (2023, 2024), CSV: TIMESTAMP,ContextTokens,GeneratedTokens; the timestamp is a date and time.
     github.com/Azure/AzurePublicDataset; Patel et al., Splitwise, ISCA 2024.
 BurstGPT, CSV: Timestamp,Model,Request tokens,Response tokens,...; the timestamp is in seconds.
-    Later releases have more columns; columns go by their names. github.com/HPMLL/BurstGPT.
-Mooncake, JSON lines: timestamp (ms), input_length, output_length and hash_ids, one for each block
-    of 512 tokens of the prompt. github.com/kvcache-ai/Mooncake; Qin et al., FAST 2025.
+        Later releases have more columns; columns are found by name. github.com/HPMLL/BurstGPT.
+Mooncake, JSON lines: timestamp (ms), input_length, output_length and hash_ids, with one id for each
+    block of 512 tokens of the prompt. github.com/kvcache-ai/Mooncake; Qin et al., FAST 2025.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from allocbench.workloads.serving.requests import Requests
 from allocbench.workloads.trace import TraceError
 
 MOST_TOKENS = 10**8 - 1
-"""Of a prompt, or of an answer."""
+"""Limit of the tokens of a prompt or of an answer."""
 _COUNT = "[0-9]{1,8}"
 _NUMBER = r"[0-9]{1,15}(\.[0-9]+)?"
 _ZONE = r"(Z|\+00:00)$"
@@ -36,21 +36,21 @@ _MOONCAKE = ("timestamp", "input_length", "output_length")
 
 
 def is_log(head: bytes) -> bool:
-    """Whether a file that begins so is a log of requests."""
+    """Whether the first bytes of a file are those of a request log."""
     return _reader(head) is not None
 
 
 def read(file: BinaryIO) -> Requests:
-    """Read an open log; raises TraceError naming the line that is wrong."""
+    """Read an open log. Raises TraceError with the line that is invalid."""
     head = file.read(1 << 16)
     file.seek(0)
     if (reader := _reader(head)) is None:
-        raise TraceError("is no log of requests")
+        raise TraceError("is not a log of requests")
     return reader(file)
 
 
 def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
-    """What reads a file that begins so."""
+    """The reader for a file that begins with these bytes."""
     columns = set(_header(head))
     if set(_AZURE) <= columns:
         return _read_azure
@@ -63,7 +63,7 @@ def _is_mooncake(head: bytes) -> bool:
     line, newline, _ = head.partition(b"\n")
     if not line.startswith(b"{"):
         return False
-    if not newline:  # of a line that is longer than the head
+    if not newline:  # the first line is longer than the head
         return all(f'"{name}"'.encode() in line for name in _MOONCAKE)
     try:
         first = json.loads(line)
@@ -95,14 +95,14 @@ def _read_mooncake(file: BinaryIO) -> Requests:
             values = [row[name] for name in _MOONCAKE]
             ids = row.get("hash_ids", [])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "no JSON object"
+            what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "not a JSON object"
             raise TraceError(f"line {number}: {what}") from error
         for name, value in zip(_MOONCAKE, values, strict=True):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or not 0 <= value <= (MOST_TOKENS if name != "timestamp" else 10**15):
-                raise TraceError(f"line {number}: {name} {str(value)[:40]!r} is no whole number")
-        if not isinstance(ids, list) or not all(isinstance(one, int) for one in ids):
-            raise TraceError(f"line {number}: hash_ids is no list of whole numbers")
+                raise TraceError(f"line {number}: {name} {str(value)[:40]!r} is not a whole number")
+        if not isinstance(ids, list) or not all(isinstance(block_id, int) for block_id in ids):
+            raise TraceError(f"line {number}: hash_ids is not a list of whole numbers")
         rows.append(values)
         prefix.append(ids)
     if not rows:
@@ -112,7 +112,7 @@ def _read_mooncake(file: BinaryIO) -> Requests:
 
 
 def _header(head: bytes) -> list[str]:
-    """The columns of a CSV that begins so."""
+    """The column names of a CSV that begins with these bytes."""
     line = head.partition(b"\n")[0].decode("utf-8-sig", "replace")
     return [name.strip(' "') for name in line.strip().split(",")]
 
@@ -129,12 +129,12 @@ def _columns(file: BinaryIO, names: Sequence[str]) -> list[pa.StringArray]:
 
 
 def _like(column: pa.StringArray, name: str, pattern: str, what: str) -> pa.StringArray:
-    """The column; raises TraceError for the first text in it that has not this pattern."""
+    """The column; raises TraceError for the first value that does not match the pattern."""
     fits = pc.match_substring_regex(column, f"^{pattern}$").to_numpy(zero_copy_only=False)
     if not fits.all():
         row = int(fits.argmin())
         text = column[row].as_py()[:40]
-        raise TraceError(f"line {row + 2}: {name} {text!r} is no {what}")
+        raise TraceError(f"line {row + 2}: {name} {text!r} is not a {what}")
     return column
 
 
@@ -150,11 +150,11 @@ def _requests(
     output: NDArray[np.int64],
     prefix: Sequence[Sequence[int]] | None = None,
 ) -> Requests:
-    """Requests in order of arrival, without those that ask or answer nothing."""
+    """Requests in order of arrival, without those that have no prompt or no answer tokens."""
     order = np.argsort(seconds, kind="stable")
     order = order[(prompt[order] > 0) & (output[order] > 0)]
     if not len(order):
-        raise TraceError("holds no request that was answered")
+        raise TraceError("contains no request that was answered")
     return Requests(
         arrival=seconds[order] - seconds[order[0]],
         prompt=prompt[order],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of language models, and what one GPU of a tensor-parallel group holds of them.
+"""The shapes of language models, and the part of them on one GPU of a tensor-parallel group.
 
-The numbers are those of each model's config.json on huggingface.co; the parameters that follow
-from them are those that the model cards state.
+The numbers come from each model's config.json on huggingface.co; the resulting parameter counts
+match those on the model cards.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ CUSTOM = "custom"
 class Model:
     """A decoder with grouped-query attention and a gated feed-forward network.
 
-    A group of `tensor_parallel` GPUs shares heads, feed-forward rows and vocabulary evenly; what
-    is said of bytes and parameters is for one of them.
+    A group of `tensor_parallel` GPUs divides heads, feed-forward rows and vocabulary evenly; bytes
+    and parameters are those of one GPU.
     """
 
     layers: int
@@ -45,7 +45,7 @@ class Model:
 
     @property
     def key_value(self) -> int:
-        """Features of the keys and values of a token in one layer; no head is cut in two."""
+        """Features of the keys and values of a token in one layer; heads are never split."""
         return 2 * self._shard(self.kv_heads) * self.head_dim
 
     @property
@@ -60,11 +60,11 @@ class Model:
 
     @property
     def vocabulary_rows(self) -> int:
-        """Rows of the embedding, and of the head."""
+        """Rows of the embedding and of the head."""
         return self._shard(self.vocabulary)
 
     def weights(self) -> list[tuple[str, int]]:
-        """Name and bytes of every weight, in the order of the model."""
+        """Name and bytes of every weight, in model order."""
         qkv = self.query + self.key_value
         layer = [
             ("input_norm", self.hidden),
@@ -86,11 +86,13 @@ class Model:
         return sum(size for _, size in self.weights())
 
     def touched(self, tokens: int) -> tuple[float, float]:
-        """Bytes of the weights that a pass over so many tokens reads, and its multiplications.
+        """Bytes of the weights read by a pass over this many tokens, and its multiplications.
 
-        Of the experts, each token picks its own at random; the embedding is looked up.
+        Each token picks its experts at random; the embedding is only looked up.
         """
-        of_experts = 3 * self.ffn_rows * self.hidden * self.layers  # parameters of one expert each
+        of_experts = (
+            3 * self.ffn_rows * self.hidden * self.layers
+        )  # parameters of one expert in all layers
         table = self.vocabulary_rows * self.hidden
         dense = self.weight_bytes / self.dtype_bytes - self.experts * of_experts - table
         used = 1 - (1 - self.experts_per_token / self.experts) ** tokens
@@ -120,17 +122,17 @@ MODELS = {
 
 _HELP = {
     "layers": "layers",
-    "hidden": "features of a token between layers",
+    "hidden": "features of a token between layers (hidden size)",
     "heads": "heads of the queries",
     "kv_heads": "heads of keys and values",
     "head_dim": "features of a head",
     "ffn": "rows of the feed-forward network, of one expert",
     "vocabulary": "tokens in the vocabulary",
     "experts": "experts of a layer, 1 for a dense model",
-    "experts_per_token": "experts that a token goes through",
-    "qkv_bias": "1 when queries, keys and values have a bias, 0 when not",
-    "dtype_bytes": "bytes of a weight, an activation, a key, a value",
-    "tensor_parallel": "GPUs that share the model; the trace is that of one",
+    "experts_per_token": "experts used per token",
+    "qkv_bias": "1 if queries, keys and values have a bias, otherwise 0",
+    "dtype_bytes": "bytes per weight, activation, key and value element",
+    "tensor_parallel": "GPUs that share the model; the trace is for one of them",
 }
 _MOST = {"qkv_bias": 1, "dtype_bytes": 8, "layers": 10_000, "tensor_parallel": 1024}
 _UNSET = ""
@@ -140,7 +142,7 @@ OPTIONS = (
         "model",
         "choice",
         "llama-3-8b",
-        "the model; the numbers below replace its own, and custom has none of its own",
+        "the model; options below override its numbers, and custom has no defaults",
         choices=(*MODELS, CUSTOM),
     ),
     *(
@@ -151,9 +153,9 @@ OPTIONS = (
 
 
 def model_of(given: dict[str, Any]) -> Model:
-    """The model that the values of OPTIONS describe, which are taken out of `given`.
+    """The model described by the values of OPTIONS, which are removed from `given`.
 
-    Raises TraceError for a custom model with a number missing.
+    Raises TraceError if a number of a custom model is missing.
     """
     name = given.pop("model")
     numbers = {key: value for key in _HELP if (value := given.pop(key)) != _UNSET}

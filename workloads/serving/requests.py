@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a language model: how many tokens are asked and answered, and when."""
+"""Requests to a language model: prompt and output tokens, and arrival times."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX_TOKENS = 512
-"""Tokens behind one prefix id, as in Mooncake's logs."""
+"""Tokens per prefix id, as in Mooncake's logs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Requests:
     """n requests in order of arrival.
 
-    arrival: float64 (n,), seconds from the first arrival.
+    arrival: float64 (n,), seconds since the first arrival.
     prompt, output: int64 (n,), tokens, at least 1.
-    prefix: for each request the ids of its prompt's blocks of PREFIX_TOKENS tokens, from the
-        first; requests whose ids begin alike have a prompt that begins alike. None where nothing
-        is known of that.
-    skipped: requests of a log that asked or answered nothing.
+    prefix: for each request, the ids of its prompt's blocks of PREFIX_TOKENS tokens, from the
+        first; requests whose ids begin with the same values have a common prefix. None if unknown.
+    skipped: requests of a log without prompt or output tokens.
     """
 
     arrival: NDArray[np.float64]
@@ -39,7 +38,7 @@ class Requests:
         return len(self.arrival)
 
     def first(self, count: int, speed: float) -> Requests:
-        """The first `count` of them (0: all), arriving `speed` times as fast."""
+        """The first `count` requests (0: all), arriving `speed` times as fast."""
         end = count or len(self)
         return replace(
             self,
@@ -52,37 +51,47 @@ class Requests:
 
 OPTIONS = (
     Option("count", "count", 200, "requests"),
-    Option("rate", "number", 4.0, "requests a second, on average", least=1e-6),
+    Option("rate", "number", 4.0, "mean number of requests per second", least=1e-6),
     Option(
         "burstiness",
         "number",
         1.0,
-        "standard deviation / mean of the time between arrivals, which is gamma-distributed; 1 is a"
+        "coefficient of variation of the gamma-distributed time between arrivals; 1 is a"
         " Poisson process",
         least=0.01,
         most=100,
     ),
-    Option("prompt", "count", 700, "tokens of the median prompt; lengths are log-normal"),
+    Option("prompt", "count", 700, "median prompt length in tokens; lengths are log-normal"),
     Option(
-        "prompt_spread", "number", 0.9, "standard deviation of their logarithm", least=0, most=5
+        "prompt_spread",
+        "number",
+        0.9,
+        "standard deviation of the log of the prompt length",
+        least=0,
+        most=5,
     ),
-    Option("output", "count", 150, "tokens of the median answer; lengths are log-normal"),
+    Option("output", "count", 150, "median output length in tokens; lengths are log-normal"),
     Option(
-        "output_spread", "number", 0.8, "standard deviation of their logarithm", least=0, most=5
+        "output_spread",
+        "number",
+        0.8,
+        "standard deviation of the log of the output length",
+        least=0,
+        most=5,
     ),
-    Option("longest", "count", 8192, "tokens of the longest prompt, and of the longest answer"),
+    Option("longest", "count", 8192, "longest prompt and longest output, in tokens"),
     Option(
         "prefixes",
         "count",
         0,
-        "texts that prompts begin with; the k-th is chosen in proportion to 1/k; 0 for none",
+        "number of common prompt prefixes; the k-th is chosen in proportion to 1/k; 0 for none",
         least=0,
     ),
     Option(
         "prefix_tokens",
         "count",
         4096,
-        f"tokens of each of these texts, in multiples of {PREFIX_TOKENS}, before the prompt",
+        f"tokens of each common prefix, a multiple of {PREFIX_TOKENS}, added before the prompt",
         least=PREFIX_TOKENS,
     ),
     SEED,
@@ -104,7 +113,7 @@ def draw(
 ) -> Requests:
     """Draw requests as the values of OPTIONS say."""
     import numpy as np
-    from numpy.random import RandomState  # its streams are frozen: a seed means the same for ever
+    from numpy.random import RandomState  # frozen streams: reproducible seeds
 
     random = RandomState(seed)
     shape = burstiness**-2

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A language-model server with continuous batching, as what it asks of an allocator.
+"""The allocations of a language-model server with continuous batching.
 
-Scheduling follows vLLM: running sequences come first; what is left of the token budget goes to
-prompts, in chunks, first come, first served; when a running sequence finds no room for its keys and
-values, the one that came last is preempted, and nothing is admitted in that step. A preempted
-sequence is computed again, or swapped out and in.
+Scheduling follows vLLM: running sequences come first, and the rest of the token budget goes to
+prompts, in chunks, first come, first served. If there is no room for the keys and values of a
+running sequence, the sequence that arrived last is preempted, and no sequence is admitted in that
+step. A preempted sequence is either recomputed, or swapped out and back in.
 
 Granularity: a recorded step stands for up to `decode_tokens` passes, in each of which a running
-sequence gets a token; the activations of the first pass are recorded, for `activation_layers` of
+sequence gets a token. The activations of the first pass are recorded, for `activation_layers` of
 the layers. (vLLM called this multi-step scheduling.)
 
-Time is virtual. A pass takes the longer of two times: reading the weights and the keys and values
-it needs at `bandwidth`, and its arithmetic, two operations for each weight and token, at `flops`;
-both at `efficiency`. A swap takes its bytes at `link`. The events of a step have the time at which
+Time is virtual. A pass takes the longer of two times: reading the weights and the necessary keys
+and values at `bandwidth`, and its arithmetic, two operations per weight and token, at `flops`; both
+at `efficiency`. A swap transfers its bytes at `link`. The events of a step have the time at which
 it begins.
 """
 
@@ -36,49 +36,65 @@ OPTIONS = (
         "kv",
         "choice",
         "contiguous",
-        "keys and values of a sequence: one block for each group of layers, or pages",
+        "keys and values of a sequence: one block per group of layers, or pages",
         choices=("contiguous", "paged"),
     ),
     Option(
         "growth",
         "choice",
         "concat",
-        "a full contiguous block grows by `chunk` tokens, or to twice its size",
+        "growth of a full contiguous block: by `chunk` tokens, or to twice its size",
         choices=("concat", "double"),
     ),
-    Option("chunk", "count", 32, "tokens by which a contiguous block grows", most=10**6),
+    Option("chunk", "count", 32, "growth of a contiguous block in tokens", most=10**6),
     Option(
         "layer_group",
         "count",
         8,
-        "layers that share a contiguous block; fewer make a finer and longer trace",
+        "layers per contiguous block; smaller groups give a finer and longer trace",
         most=10**4,
     ),
-    Option("page", "count", 16, f"tokens of a page; divides {PREFIX_TOKENS}", most=PREFIX_TOKENS),
-    Option("token_budget", "count", 8192, "tokens that a step may process", most=10**6),
-    Option("max_sequences", "count", 256, "sequences that run at a time", most=10**5),
-    Option("memory", "bytes", 80 * GIB, "bytes of the card that the server is set up for"),
-    Option("utilization", "number", 0.9, "share of it that the server uses", least=0.01, most=1),
+    Option(
+        "page", "count", 16, f"tokens per page; must divide {PREFIX_TOKENS}", most=PREFIX_TOKENS
+    ),
+    Option("token_budget", "count", 8192, "maximum number of tokens per step", most=10**6),
+    Option("max_sequences", "count", 256, "maximum number of running sequences", most=10**5),
+    Option("memory", "bytes", 80 * GIB, "memory of the GPU in bytes"),
+    Option(
+        "utilization",
+        "number",
+        0.9,
+        "fraction of the memory that the server uses",
+        least=0.01,
+        most=1,
+    ),
     Option(
         "kv_budget",
         "bytes",
         0,
-        "bytes of keys and values; 0: what weights and the activations of a full step leave",
+        "bytes of keys and values; 0: all that weights and the activations of a full step leave",
         least=0,
     ),
     Option(
         "preemption",
         "choice",
         "recompute",
-        "what becomes of the keys and values of a preempted sequence",
+        "what happens to the keys and values of a preempted sequence",
         choices=("recompute", "swap"),
     ),
-    Option("decode_tokens", "count", 8, "tokens that a sequence gets in a step", most=1024),
-    Option("activation_layers", "count", 1, "layers whose activations are recorded", 0, most=10**4),
-    Option("bandwidth", "number", 3.35e12, "bytes a second of the card's memory: an H100's"),
-    Option("flops", "number", 989e12, "operations a second in 16 bits: an H100's"),
-    Option("efficiency", "number", 0.5, "share of both that is reached", least=0.001, most=1),
-    Option("link", "number", 50e9, "bytes a second to the host and back"),
+    Option("decode_tokens", "count", 8, "tokens generated per sequence and step", most=1024),
+    Option(
+        "activation_layers",
+        "count",
+        1,
+        "number of layers whose activations are recorded",
+        0,
+        most=10**4,
+    ),
+    Option("bandwidth", "number", 3.35e12, "memory bandwidth in bytes per second; default: H100"),
+    Option("flops", "number", 989e12, "16-bit operations per second; default: H100"),
+    Option("efficiency", "number", 0.5, "fraction of both that is achieved", least=0.001, most=1),
+    Option("link", "number", 50e9, "bytes per second between GPU and host"),
 )
 
 
@@ -107,17 +123,17 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class _Sequence:
-    """A request being served: `target` tokens of its text are known, `computed` are cached."""
+    """A running request: `target` tokens of its text are known, `computed` of them are cached."""
 
     target: int
-    remaining: int  # of the answer
+    remaining: int  # tokens of the answer
     held: Held
     computed: int = 0
 
 
 @dataclass
 class Counts:
-    """What became of the requests."""
+    """Outcomes of the requests."""
 
     requests: int = 0
     skipped: int = 0
@@ -131,8 +147,8 @@ def serve(events: Events, model: Model, settings: Settings, requests: Requests) 
     """Write the events of a server that answers all requests.
 
     Marks: init, step, preemption, teardown. A request that could never fit in the budget is
-    rejected. Raises TraceError when the settings contradict each other, the model leaves no room
-    for keys and values, or that room is too small for every request.
+    rejected. Raises TraceError if the settings contradict each other, if the model leaves no room
+    for keys and values, or if that room is too small for every request.
     """
     return _Server(events, model, settings).run(requests)
 
@@ -142,7 +158,7 @@ class _Server:
         if settings.token_budget < settings.max_sequences:
             raise TraceError(
                 f"token_budget={settings.token_budget} is less than"
-                f" max_sequences={settings.max_sequences}, of which each takes a token"
+                f" max_sequences={settings.max_sequences}, each of which needs a token"
             )
         if PREFIX_TOKENS % settings.page:
             raise TraceError(f"page={settings.page} does not divide {PREFIX_TOKENS}")
@@ -188,7 +204,7 @@ class _Server:
         return counts
 
     def _left_by_the_model(self) -> int:
-        """Bytes that the weights and the activations of a full step leave to keys and values."""
+        """Bytes for keys and values: what the weights and the activations of a full step leave."""
         scratch = Events()
         settings = self.settings
         run_pass(scratch, self.model, settings.token_budget, settings.max_sequences, 1)
@@ -204,8 +220,8 @@ class _Server:
         return left
 
     def _sequences(self, requests: Requests) -> list[tuple[float, _Sequence]]:
-        """Arrival and sequence of the requests that can be served."""
-        found = []
+        """Arrival and sequence of each request that can be served."""
+        sequences = []
         prefixes = requests.prefix or [()] * len(requests)
         columns = (requests.arrival.tolist(), requests.prompt.tolist(), requests.output.tolist())
         for arrival, prompt, output, prefix in zip(*columns, prefixes, strict=True):
@@ -213,11 +229,11 @@ class _Server:
                 self.counts.rejected += 1
                 continue
             held = Held(prefix=prefix[: prompt // PREFIX_TOKENS])
-            found.append((arrival, _Sequence(prompt, output, held)))
-        return found
+            sequences.append((arrival, _Sequence(prompt, output, held)))
+        return sequences
 
     def _step(self) -> float:
-        """One step; returns the seconds it takes."""
+        """Run one step; returns its duration in seconds."""
         settings = self.settings
         preempted = self.counts.preemptions
         decoding, chunks = self._schedule()
@@ -231,16 +247,16 @@ class _Server:
         context = sum(sequence.computed for sequence in decoding)
         answered = sum(s.computed + chunk == s.target for s, chunk in chunks)
         rows = len(decoding) + answered
-        if tokens:  # else sequences were swapped in, for the next step
+        if tokens:  # otherwise sequences were only swapped in, for the next step
             run_pass(self.events, self.model, tokens, rows, settings.activation_layers)
         seconds = self._pass_seconds(tokens, context) if tokens else 0.0
         passes = 1
         for sequence in decoding:
-            made = min(settings.decode_tokens, sequence.remaining)
-            passes = max(passes, made)
-            sequence.computed += made
-            sequence.target += made
-            sequence.remaining -= made
+            new_tokens = min(settings.decode_tokens, sequence.remaining)
+            passes = max(passes, new_tokens)
+            sequence.computed += new_tokens
+            sequence.target += new_tokens
+            sequence.remaining -= new_tokens
         for sequence, chunk in chunks:
             sequence.computed += chunk
             sequence.remaining -= sequence.computed == sequence.target  # its next token
@@ -252,18 +268,19 @@ class _Server:
         return seconds + swapped / settings.link
 
     def _schedule(self) -> tuple[list[_Sequence], list[tuple[_Sequence, int]]]:
-        """Room for the running sequences, first come first, preempting from the end.
+        """Reserve room for the running sequences, first come first, preempting from the end.
 
-        Returns those that get tokens, and those whose text is computed, with how much of it.
+        Returns the sequences that get tokens, and those whose text is computed, with the token
+        count.
         """
         decoding, chunks = list[_Sequence](), list[tuple[_Sequence, int]]()
         room = self.settings.token_budget
-        at = 0
-        while at < len(self.running) and room:
-            sequence = self.running[at]
+        index = 0
+        while index < len(self.running) and room:
+            sequence = self.running[index]
             chunk = min(sequence.target - sequence.computed, room)
-            made = 0 if chunk else min(self.settings.decode_tokens, sequence.remaining)
-            while not self._reserve(sequence, chunk + made):
+            new_tokens = 0 if chunk else min(self.settings.decode_tokens, sequence.remaining)
+            while not self._reserve(sequence, chunk + new_tokens):
                 last = self.running[-1]
                 self._preempt(last)
                 if last is sequence:
@@ -273,7 +290,7 @@ class _Server:
             else:
                 decoding.append(sequence)
             room -= chunk or 1
-            at += 1
+            index += 1
         return decoding, chunks
 
     def _preempt(self, sequence: _Sequence) -> None:
@@ -288,7 +305,7 @@ class _Server:
             self.waiting.appendleft(sequence)
 
     def _swap_in(self) -> int:
-        """Bring back what was swapped out, as far as it fits; returns the bytes moved, twice."""
+        """Swap in as many sequences as fit; returns the bytes moved, counted both ways."""
         before = self.cache.used
         while self.swapped and len(self.running) < self.settings.max_sequences:
             sequence = self.swapped[0]
@@ -298,7 +315,7 @@ class _Server:
         return 2 * (self.cache.used - before)
 
     def _admit(self, room: int) -> list[tuple[_Sequence, int]]:
-        """Begin waiting sequences, as far as there is room; how much of their text is computed."""
+        """Admit waiting sequences while there is room; returns them with the tokens to compute."""
         chunks = []
         while room and self.waiting and not self.swapped:
             if len(self.running) == self.settings.max_sequences:
@@ -320,7 +337,7 @@ class _Server:
         return self.cache.reserve(sequence.held, sequence.computed + more, sequence.target)
 
     def _pass_seconds(self, tokens: int, context: int) -> float:
-        """Seconds of a pass over some tokens with so many others in the cache."""
+        """Seconds of a pass over `tokens` tokens with `context` tokens in the cache."""
         read, multiplications = self.model.touched(tokens)
         cached = context * self.model.layers * self.model.token_bytes
         settings = self.settings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic workloads, seeded: each isolates one effect. `GENERATORS` lists them."""
+"""Seeded synthetic workloads, each isolating one effect; `GENERATORS` lists them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _bytes(name: str, default: int, help_: str, least: int = 1) -> Option:
 
 
 KIB, MIB = shapes.KIB, shapes.MIB
-_LOAD = _bytes("load", 512 * MIB, "bytes live at a time, at most", least=MIB)
+_LOAD = _bytes("load", 512 * MIB, "maximum live bytes", least=MIB)
 _UNIT = _bytes("unit", 64 * KIB, "bytes of the first blocks", least=1024)
-_DOUBLINGS = _count("doublings", 8, "how often the size of blocks doubles", most=30)
-_PIN = "bytes of the small blocks that keep the others apart"
+_DOUBLINGS = _count("doublings", 8, "number of times that the block size doubles", most=30)
+_PIN = "bytes of the small blocks that separate the others"
 
 
 def _synthetic(
@@ -36,63 +36,67 @@ def _synthetic(
 GENERATORS = (
     _synthetic(
         "random",
-        "any size up to a largest, freed in any order",
+        "random sizes up to a maximum, freed in random order",
         "random_allocations of RMM's benchmarks, its chances and limits",
         shapes.random,
         _count("allocs", 10_000, "number of allocs"),
-        _bytes("max_size", 64 * MIB, "largest request"),
+        _bytes("max_size", 64 * MIB, "largest request in bytes"),
         _bytes("max_live", 16_000 * MIB, "live bytes stay below this"),
-        _count("alloc_percent", 73, "chance of an alloc while there is room", most=100),
+        _count(
+            "alloc_percent", 73, "probability of an alloc while there is room, in percent", most=100
+        ),
         SEED,
     ),
     _synthetic(
         "ramp",
-        "equal blocks up and down again: how memory grows, and whether it returns",
+        "equal blocks allocated and freed again: how memory grows, and whether it shrinks",
         "the simplest program",
         shapes.ramp,
-        _count("blocks", 2000, "blocks live at the top"),
-        _bytes("size", MIB, "bytes of each"),
-        _count("repeats", 3, "times up and down"),
-        Option("order", "choice", "fifo", "of the frees", choices=("fifo", "lifo", "shuffled")),
+        _count("blocks", 2000, "live blocks at the peak"),
+        _bytes("size", MIB, "bytes of each block"),
+        _count("repeats", 3, "number of ramps"),
+        Option(
+            "order", "choice", "fifo", "order of the frees", choices=("fifo", "lifo", "shuffled")
+        ),
         SEED,
     ),
     _synthetic(
         "sawtooth",
-        "a peak of equal blocks each step, of another size than the step before",
+        "each step a peak of equal blocks, of a different size than in the step before",
         "batches of changing size",
         shapes.sawtooth,
         _count("teeth", 24, "steps"),
-        _bytes("peak", 1024 * MIB, "bytes live at the top of a step"),
-        _bytes("smallest", 512 * KIB, "smallest block"),
-        _bytes("largest", 32 * MIB, "largest block"),
-        _count("kept", 4, "blocks of a step that live into the next", least=0),
+        _bytes("peak", 1024 * MIB, "live bytes at the peak of a step"),
+        _bytes("smallest", 512 * KIB, "smallest block in bytes"),
+        _bytes("largest", 32 * MIB, "largest block in bytes"),
+        _count("kept", 4, "blocks of a step that survive into the next", least=0),
         SEED,
     ),
     _synthetic(
         "straddler",
-        "sizes just above the bounds of size classes: what rounding costs",
+        "sizes just above the bounds of size classes: the cost of rounding",
         "powers of two, 512 B, 1, 2 and 10 MiB: the rounding of the allocators compared",
         shapes.straddler,
         _count("over", 1, "bytes above the bounds; 0 for the bounds themselves", least=0),
-        _count("copies", 4, "blocks of each size"),
-        _count("repeats", 10, "times all are allocated and freed"),
+        _count("copies", 4, "number of blocks of each size"),
+        _count("repeats", 10, "number of repetitions"),
         SEED,
     ),
     _synthetic(
         "ping-pong",
-        "blocks freed on another stream than their own",
+        "blocks freed on a different stream than their own",
         "copies overlapped with computation; record_stream in PyTorch",
         shapes.ping_pong,
-        _count("streams", 4, "streams, used in turn", most=65535),
-        _count("rounds", 10_000, "buffers in all"),
-        _bytes("size", 16 * MIB, "largest buffer; the smallest is half of it"),
-        _count("buffers", 64, "buffers live at a time"),
-        _count("step", 100, "rounds in a step"),
+        _count("streams", 4, "number of streams, used in turn", most=65535),
+        _count("rounds", 10_000, "total number of buffers"),
+        _bytes("size", 16 * MIB, "bytes of the largest buffer; the smallest is half of it"),
+        _count("buffers", 64, "number of live buffers"),
+        _count("step", 100, "rounds per step"),
         SEED,
     ),
     _synthetic(
         "robson",
-        "doubling sizes with one of each pair kept: bad for all that moves nothing",
+        "doubling sizes with one of each pair kept: bad for any allocator that cannot move blocks",
         _KNUTH,
         bombs.robson,
         _LOAD,
@@ -101,7 +105,7 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-buddy",
-        "holes whose halves are no buddies, sizes above powers of two (target: buddy)",
+        "holes whose halves are not buddies, sizes just above powers of two (target: buddy)",
         _KNUTH,
         bombs.buddy,
         _LOAD,
@@ -110,7 +114,7 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-pages",
-        "as robson, up to a page: a small block keeps each one (targets: expandable, planned)",
+        "robson up to the page size: a small block keeps each page (targets: expandable, planned)",
         _KNUTH,
         bombs.robson,
         replace(_LOAD, default=32 * MIB),
@@ -119,58 +123,58 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-best-fit",
-        "ever larger holes, each pinned by the best fit itself (target: caching)",
+        "ever larger holes, each pinned by best fit itself (target: caching)",
         _KNUTH,
         bombs.best_fit,
         _count("rounds", 64, "holes"),
-        _bytes("smallest", 10 * MIB + 512 * KIB, "first large block"),
+        _bytes("smallest", 10 * MIB + 512 * KIB, "bytes of the first large block"),
         _bytes("pin", MIB + 256 * KIB, _PIN),
-        _bytes("page", 2 * MIB, "what a large block has more than the one before"),
+        _bytes("page", 2 * MIB, "growth from one large block to the next"),
     ),
     _synthetic(
         "bomb-bfc",
-        "chunks a little too small to be split (target: bfc)",
+        "chunks slightly too small to be split (target: bfc)",
         "the rule of TensorFlow's BFCAllocator: split what is twice as large",
         bombs.half_chunks,
-        _count("blocks", 2000, "large blocks"),
-        _bytes("size", 256 * KIB, "bytes of what is asked for next", least=1024),
+        _count("blocks", 2000, "number of large blocks"),
+        _bytes("size", 256 * KIB, "bytes of the requests that follow", least=1024),
         _bytes("pin", 512, _PIN),
     ),
     _synthetic(
         "bomb-tlsf",
-        "the same size again, passed by because it lies between classes (target: tlsf)",
+        "the same size again, missed because it is between two classes (target: tlsf)",
         "the good fit of Masmano et al., ECRTS 2004",
         bombs.same_again,
         _count("blocks", 2000, "blocks"),
-        _bytes("size", 255 * KIB, "bytes of each, between two classes", least=1024),
+        _bytes("size", 255 * KIB, "bytes of each block, between two classes", least=1024),
         _bytes("pin", KIB, f"{_PIN}; with `size`, a divisor of a segment"),
     ),
     _synthetic(
         "bomb-free-lists",
-        "every size once (target: free_lists)",
+        "every size used once (target: free_lists)",
         "what lists by exact size cannot reuse",
         bombs.every_size_once,
         _count("sizes", 1000, "number of sizes"),
-        _bytes("step", 64 * KIB, "difference between one size and the next"),
+        _bytes("step", 64 * KIB, "difference between consecutive sizes"),
     ),
     _synthetic(
         "bomb-slab",
-        "one object of each slab kept, class after class (target: slab)",
+        "one object kept in each slab, class after class (target: slab)",
         "Bonwick, USENIX Summer 1994: a slab serves one class",
         bombs.one_of_each_slab,
-        _bytes("load", 32 * MIB, "bytes live at a time, at most", least=MIB),
-        _bytes("largest", 64 * KIB, "objects of the first class", least=1024),
-        _count("classes", 24, "classes, eight to a power of two", most=64),
+        _bytes("load", 32 * MIB, "maximum live bytes", least=MIB),
+        _bytes("largest", 64 * KIB, "bytes of the objects of the first class", least=1024),
+        _count("classes", 24, "number of classes, eight per power of two", most=64),
         _bytes("slab", 2 * MIB, "bytes of a slab"),
     ),
     _synthetic(
         "bomb-arena",
-        "a first step whose plan never fits again (target: arena)",
+        "later steps that do not fit the plan of the first (target: arena)",
         "plans made from the first step",
         bombs.larger_later,
         _count("steps", 8, "steps"),
-        _count("blocks", 1000, "blocks in a step"),
+        _count("blocks", 1000, "blocks per step"),
         _bytes("size", MIB, "bytes of a block in the first step"),
-        _bytes("growth", 64 * KIB, "bytes that later blocks have more"),
+        _bytes("growth", 64 * KIB, "growth of the blocks in later steps"),
     ),
 )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragmentation bombs: for each way to place blocks, requests that it serves as badly as it can.
+"""Fragmentation bombs: for each placement strategy, requests that it serves as badly as possible.
 
-M stands for the most bytes live at a time, the option `load`. A bomb is a fixed sequence, so it
-relies on where its target places the blocks of an empty device: one after the other.
+M is the maximum of live bytes, the option `load`. A bomb is a fixed sequence, so it relies on its
+target placing blocks one after another on an empty device.
 
-The theory: Robson, An estimate of the store size necessary for dynamic storage allocation, JACM
+Theory: Robson, An estimate of the store size necessary for dynamic storage allocation, JACM
 18(3), 1971; Bounds for some functions concerning dynamic storage allocation, JACM 21(3), 1974;
 Worst case fragmentation of first fit and best fit storage allocation strategies, Computer Journal
 20(3), 1977; Knuth, The Art of Computer Programming 1, section 2.5, exercises 36 to 43; Wilson,
@@ -19,27 +19,27 @@ from allocbench.workloads.events import Events
 
 KIB, MIB = 1 << 10, 1 << 20
 
-_Keep = Callable[[int, int], bool]  # offset of a block and its size, in units -> is it kept?
+_Keep = Callable[[int, int], bool]  # offset of a block and its size, in units -> whether it is kept
 
 
 def robson(events: Events, load: int, unit: int, doublings: int) -> None:
-    """Blocks that double from phase to phase, one of each pair kept: M (1 + doublings / 2).
+    """Blocks that double from phase to phase, with one of each pair kept: M (1 + doublings / 2).
 
-    Robson's lower bound for any allocator that moves nothing (1974), in its static form. Of every
-    aligned range of two blocks one lives on, so that no hole fits the next size, and half of M is
-    asked for anew, doubled. Whoever maps pages where they are wanted is spared the doublings above
-    a page: a wholly free one can move.
+    Robson's lower bound for any allocator that cannot move blocks (1974), in its static form. In
+    every aligned range of two blocks one survives, so that no hole fits the next size, and half of
+    M is requested again in blocks of twice the size. An allocator that maps pages on demand avoids
+    the doublings above the page size, because it can move wholly free pages.
     """
     _double(events, load, unit, doublings, 0, lambda offset, range_: True)
 
 
 def buddy(events: Events, load: int, unit: int, doublings: int) -> None:
-    """As robson, a byte more in each block, and with holes that only a buddy cannot use.
+    """Like robson, but with one byte more per block and with holes that only a buddy cannot use.
 
-    A byte above a power of two doubles what a buddy sets aside. Of two neighbouring aligned ranges
-    one keeps its first block and the other its last: between them lies a hole of twice the next
-    size, whose halves belong to different buddies. A buddy needs 2 M (1 + doublings / 2), and
-    whoever coalesces any neighbours about M.
+    A byte above a power of two doubles the block of a buddy allocator. Of two neighbouring aligned
+    ranges, one keeps its first block and the other its last. Between them is a hole of twice the
+    next size, whose halves belong to different buddies. A buddy allocator needs 2 M (1 + doublings
+    / 2), and one that coalesces any neighbours about M.
     """
     _double(events, load, unit, doublings, 1, lambda offset, range_: offset // range_ % 2 == 0)
 
@@ -47,9 +47,9 @@ def buddy(events: Events, load: int, unit: int, doublings: int) -> None:
 def _double(
     events: Events, load: int, unit: int, doublings: int, over: int, keeps_first: _Keep
 ) -> None:
-    """Phases of doubling sizes; of each aligned range its first live block is kept, or its last.
+    """Phases of doubling sizes; in each aligned range, the first or the last live block is kept.
 
-    Offsets are those of a buddy that fills an empty region from its begin, in units.
+    Offsets, in units, are those of a buddy allocator that fills an empty region from its begin.
     """
     live: list[tuple[int, int, int]] = []  # offset in units, bytes, block
     held = end = 0
@@ -76,12 +76,13 @@ def _double(
 
 
 def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) -> None:
-    """Holes each a page larger than the one before, each pinned: nearly M n for n rounds.
+    """Pinned holes, each a page larger than the one before: nearly M n for n rounds.
 
-    A request larger than every hole gets memory of its own, in whole pages; a small one goes where
-    best fit likes it most, into the rest behind it, and stays when the large one is freed. After
-    Robson (1977): best fit may need nearly M n for requests of up to n units (Knuth 2.5, exercise
-    42). `pin` and the rest suit PyTorch's pool for requests above 1 MiB in segments of 2 MiB pages.
+    A request larger than every hole gets memory of its own, in whole pages. A small request goes
+    where best fit prefers it, into the rest after the large block, and stays when that block is
+    freed. After Robson (1977): best fit may need nearly M n for requests of up to n units (Knuth
+    2.5, exercise 42). `pin` and the rest match PyTorch's pool for requests above 1 MiB in segments
+    of 2 MiB pages.
     """
     pins = []
     for n in range(rounds):
@@ -94,11 +95,11 @@ def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) ->
 
 
 def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
-    """Blocks a little under twice the size that is asked for next, with pins between them.
+    """Blocks slightly smaller than twice the size of the next requests, with pins between them.
 
-    TensorFlow hands out a chunk whole unless it is twice as large as needed: half of each is lost
-    and the other half of M needs new memory, 1.5 M. Who splits them has the rest for the second
-    half of the requests.
+    TensorFlow does not split a chunk unless it is at least twice as large as needed: half of each
+    chunk is lost, and the other half of M needs new memory, 1.5 M in total. An allocator that
+    splits chunks can use the rest for the second half of the requests.
     """
     large, pins = [], []
     events.mark("step")
@@ -114,11 +115,12 @@ def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
 
 
 def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
-    """Blocks freed and asked for again in a size that lies between two classes of TLSF.
+    """Blocks freed and requested again with a size between two classes of TLSF.
 
-    TLSF looks for a block from the next class up, where every block is large enough, and so passes
-    by the ones that fit exactly; the last one freed, the first it would look at in its own class,
-    is a little too small: 2 M.
+    TLSF searches from the next class up, where every block is large enough, and so misses the
+    blocks that fit exactly. The block that was freed last, the only one of its own class that it
+    examines, is
+    slightly too small: 2 M.
     """
     live, pins = [], []
     events.mark("step")
@@ -133,9 +135,10 @@ def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
 
 
 def every_size_once(events: Events, sizes: int, step: int) -> None:
-    """One block at a time, each smaller than the one before: lists by size keep all of them.
+    """One block at a time, each smaller than the one before: free lists by size keep all of them.
 
-    With n sizes that is (n + 1) / 2 times M; whoever splits blocks needs the first one alone.
+    With n sizes that is (n + 1) / 2 times M; an allocator that splits blocks needs only the first
+    one.
     """
     for n in range(sizes, 0, -1):
         events.mark("step")
@@ -143,10 +146,11 @@ def every_size_once(events: Events, sizes: int, step: int) -> None:
 
 
 def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab: int) -> None:
-    """Class by class, M is filled and all but one object of each slab freed again.
+    """Class by class, fill M, then free all but one object of each slab.
 
-    The slabs can go neither back nor to another class: nearly M for every class. Classes get
-    smaller, an eighth of a power of two at a time, so that whoever splits blocks uses the holes.
+    The slabs can neither be given back nor serve another class: nearly M for every class. The
+    classes get smaller, an eighth of a power of two at a time, so an allocator that splits blocks
+    can use the holes.
     """
     kept: list[int] = []
     held = 0
@@ -155,8 +159,8 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
         size = round(largest * 2 ** -(n // 8) * (1 - (n % 8) / 16))
         objects = [events.alloc(size) for _ in range((load - held) // size)]
         per_slab = max(1, slab // size)
-        for at, block in enumerate(objects):
-            if at % per_slab == 0:
+        for index, block in enumerate(objects):
+            if index % per_slab == 0:
                 kept.append(block)
                 held += size
             else:
@@ -166,13 +170,13 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
 
 
 def larger_later(events: Events, steps: int, blocks: int, size: int, growth: int) -> None:
-    """A first step whose plan fits one request only: later steps ask for a little more.
+    """Later steps request slightly more, so the plan of the first step fits only one request.
 
-    For the first request of a step the arena planned is held, and it lies idle while the pool
-    serves all the others: 2 M.
+    The planned arena is held for the first request of each step and is otherwise unused, while the
+    pool serves all other requests: 2 M.
     """
     for n in range(steps):
         events.mark("step")
-        live = [events.alloc(size + (growth if n and at else 0)) for at in range(blocks)]
+        live = [events.alloc(size + (growth if n and index else 0)) for index in range(blocks)]
         for block in live:
             events.free(block)

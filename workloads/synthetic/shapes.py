@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain shapes: each shows one thing that real programs do, and nothing else."""
+"""Simple patterns, each showing one behaviour of real programs and nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def _seeded(seed: int) -> RandomState:
-    """A generator whose streams are frozen: a seed means the same for ever."""
+    """A generator with frozen streams, so a seed always gives the same trace."""
     from numpy.random import RandomState
 
     return RandomState(seed)
@@ -23,10 +23,11 @@ def _seeded(seed: int) -> RandomState:
 def random(
     events: Events, allocs: int, max_size: int, max_live: int, alloc_percent: int, seed: int
 ) -> None:
-    """Allocs of any size up to a largest, frees of any live block.
+    """Allocs of random sizes up to a maximum, frees of random live blocks.
 
-    The rules of RMM's benchmark: the chance of an alloc is `alloc_percent` as long as there are
-    some left to do and live bytes stay below `max_live`; twice as many events as allocs in all.
+    The rules of RMM's benchmark: an alloc has the probability `alloc_percent` while there are
+    allocs left and live bytes are below `max_live`. In total there are twice as many events as
+    allocs.
     """
     draw = _seeded(seed)
     sizes = draw.randint(1, max_size + 1, 2 * allocs, dtype="int64").tolist()
@@ -40,8 +41,8 @@ def random(
             live.append((events.alloc(size), size))
             held, done = held + size, done + 1
         elif live:
-            at = int(pick * len(live))
-            live[at], live[-1] = live[-1], live[at]
+            index = int(pick * len(live))
+            live[index], live[-1] = live[-1], live[index]
             block, freed = live.pop()
             events.free(block)
             held -= freed
@@ -58,7 +59,7 @@ def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed:
         if order == "lifo":
             live.reverse()
         elif order == "shuffled":
-            live = [live[at] for at in draw.permutation(blocks)]
+            live = [live[index] for index in draw.permutation(blocks)]
         for block in live:
             events.free(block)
 
@@ -66,10 +67,10 @@ def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed:
 def sawtooth(
     events: Events, teeth: int, peak: int, smallest: int, largest: int, kept: int, seed: int
 ) -> None:
-    """Each step fills the peak with equal blocks of a size of its own, then drops them.
+    """Each step fills the peak with equal blocks of one size, different per step, and frees them.
 
-    The sizes are drawn log-uniformly between the two bounds. Of each step `kept` blocks, spread
-    evenly over it, live until the next step has been filled.
+    The sizes are drawn log-uniformly between the two bounds. In each step, `kept` blocks, spread
+    evenly, survive until the next step has been filled.
     """
     draw = _seeded(seed)
     over: list[int] = []
@@ -83,8 +84,8 @@ def sawtooth(
         every = -(-len(live) // kept) if kept else len(live) + 1
         over = live[every - 1 :: every]
         held = len(over) * size
-        for at, block in enumerate(live, 1):
-            if at % every:
+        for index, block in enumerate(live, 1):
+            if index % every:
                 events.free(block)
     for block in over:
         events.free(block)
@@ -93,8 +94,8 @@ def sawtooth(
 def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -> None:
     """Sizes `over` bytes above the bounds at which allocators change their rounding, all live.
 
-    Bounds: powers of two from 512 B to 64 MiB, small multiples of 512 B and of 2 MiB, and 1 MiB
-    and 10 MiB, where PyTorch changes its pool and its segments.
+    Bounds: powers of two from 512 B to 64 MiB, small multiples of 512 B and of 2 MiB, and 1 MiB and
+    10 MiB, where PyTorch changes its pool and its segments.
     """
     bounds = {512 << power for power in range(18)}
     bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)} | {10 * MIB}
@@ -102,17 +103,17 @@ def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -
     sizes = sorted(bounds) * copies
     for _ in range(repeats):
         events.mark("step")
-        live = [events.alloc(sizes[at] + over) for at in draw.permutation(len(sizes))]
-        for at in draw.permutation(len(live)):
-            events.free(live[at])
+        live = [events.alloc(sizes[index] + over) for index in draw.permutation(len(sizes))]
+        for index in draw.permutation(len(live)):
+            events.free(live[index])
 
 
 def ping_pong(
     events: Events, streams: int, rounds: int, size: int, buffers: int, step: int, seed: int
 ) -> None:
-    """Buffers filled on one stream and freed on the next, round and round.
+    """Buffers allocated on one stream and freed on the next, in rounds.
 
-    Each round, the next stream allocates a buffer of between half of `size` and all of it; the
+    Each round, the next stream allocates a buffer of between half of `size` and all of it, and the
     oldest of `buffers` is freed on the stream after its own. A step has `step` rounds.
     """
     draw = _seeded(seed)

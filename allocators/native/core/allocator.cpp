@@ -1,4 +1,4 @@
-// core/allocator.cpp: what all strategies share: locking, counting, checking, messages.
+// core/allocator.cpp: the code that all strategies share: locking, counting, checks and messages.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/allocator.hpp"
 
@@ -10,21 +10,21 @@
 namespace allocbench {
 namespace {
 
-// Room for any strategy's rounding without overflow; no device is a fraction as large.
+// Leaves room to round up without overflow; no device is nearly as large.
 constexpr Size kLargestRequest = Size{1} << 62;
 
 void check_tiled(Segment const& segment) {
-  Address at = segment.address;
+  Address position = segment.address;
   Address const end = segment.address + segment.size;
   for (Block const& block : segment.blocks) {
     require(block.size > 0, "a block has at least one byte");
-    require(block.size <= end - at, "a block ends within its segment");
-    require(block.address == at,
+    require(block.size <= end - position, "a block ends within its segment");
+    require(block.address == position,
             "the blocks of a segment follow one another without gap or overlap");
     require(block.requested <= block.size, "a block is at least as large as its request");
-    at = block.end();
+    position = block.end();
   }
-  require(at == end, "the blocks of a segment cover it");
+  require(position == end, "the blocks of a segment cover it");
 }
 
 }  // namespace
@@ -55,9 +55,9 @@ Block Allocator::served(Block const& block, Size requested) {
   return block;
 }
 
-// Tries again whenever memory was returned, for as long as the patience lasts; in layers the
-// outermost waits, whose lock the others need. There is nothing to wait for when no block is
-// allocated, or when the device has not as much.
+// Retries whenever memory is freed, until the patience runs out. With wrappers, only the outermost
+// allocator waits, because the inner ones need its lock. Waiting is pointless when no block is
+// allocated or when the request exceeds the device's capacity.
 Block Allocator::refused(Size requested, Stream stream) {
   using Clock = std::chrono::steady_clock;
   bool in_time = outer_ == nullptr && patience_ > Seconds(0) &&
@@ -217,7 +217,7 @@ Device::Pool Allocator::open_pool(Size keep) {
   Device::Pool const pool = device_.open_pool(keep, this);
   if (pool == 0) {
     throw_failure();
-    throw DeviceError("the device does not open a pool");
+    throw DeviceError("the device cannot create a memory pool");
   }
   return pool;
 }
@@ -259,21 +259,23 @@ void Allocator::trim_pool(Device::Pool pool) {
 }
 
 void Allocator::count_retry() {
-  for (Allocator* at = this; at != nullptr; at = at->outer_) ++at->stats_.retries;
+  for (Allocator* layer = this; layer != nullptr; layer = layer->outer_) ++layer->stats_.retries;
 }
 
 void Allocator::count_reserved(Size size) {
-  for (Allocator* at = this; at != nullptr; at = at->outer_) at->stats_.reserved.add(size);
+  for (Allocator* layer = this; layer != nullptr; layer = layer->outer_)
+    layer->stats_.reserved.add(size);
 }
 
 void Allocator::count_unreserved(Size size) {
-  for (Allocator* at = this; at != nullptr; at = at->outer_) at->stats_.reserved.subtract(size);
+  for (Allocator* layer = this; layer != nullptr; layer = layer->outer_)
+    layer->stats_.reserved.subtract(size);
 }
 
 Size Allocator::permitted() const {
   Size least = ~Size{0};
-  for (Allocator const* at = outer_; at != nullptr; at = at->outer_)
-    least = std::min(least, at->do_room());
+  for (Allocator const* layer = outer_; layer != nullptr; layer = layer->outer_)
+    least = std::min(least, layer->do_room());
   return least;
 }
 

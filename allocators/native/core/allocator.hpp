@@ -19,7 +19,7 @@
 
 namespace allocbench {
 
-// What a strategy says about itself, as data beside its code.
+// What a strategy says about itself.
 struct StrategyInfo {
   std::string_view name;
   std::string_view summary;     // the idea in a sentence
@@ -27,13 +27,13 @@ struct StrategyInfo {
   std::string_view reference;   // where the algorithm comes from
   std::span<Option const> options = {};
   bool candidate = true;          // may be recommended
-  bool keeps_free_blocks = true;  // else external fragmentation does not apply
+  bool keeps_free_blocks = true;  // false: external fragmentation does not apply
   // The largest request that an empty device of `capacity` bytes must serve.
   Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
-  std::string_view exemption = "";  // why that is less than the capacity
-  bool by_stream = false;           // a freed block serves requests of its own stream alone
-  // Blocks come from a pool of the device's own, which does not show its segments: in a snapshot
-  // each is one, and reserved bytes are more than their sum. Not every device has pools.
+  std::string_view exemption = "";  // why largest_request is below the capacity
+  bool by_stream = false;           // a freed block serves only requests of its own stream
+  // Blocks come from the device's own memory pool, which does not expose its segments: a snapshot
+  // shows each block as a segment, and reserved bytes exceed their sum. Not every device has pools.
   bool from_pool = false;
 };
 
@@ -43,23 +43,23 @@ class Allocator {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  // `patience` is how long a request that fails waits for memory that other threads may return.
+  // `patience`: how long a failing request waits for other threads to free memory.
   explicit Allocator(Device& device, Seconds patience = {})
       : device_(device), patience_(patience) {}
   Allocator(Allocator const&) = delete;
   Allocator& operator=(Allocator const&) = delete;
   virtual ~Allocator();
 
-  // Throws OutOfMemory, or DeviceError when that is due to another failure of the device.
+  // Throws OutOfMemory, or DeviceError when the request failed because of another device error.
   Address allocate(Size requested, Stream stream = 0);
-  Block try_allocate(Size requested, Stream stream = 0);  // size 0 when there is no memory
+  Block try_allocate(Size requested, Stream stream = 0);  // size 0: out of memory
   // Throws BadFree, and changes nothing, unless `address` is an allocated block of this allocator.
-  // Throws DeviceError after the free when the device failed to take memory back.
+  // Throws DeviceError, after freeing the block, when the device failed to take memory back.
   void deallocate(Address address, Stream stream = 0);
-  Block try_deallocate(Address address, Stream stream = 0);  // size 0 when there is no such block
-  // Wholly free segments go back to the device. Throws DeviceError, as a free does.
+  Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
+  // Gives wholly free segments back to the device. Throws DeviceError when the device fails.
   void trim();
-  void reset_peaks();  // of the statistics, to the bytes now
+  void reset_peaks();  // sets the peak statistics to the current bytes
   void step();         // a training or inference step begins
 
   std::vector<Segment> snapshot() const;  // in order of address
@@ -74,58 +74,63 @@ class Allocator {
 
  protected:
   struct Acquired {
-    Address address;  // 0: the device refuses
+    Address address;  // 0: the device refused
     Size size;
   };
-  // What `inner` gets from the device from now on counts as reserved by this allocator too, and
-  // never exceeds its do_room(). `inner` is called only from the `do_` functions of this one.
-  // This one has its patience.
+  // From now on, what `inner` gets from the device also counts as reserved by this allocator and
+  // never exceeds do_room(). Only the `do_` functions of this allocator may call `inner`. This
+  // allocator takes over the patience of `inner`.
   void enclose(Allocator& inner) {
     inner.outer_ = this;
     patience_ = std::max(patience_, inner.patience_);
   }
 
-  Size room() const;           // bytes that may yet be reserved
+  Size room() const;           // bytes that may still be reserved
   Address acquire(Size size);  // a segment from the device, or 0
-  // A segment of `wanted` bytes; while the device refuses, of half as many, down to `least`.
-  // Sizes are multiples of `unit`, as `least` must be.
+  // A segment of `wanted` bytes. Each time the device refuses, tries half the size, down to
+  // `least`. Sizes are multiples of `unit`; so must `least` be.
   Acquired acquire_between(Size least, Size wanted, Size unit);
   void release(Address segment, Size size);
-  Address reserve(Size size);  // addresses from the device, or 0
+  Address reserve(Size size);  // an address range from the device, or 0
   void unreserve(Address reservation);
-  // Both take `size` bytes in pages of `page` bytes each. All are mapped, or none and it is false.
+  // Both take `size` bytes in pages of `page` bytes. `map` returns false, and maps nothing, when
+  // the device refuses any page.
   bool map(Address first, Size size, Size page);
   void unmap(Address first, Size size, Size page);
-  // A pool of the device's own, kept until this allocator goes; throws DeviceError.
+  // A memory pool of the device, kept for the lifetime of this allocator. Throws DeviceError.
   Device::Pool open_pool(Size keep);
   Address acquire_from(Device::Pool pool, Size size, Stream stream);  // a block, or 0
   void release_to(Device::Pool pool, Address block, Stream stream);
   void trim_pool(Device::Pool pool);
   void count_retry();
   Stats const& counted() const { return stats_; }
-  Lock& lock() const { return lock_; }  // what the public calls hold
+  Lock& lock() const { return lock_; }  // held by the public calls
 
  private:
-  virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: no memory
-  virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not a block of ours
+  virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
+  virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;
   virtual Size do_largest_free() const = 0;
-  virtual void do_check() const {}  // the rules that only this strategy knows
+  virtual void do_check() const {}  // the rules of this strategy
   virtual Counters do_counters() const { return {}; }
   virtual std::string do_summary() const { return {}; }  // appended to an out-of-memory message
-  virtual bool do_forwards() const { return false; }     // every request, to enclosed allocators
-  virtual Size do_room() const { return ~Size{0}; }      // what an enclosed allocator may reserve
+  virtual bool do_forwards() const {
+    return false;
+  }  // passes every request on to enclosed allocators
+  virtual Size do_room() const {
+    return ~Size{0};
+  }  // the most that an enclosed allocator may reserve
 
   Block served(Block const& block, Size requested);
   Block refused(Size requested, Stream stream);
-  Size permitted() const;  // by the allocators around this one
+  Size permitted() const;  // bytes that the enclosing allocators allow
   void count_reserved(Size size);
   void count_unreserved(Size size);
   template <class Call>
-  auto counting(Device::Pool pool, Call call);  // the change of what the pool holds
-  void throw_failure();                         // of the device, if there was one
+  auto counting(Device::Pool pool, Call call);  // counts how much the pool grows or shrinks
+  void throw_failure();                         // DeviceError, if the device reported a failure
   std::vector<Segment> sorted_snapshot() const;
 
   Device& device_;

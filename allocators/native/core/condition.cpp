@@ -1,4 +1,4 @@
-// core/condition.cpp: waiting, under a lock, for what another thread does.
+// core/condition.cpp: a condition variable for core/lock.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/condition.hpp"
 

@@ -1,4 +1,4 @@
-// core/condition.hpp: waiting, under a lock, for what another thread does.
+// core/condition.hpp: a condition variable for core/lock.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace allocbench {
 
-// Both calls are made with the lock held. Telling nobody costs one comparison.
+// The caller holds the lock for both calls. Notifying when nobody waits costs one comparison.
 class Condition {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Gives the lock up until `notify_all` or the deadline; false when it was the deadline.
+  // Releases the lock until `notify_all` or the deadline; false when the deadline came first.
   bool wait_until(Lock& lock, Time deadline);
   void notify_all() {
     if (waiting_ > 0) [[unlikely]]

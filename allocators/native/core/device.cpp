@@ -83,8 +83,8 @@ void Device::trim_pool(Pool pool) {
 
 Size Device::held_by(Pool pool) const {
   std::scoped_lock const guard(mutex_);
-  auto const found = pools_.find(pool);
-  return found == pools_.end() ? 0 : found->second.reserved;
+  auto const entry = pools_.find(pool);
+  return entry == pools_.end() ? 0 : entry->second.reserved;
 }
 
 void Device::free_all(void const* owner) {
@@ -133,7 +133,7 @@ Device::Place Device::locate(Address address) const {
     auto const& [start, segment] = *std::prev(after);
     if (address - start < segment.size) return {segment.ordinal, address - start, segment.size};
   }
-  throw BadFree(hex(address) + " lies in no segment of the device");
+  throw BadFree(hex(address) + " is not inside any segment of the device");
 }
 
 DeviceStats Device::stats() const {
@@ -163,13 +163,14 @@ Size Device::room() const {
 }
 
 Device::Segments::iterator Device::held(Address segment, Kind kind) {
-  auto const found = held_.find(segment);
-  if (found == held_.end() || found->second.kind != kind || found->second.owner == nullptr) {
+  auto const segment_entry = held_.find(segment);
+  if (segment_entry == held_.end() || segment_entry->second.kind != kind ||
+      segment_entry->second.owner == nullptr) {
     constexpr char const* kNames[] = {"segment", "reservation", "block of a pool"};
     throw BadFree(std::string("the device holds no ") + kNames[static_cast<int>(kind)] + " at " +
                   hex(segment));
   }
-  return found;
+  return segment_entry;
 }
 
 void Device::hold(Address segment, Size size, void const* owner, Kind kind, Pool pool) {
@@ -180,7 +181,8 @@ void Device::note(CallKind kind, Address address, Size size, double before) {
   if (keeps_calls_) calls_.push_back({kind, address == 0, address, size, stats_.seconds - before});
 }
 
-// The next one. What the device does not take back stays, without an owner.
+// Returns the next element. If the device fails to take the memory back, the entry stays, with no
+// owner.
 Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream stream) {
   auto& [start, held] = *segment;
   double const before = stats_.seconds;

@@ -17,17 +17,17 @@
 
 namespace allocbench {
 
-// Public calls lock, count and check; a device writes the `do_` functions. Safe to share between
-// threads and between allocators.
+// Public calls lock, count and check; a device implements the `do_` functions. Threads and
+// allocators can share a device.
 //
-// A real device can fail otherwise than for lack of memory. A call that should have given memory
-// is then refused. Memory that should have been given back stays with the device, counts as
-// reserved and is offered again by `close`: for its owner it is gone. What happened is told by
-// `take_failure`.
+// A real device can fail for reasons other than running out of memory. If it fails to provide
+// memory, the call is refused. If it fails to take memory back, the memory stays with the device,
+// counts as reserved and no longer belongs to its owner; `close` tries again to give it back.
+// `take_failure` reports what happened.
 class Device {
  public:
-  // Where an address lies: the how-manieth segment obtained (from 0), the byte within it, and its
-  // size.
+  // Position of an address: its segment (by order of creation, from 0), the byte offset in it, and
+  // the size of the segment.
   struct Place {
     std::uint32_t segment;
     Size offset;
@@ -36,8 +36,8 @@ class Device {
 
   enum class CallKind : std::uint8_t { kMalloc, kFree, kMap, kUnmap };
 
-  // One call as `keep_calls` keeps it; the address is 0 where it was refused. What a reservation
-  // takes of its pages with it counts as unmaps.
+  // A call recorded by `keep_calls`; the address is 0 if the device refused. Pages that are
+  // unmapped because their reservation is freed are recorded as unmaps.
   struct Call {
     CallKind kind;
     bool refused;
@@ -51,67 +51,66 @@ class Device {
   Device& operator=(Device const&) = delete;
   virtual ~Device() = default;
 
-  // A segment of exactly `size` bytes, or 0 when the device refuses.
+  // A segment of exactly `size` bytes, or 0 if the device refuses.
   Address allocate(Size size, void const* owner);
-  // Throws BadFree unless `segment` is the address of a segment held.
+  // Throws BadFree unless `segment` is the address of a segment that the device has handed out.
   void free(Address segment);
 
-  // Virtual memory. A reservation is a segment of addresses, in multiples of the granularity, with
-  // no memory behind them until pages are mapped; reserved bytes count the mapped ones alone.
-  // The address of a reservation, or 0 when the device has no addresses left.
+  // Virtual memory. A reservation is a range of addresses, a multiple of the granularity, with no
+  // memory behind it until pages are mapped. Only mapped pages count as reserved bytes.
+  // Returns the address of a reservation, or 0 if the device has no addresses left.
   Address reserve(Size size, void const* owner);
-  // Puts memory behind `size` bytes at `first`, inside one reservation, in pages of `page` bytes
-  // each: behind all, or none and it is false when the device refuses one. `unmap` takes pages back
-  // as they were mapped.
+  // Maps `size` bytes at `first`, inside one reservation, in pages of `page` bytes. Returns false,
+  // and maps nothing, if the device refuses any page. `unmap` must use the same pages.
   bool map(Address first, Size size, Size page);
   void unmap(Address first, Size size, Size page);
-  // Gives a reservation back, with the pages still mapped.
+  // Frees a reservation and unmaps the pages that are still mapped in it.
   void unreserve(Address reservation);
 
-  // A pool of the device's own, which hands out blocks in the order of the work on streams and
-  // keeps what is freed. Reserved bytes count what the pool holds.
+  // A memory pool of the device (cuMemPool), which hands out blocks in stream order and keeps freed
+  // memory. Everything that the pool holds counts as reserved.
   using Pool = std::uint64_t;
   virtual bool has_pools() const { return false; }
-  // A pool that keeps up to `keep` free bytes when its streams are waited for, or 0.
+  // A pool that keeps up to `keep` free bytes when its streams are synchronized, or 0.
   Pool open_pool(Size keep, void const* owner);
-  Address allocate_from(Pool pool, Size size, Stream stream);  // 0 when the device refuses
+  Address allocate_from(Pool pool, Size size, Stream stream);  // 0 if the device refuses
   void free_to(Pool pool, Address block, Stream stream);
   void trim_pool(Pool pool);
   Size held_by(Pool pool) const;  // bytes, allocated and free
 
-  // Takes back whatever `owner` still holds.
+  // Takes back everything that `owner` still holds.
   void free_all(void const* owner);
-  // Takes back everything, and refuses all requests from then on. Returns how many segments, pages
-  // and pools it could not take back; another call tries again.
+  // Takes back everything and refuses all later requests. Returns how many segments, pages and
+  // pools could not be taken back; calling it again tries again.
   std::size_t close();
   bool closed() const;
 
-  // What failed first since the last time of asking, other than for lack of memory.
+  // The first failure since the last call, other than running out of memory.
   std::optional<std::string> take_failure();
 
-  // The place of any address inside a segment held; throws BadFree for another address.
+  // The place of an address inside a segment; throws BadFree if no segment contains it.
   Place locate(Address address) const;
 
   DeviceStats stats() const;
-  void keep_calls(bool keep);      // from now on; what was kept is forgotten
-  std::vector<Call> take_calls();  // those since the last taking, in order
+  void keep_calls(bool keep);      // from now on; discards earlier records
+  std::vector<Call> take_calls();  // the calls since the last take_calls, in order
   Size reserved() const;           // bytes in segments and in mapped pages
-  Size room() const;               // capacity less reserved bytes
+  Size room() const;               // capacity minus reserved bytes
 
   virtual Size capacity() const = 0;
   virtual Size granularity() const = 0;  // bytes: pages and reservations are multiples of it
   virtual bool simulated() const = 0;
-  virtual std::string cost_source() const = 0;  // what stands behind DeviceStats::seconds
+  virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
  protected:
-  void fail(std::string what);  // for take_failure
+  void fail(std::string what);  // stored for take_failure
 
  private:
   enum class Kind : std::uint8_t { kSegment, kReservation, kPooled };
   struct Held {
     Size size;
     std::uint32_t ordinal;
-    void const* owner;  // null: given back by its owner, but not taken by the device
+    void const* owner;  // null: freed by its owner, but the device failed to take it back
     Kind kind;
     Pool pool = 0;           // of a block
     MappedPages pages = {};  // of a reservation
@@ -122,8 +121,8 @@ class Device {
   };
   using Segments = std::map<Address, Held>;
 
-  // Each adds what the call cost to `seconds`; `reserved` is what is held before it. Those that
-  // give back return false when the device does not take it.
+  // Each adds the cost of the call to `seconds`; `reserved` is the value before the call. The
+  // functions that free memory return false if the device fails to take it back.
   virtual Address do_allocate(Size size, Size reserved, double& seconds) = 0;
   virtual bool do_free(Address segment, Size size, double& seconds) = 0;
   virtual Address do_reserve(Size size, double& seconds) = 0;
@@ -160,7 +159,7 @@ class Device {
   bool keeps_calls_ = false;
   std::vector<Call> calls_;
   bool closed_ = false;
-  bool gone_ = false;  // with nothing left
+  bool gone_ = false;  // closed with nothing left to free; do_close has run
   std::mutex failure_mutex_;
   std::string failure_;
   std::atomic<bool> failed_ = false;

@@ -1,4 +1,4 @@
-// core/device_pages.cpp: virtual memory: pages behind the addresses of reservations.
+// core/device_pages.cpp: mapping and unmapping the pages of reservations.
 // SPDX-License-Identifier: Apache-2.0
 #include <iterator>
 
@@ -18,9 +18,9 @@ bool Device::map(Address first, Size size, Size page) {
           "a page begins and ends at multiples of the granularity");
   std::size_t const begin = (first - reservation->first) / granularity();
   std::size_t const end = begin + size / granularity();
-  for (std::size_t at = begin; at < end; at += count) {
-    if (map_page(reservation, {at, count})) continue;
-    while (at > begin) unmap_page(reservation, {at -= count, count});
+  for (std::size_t granule = begin; granule < end; granule += count) {
+    if (map_page(reservation, {granule, count})) continue;
+    while (granule > begin) unmap_page(reservation, {granule -= count, count});
     return false;
   }
   return true;
@@ -31,35 +31,36 @@ void Device::unmap(Address first, Size size, Size page) {
   if (closed_) return;
   auto const reservation = reservation_around(first, size);
   auto& [start, held] = *reservation;
-  for (Address at = first; at < first + size; at += page) {
-    auto const found =
-        held.pages.first((at - start) / granularity(), (at + page - start) / granularity());
-    if (start + found.first * granularity() != at || found.count * granularity() != page ||
-        found.state != MappedPages::State::kMapped)
-      throw BadFree("the device has mapped no page of " + human_bytes(page) + " at " + hex(at));
-    unmap_page(reservation, found);
+  for (Address address = first; address < first + size; address += page) {
+    auto const mapped = held.pages.first((address - start) / granularity(),
+                                         (address + page - start) / granularity());
+    if (start + mapped.first * granularity() != address || mapped.count * granularity() != page ||
+        mapped.state != MappedPages::State::kMapped)
+      throw BadFree("the device has no mapped page of " + human_bytes(page) + " at " +
+                    hex(address));
+    unmap_page(reservation, mapped);
   }
 }
 
 Device::Segments::iterator Device::reservation_around(Address first, Size size) {
   auto const above = held_.upper_bound(first);
-  require(above != held_.begin(), "a page lies in a reservation");
-  auto const found = std::prev(above);
-  auto const& [start, segment] = *found;
+  require(above != held_.begin(), "a page is inside a reservation");
+  auto const reservation = std::prev(above);
+  auto const& [start, segment] = *reservation;
   require(segment.kind == Kind::kReservation && size > 0 && size <= segment.size &&
               first - start <= segment.size - size,
-          "a page lies in a reservation");
-  return found;
+          "a page is inside a reservation");
+  return reservation;
 }
 
-// False when the device refuses, or could not take back what was mapped there.
+// False if the device refuses, or if pages of another size are stuck there.
 bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& page) {
   auto& [start, held] = *reservation;
-  if (auto const found = held.pages.first(page.first, page.end()); found.count > 0) {
-    require(found.state == MappedPages::State::kUnreturned, "a page is mapped once");
-    if (found.first != page.first || found.count != page.count) return false;
+  if (auto const present = held.pages.first(page.first, page.end()); present.count > 0) {
+    require(present.state == MappedPages::State::kUnreturned, "a page is mapped once");
+    if (present.first != page.first || present.count != page.count) return false;
     held.pages.set(page);
-    return true;  // the memory never went
+    return true;  // the device never took the page back
   }
   Address const address = start + page.first * granularity();
   Size const size = page.count * granularity();
@@ -77,7 +78,7 @@ bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& p
   return true;
 }
 
-// Whether the device takes it.
+// False if the device fails to take the page back.
 bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) {
   auto& [start, held] = *reservation;
   Address const address = start + page.first * granularity();
@@ -97,7 +98,7 @@ bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) 
   return true;
 }
 
-// Is no page left?
+// True if no page is left.
 bool Device::free_pages(Segments::iterator reservation) {
   MappedPages const& pages = reservation->second.pages;
   std::size_t const end = reservation->second.size / granularity();

@@ -1,4 +1,4 @@
-// core/errors.hpp: every way in which an allocator or a device says no.
+// core/errors.hpp: the errors of allocators and devices.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace allocbench {
 
-// A request that cannot be served; the message says what was asked, held and free.
+// A request that cannot be served. The message contains the bytes requested, reserved and free.
 struct OutOfMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -16,22 +16,23 @@ struct BadFree : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A promise of the data structure is broken: a defect of the strategy, named by a phrase.
+// A broken invariant: a bug in the strategy. The message states the rule that does not hold.
 struct InvariantViolation : std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// A strategy, option or device that does not exist, or a value out of its range.
+// An unknown strategy, option or device, or an option value that is out of range.
 struct SpecError : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// The device fails otherwise than for lack of memory; the message says which call, and its error.
+// The device failed for a reason other than running out of memory. The message names the call and
+// its error.
 struct DeviceError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A strategy that needs what the device does not have; the message says what.
+// The strategy needs a feature that the device lacks. The message names the feature.
 struct Unavailable : SpecError {
   using SpecError::SpecError;
 };

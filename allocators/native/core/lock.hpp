@@ -1,4 +1,4 @@
-// core/lock.hpp: a mutual exclusion lock for critical sections of some tens of nanoseconds.
+// core/lock.hpp: a lock for critical sections of tens of nanoseconds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,8 +7,8 @@
 
 namespace allocbench {
 
-// One atomic exchange to lock, one store to unlock. A waiter spins briefly, then yields: a
-// section is short except when it calls the device. Meets the standard's Lockable.
+// One atomic exchange to lock, one store to unlock. A waiter spins briefly and then yields, because
+// critical sections are short unless they call the device. Meets the Lockable requirements.
 class Lock {
  public:
   bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }

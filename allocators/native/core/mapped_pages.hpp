@@ -1,4 +1,4 @@
-// core/mapped_pages.hpp: the pages of a reservation that have memory behind them.
+// core/mapped_pages.hpp: the mapped pages of a reservation.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,22 +9,22 @@
 
 namespace allocbench {
 
-// Everything is in granules, from the start of the reservation. A page is one granule or more.
+// Positions and counts are in granules from the start of the reservation. A page is one or more
+// granules.
 class MappedPages {
  public:
   enum class State : std::uint8_t {
     kMapped,
-    kUnreturned,  // given back by its owner, but not taken by the device
+    kUnreturned,  // freed by its owner, but the device failed to take it back
   };
   struct Page {
     std::size_t first = 0;
-    std::uint32_t count = 0;  // 0: there is none
+    std::uint32_t count = 0;  // 0: no page
     State state = State::kMapped;
     std::size_t end() const { return first + count; }
   };
 
-  // The first page with any of the granules from `begin` to before `end`; of count 0 when there is
-  // none.
+  // The first page that overlaps the granules [begin, end); its count is 0 if there is none.
   Page first(std::size_t begin, std::size_t end) const {
     end = std::min(end, granules_.size());
     while (begin < end && granules_[begin].count == 0) ++begin;
@@ -35,18 +35,19 @@ class MappedPages {
 
   void set(Page const& page) {
     if (granules_.size() < page.end()) granules_.resize(std::max(page.end(), 2 * granules_.size()));
-    for (std::size_t at = page.first + 1; at < page.end(); ++at) granules_[at].count = kInside;
+    for (std::size_t granule = page.first + 1; granule < page.end(); ++granule)
+      granules_[granule].count = kInside;
     granules_[page.first] = {page.count, page.state};
   }
   void erase(Page const& page) {
-    for (std::size_t at = page.first; at < page.end(); ++at) granules_[at] = {};
+    for (std::size_t granule = page.first; granule < page.end(); ++granule) granules_[granule] = {};
   }
 
  private:
   static constexpr std::uint32_t kInside = ~std::uint32_t{0};
 
   struct Granule {
-    std::uint32_t count = 0;  // granules of the page that begins here; kInside: of one before
+    std::uint32_t count = 0;  // of the page that begins here; kInside: inside a page
     State state = State::kMapped;
   };
   std::vector<Granule> granules_;

@@ -1,4 +1,4 @@
-// core/options.cpp: named, typed options of a strategy, checked before it is made.
+// core/options.cpp: the named, typed options of a strategy.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/options.hpp"
 
@@ -76,13 +76,13 @@ Options::Options(std::string_view owner, std::span<Option const> declared,
 
 void Options::give(std::map<std::string, std::string> more) {
   for (auto& [name, value] : more) {
-    auto const found = std::ranges::find(declared_, std::string_view(name), &Option::name);
-    if (found == declared_.end())
+    auto const option = std::ranges::find(declared_, std::string_view(name), &Option::name);
+    if (option == declared_.end())
       throw SpecError(owner_ + " has no option '" + name + "'; " + valid_names(declared_));
     if (!given_.insert(name).second) reject(name, "is given twice");
     values_[name] = std::move(value);
-    if (!parses(found->type, values_[name]))
-      reject(name, "must be " + std::string(to_string(found->type)));
+    if (!parses(option->type, values_[name]))
+      reject(name, "must be " + std::string(to_string(option->type)));
   }
 }
 
@@ -113,9 +113,9 @@ void Options::reject(std::string_view name, std::string_view rule) const {
 std::string const& Options::value(std::string_view name, OptionType type) const {
   auto const declared = std::ranges::find(declared_, name, &Option::name);
   require(declared != declared_.end() && declared->type == type, "an option is read as declared");
-  auto const found = values_.find(name);
-  require(found != values_.end(), "an option is read only when it is given");
-  return found->second;
+  auto const option = values_.find(name);
+  require(option != values_.end(), "an option is read only when it is given");
+  return option->second;
 }
 
 }  // namespace allocbench

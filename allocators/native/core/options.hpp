@@ -1,4 +1,4 @@
-// core/options.hpp: named, typed options of a strategy, checked before it is made.
+// core/options.hpp: the named, typed options of a strategy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@ enum class OptionType { kBytes, kFlag, kNumber, kText };
 
 std::string_view to_string(OptionType type);
 
-// What a strategy declares. `fallback` is the default as a user would write it; an empty one
-// means "not given", which only the strategy can interpret; `help` says how.
+// `fallback` is the default value as a user would write it. An empty fallback means "not given":
+// the strategy decides, and `help` says how.
 struct Option {
   std::string_view name;
   OptionType type;
@@ -25,14 +25,14 @@ struct Option {
   std::string_view help;
 };
 
-// The options given by a user, over the declared defaults.
+// A user's options on top of the declared defaults.
 class Options {
  public:
-  // Throws SpecError for a name that is not declared (listing the valid ones) and for a value
-  // that is not of the declared type.
+  // Throws SpecError for an undeclared name (listing the valid names) and for a value of the wrong
+  // type.
   Options(std::string_view owner, std::span<Option const> declared,
           std::map<std::string, std::string> given);
-  // More of them; throws SpecError as the constructor does, and for one that was given before.
+  // Adds options. Throws SpecError like the constructor, and if an option was given before.
   void give(std::map<std::string, std::string> more);
 
   bool given(std::string_view name) const;  // by the user, or by a non-empty default
@@ -41,7 +41,7 @@ class Options {
   double number(std::string_view name) const;
   std::string const& text(std::string_view name) const;
 
-  // Throws SpecError saying which option of which strategy is wrong, its value and the rule.
+  // Throws SpecError with the strategy, the option, its value and the rule that it breaks.
   [[noreturn]] void reject(std::string_view name, std::string_view rule) const;
 
  private:

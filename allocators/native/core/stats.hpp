@@ -1,4 +1,4 @@
-// core/stats.hpp: what every allocator and every device counts.
+// core/stats.hpp: the statistics of every allocator and every device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace allocbench {
 
-// Bytes now, and at their highest.
+// A number of bytes and its highest value so far.
 struct Gauge {
   Size current = 0;
   Size peak = 0;
@@ -30,11 +30,11 @@ struct Stats {
   std::uint64_t allocations = 0;  // requests served
   std::uint64_t frees = 0;
   std::uint64_t failures = 0;  // requests refused
-  std::uint64_t retries = 0;   // requests that first had to give memory back to the device
+  std::uint64_t retries = 0;   // requests that first returned cached memory to the device
 };
 
-// Calls to the device and what they cost in seconds: modelled on a simulated device,
-// measured on a real one. Refused calls count.
+// Calls to the device and their cost in seconds: modelled on a simulated device, measured on a real
+// one. Refused calls are included.
 struct DeviceStats {
   std::uint64_t malloc_calls = 0;
   std::uint64_t free_calls = 0;
@@ -46,7 +46,7 @@ struct DeviceStats {
   std::uint64_t calls() const { return malloc_calls + free_calls + map_calls + unmap_calls; }
 };
 
-// What one strategy counts beside the common statistics, by name.
+// Counters of one strategy, by name, in addition to the common statistics.
 using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// core/text.cpp: numbers as people read and write them.
+// core/text.cpp: parsing and formatting byte counts.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/text.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kUnits = {"bytes", "KiB", "MiB", "GiB", "TiB"};
 
-// "KiB", "KB" and "K" all mean 1024: the card's makers and the frameworks do the same.
+// "KiB", "KB" and "K" all mean 1024, as they do for GPU vendors and the frameworks.
 std::optional<Size> unit_of(std::string_view unit) {
   if (unit.empty() || unit == "B") return Size{1};
   std::string_view const prefixes = "KMGT";
@@ -50,7 +50,7 @@ std::optional<Size> parse_bytes(std::string_view text) {
   while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
   auto const scale = unit_of(unit);
   if (!scale) return std::nullopt;
-  if (text.find('.') == std::string_view::npos) {  // whole numbers are exact beyond 2^53
+  if (text.find('.') == std::string_view::npos) {  // a double is exact only up to 2^53
     Size whole = 0;
     auto const parsed = std::from_chars(text.data(), rest, whole);
     if (parsed.ec != std::errc{} || whole >= (Size{1} << 63) / *scale) return std::nullopt;

@@ -1,15 +1,27 @@
-// core/types.hpp: the nouns of allocbench.
+// core/types.hpp: the vocabulary of allocbench.
 // SPDX-License-Identifier: Apache-2.0
 //
-// allocator  turns requests into addresses; one strategy, one class
-// device     where an allocator gets segments
-// segment    one contiguous range obtained from the device
-// block      part of a segment, wholly free or wholly allocated
-// bin        the free blocks of one size class
+// allocator    a strategy at work: turns requests into addresses
+// device       where an allocator gets its segments
+// segment      one contiguous range obtained from the device
+// block        part of a segment, either free or allocated as a whole
+// bin          the free blocks of one size class
+// reservation  a segment of addresses, with memory only where pages are mapped
+// page         the unit in which memory is mapped into a reservation
+// pool         a BlockPool or PooledBlocks::Pool: the free blocks that a strategy chooses from;
+//              Device::Pool is the driver's own memory pool, GraphPool the id of a CUDA graph's
+// program      a running process that gets its memory from an allocator (Program, ProgramMemory)
+// trace        the recorded allocs, frees, marks and trims of a program
+// event        one entry of a trace; the events of a CUDA stream are always cuda::Event
+// step         a training or inference step, begun by a mark; the work of an operation is counted
+//              in search steps
+// placement    the address, or the segment and offset, of one block of a trace
+// plan         the offsets of all blocks of a trace, computed ahead of time from their lifetimes
+// detail       what a replay records for the charts, in addition to the measurement
 //
-// Bytes are *requested* (asked for), *allocated* (set aside after rounding) or *reserved*
-// (held from the device). An address is a number: nothing here ever dereferences one, so the
-// metadata of every strategy lives outside the memory that it manages.
+// Bytes are *requested* (by the caller), *allocated* (after rounding) or *reserved* (obtained from
+// the device). An address is only a number and is never dereferenced, so a strategy keeps its
+// metadata outside the memory that it manages.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +30,11 @@
 
 namespace allocbench {
 
-using Address = std::uint64_t;  // 0 is the null address: never inside a segment
+using Address = std::uint64_t;  // 0 is the null address, which is in no segment
 using Size = std::uint64_t;     // bytes
 using Stream = std::uint32_t;   // 0 is the default stream
 
-// `requested` is 0 in a free block. A block of size 0 means "there was no memory".
+// `requested` is 0 in a free block. A block of size 0 means "out of memory" or "no such block".
 struct Block {
   Address address = 0;
   Size size = 0;
@@ -32,10 +44,10 @@ struct Block {
   Address end() const { return address + size; }
 };
 
-// What happens in a trace, as its `op` array has it; a mark is a step or phase boundary.
+// The values of a trace's `op` array. A mark is the boundary of a step or phase.
 enum class Op : std::uint8_t { kAlloc = 0, kFree = 1, kMark = 2, kTrim = 3 };
 
-// What a strategy holds from the device, tiled by `blocks` in order of address.
+// A range obtained from the device, tiled by `blocks` in address order.
 struct Segment {
   Address address = 0;
   Size size = 0;
@@ -46,7 +58,7 @@ constexpr Size kKiB = Size{1} << 10;
 constexpr Size kMiB = Size{1} << 20;
 constexpr Size kGiB = Size{1} << 30;
 
-// `to` need not be a power of two.
+// `to` does not have to be a power of two.
 constexpr Size round_up(Size value, Size to) { return (value + to - 1) / to * to; }
 constexpr Size round_down(Size value, Size to) { return value / to * to; }
 

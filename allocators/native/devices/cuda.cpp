@@ -21,7 +21,7 @@ using cuda::kDeinitialized;
 using cuda::kOutOfMemory;
 using cuda::kSuccess;
 
-// The devices of this process, which give back what is left when it ends.
+// The open devices of this process, which free everything when the process ends.
 class Open {
  public:
   static Open& all() {
@@ -59,7 +59,7 @@ cuda::Driver const& driver_with(int ordinal) {
 
 }  // namespace
 
-// The result of a call in the context, and its seconds.
+// Makes a call in the device's context; returns its result and adds its duration to `seconds`.
 template <class Function, class... Arguments>
 cuda::Result CudaDevice::run(double& seconds, Function const& call, Arguments... arguments) {
   using Clock = std::chrono::steady_clock;
@@ -69,7 +69,7 @@ cuda::Result CudaDevice::run(double& seconds, Function const& call, Arguments...
   return result;
 }
 
-// Did a call about `size` bytes succeed? A lack of memory is a refusal, all else a failure.
+// True on success. Running out of memory is a refusal; any other error is a failure.
 template <class Function, class... Arguments>
 bool CudaDevice::run_on(Size size, double& seconds, Function const& call, Arguments... arguments) {
   cuda::Result const result = run(seconds, call, arguments...);
@@ -130,8 +130,8 @@ bool CudaDevice::inherited() const { return getpid() != process_; }
 bool CudaDevice::usable() {
   if (!inherited()) return true;
   fail("cuda:" + std::to_string(ordinal_) + " was opened by process " + std::to_string(process_) +
-       " and cannot be used by its child " + std::to_string(getpid()) +
-       " after a fork: start it with spawn");
+       " and cannot be used in the forked child " + std::to_string(getpid()) +
+       ": start processes with spawn instead of fork");
   return false;
 }
 
@@ -188,7 +188,7 @@ bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds)
   bool const open = mapped && run_on(size, seconds, driver_.set_access, cuda::Pointer{page},
                                      std::size_t{size}, &access, std::size_t{1});
   if (mapped && !open) run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
-  // Mapped memory stays until it is unmapped.
+  // The memory exists until its last mapping is removed.
   if (!run_on(size, seconds, driver_.release, memory)) unreleased_.push_back(memory);
   return open;
 }
@@ -232,7 +232,7 @@ Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size o
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
                         reinterpret_cast<cuda::MemoryPool>(pool), on);
   if (!got || others + do_held_by(pool, 0) <= capacity()) return got ? address : 0;
-  do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
+  do_free_to(pool, address, stream, seconds);  // the pool grew beyond the limit
   do_trim_pool(pool, seconds);
   return 0;
 }
@@ -250,7 +250,7 @@ void CudaDevice::do_trim_pool(Pool pool, double& seconds) {
   if (inherited()) return;
   Current const current(*this);
   if (!current) return;
-  // What was freed but not yet reached by its stream cannot go.
+  // Freed memory that its stream has not reached yet cannot be trimmed.
   if (noted(driver_.synchronize.name, driver_.synchronize()))
     run_on(0, seconds, driver_.pool_trim, reinterpret_cast<cuda::MemoryPool>(pool), std::size_t{0});
 }

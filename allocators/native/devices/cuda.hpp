@@ -17,23 +17,23 @@
 namespace allocbench {
 
 // Segments come from cuMemAlloc, pages from cuMemCreate and cuMemMap, pools from cuMemPoolCreate.
-// All calls run in the GPU's primary context, that of PyTorch and CuPy, from any thread; what they
-// cost is measured around the call to the driver.
+// All calls use the GPU's primary context, which PyTorch and CuPy share, and may come from any
+// thread. Their cost is measured around the driver call.
 //
-// A page is taken back, and a device closed, only after all work on the GPU is done, as a program
-// may still use them; waiting for that is not counted as the cost of a call. cuMemFree waits by
-// itself.
+// A page is unmapped and a device closed only after all work on the GPU has finished, because a
+// program may still be using the memory. This wait does not count towards the cost of the call.
+// cuMemFree waits by itself.
 //
-// A context does not survive a fork: in the child every call fails, and nothing is given back, for
-// the memory is still the parent's.
+// A context does not survive a fork: in the child every call fails, and nothing is freed, because
+// the memory belongs to the parent.
 class CudaDevice final : public Device {
  public:
-  // GPU number `ordinal`, of which at most `limit` bytes are reserved through this object. Throws
-  // SpecError when there is no such GPU, and DeviceError when its context cannot be had.
+  // GPU number `ordinal`. At most `limit` bytes are reserved through this object. Throws SpecError
+  // if there is no such GPU and DeviceError if its context cannot be created.
   CudaDevice(int ordinal, std::optional<Size> limit);
   ~CudaDevice() override;
-  // Loads the driver, and has all devices closed at exit: after Python has let go of what it can,
-  // before the driver goes. The first device does so too.
+  // Loads the driver and registers an exit handler that closes all devices: after Python's own
+  // cleanup and before the driver unloads. Creating the first device does the same.
   static void prepare();
 
   Size capacity() const override { return capacity_.load(std::memory_order_relaxed); }
@@ -47,14 +47,16 @@ class CudaDevice final : public Device {
   int ordinal() const { return ordinal_; }
   std::string const& name() const { return name_; }
   int driver_version() const { return driver_.version; }
-  std::optional<Size> free_bytes();  // of the whole GPU, all processes; nothing on a failure
+  std::optional<Size>
+  free_bytes();  // on the whole GPU, all processes included; empty after a failure
 
-  // Streams of a program by small numbers, the default stream being 0. A number that no stream of
-  // the program has is that of a stream made here.
+  // Maps a program's CUDA streams to small numbers; the default stream is 0. For a number without a
+  // stream of the program, a stream is created here.
   Stream number(cuda::Stream stream);
   cuda::Stream stream(Stream number);
 
-  // What a program has queued on a stream up to now; null, and a failure, when that cannot be had.
+  // An event after the work queued on a stream so far; null, with a failure noted, if it cannot be
+  // created.
   cuda::Event record(cuda::Stream stream);
   bool done(cuda::Event event);  // a failure counts as done
   void wait(cuda::Event event);
@@ -80,8 +82,8 @@ class CudaDevice final : public Device {
   bool do_close_pool(Pool pool, double& seconds) override;
   void do_close() override;
 
-  bool inherited() const;  // by a child process, through a fork
-  bool usable();           // else a failure, as this is the child
+  bool inherited() const;  // true in a forked child process
+  bool usable();           // notes a failure if this is a forked child
   template <class Function, class... Arguments>
   cuda::Result run(double& seconds, Function const& call, Arguments... arguments);
   template <class Function, class... Arguments>

@@ -6,8 +6,8 @@
 
 namespace allocbench {
 
-// The context is that of this thread, and no call counts as unsafe for a graph being captured,
-// while this lives.
+// While this object exists, the device's context is current in this thread, and no call invalidates
+// a graph capture.
 class CudaDevice::Current {
  public:
   explicit Current(CudaDevice& device) : device_(device) {
@@ -33,10 +33,10 @@ class CudaDevice::Current {
   CudaDevice& device_;
   bool entered_ = false;
   bool pushed_ = false;
-  int mode_ = cuda::kRelaxed;  // after the exchange, the mode before
+  int mode_ = cuda::kRelaxed;  // the previous mode, once exchanged
 };
 
-// Did a call succeed that is no device call of an allocator?
+// True if a call succeeded that does not count as a device call of an allocator.
 template <class Function, class... Arguments>
 bool CudaDevice::run_aside(Function const& call, Arguments... arguments) {
   if (inherited()) return false;

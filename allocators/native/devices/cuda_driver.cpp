@@ -14,21 +14,22 @@ constexpr char const* kLibrary = "libcuda.so.1";
 void* open_library() {
   if (void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) return library;
   char const* const why = dlerror();
-  throw SpecError(std::string("no CUDA driver here: ") + (why == nullptr ? kLibrary : why));
+  throw SpecError(std::string("no CUDA driver found: ") + (why == nullptr ? kLibrary : why));
 }
 
 template <class Function>
 void find(void* library, char const* symbol, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(library, symbol));
   if (function == nullptr)
-    throw SpecError(std::string("the CUDA driver here is too old: ") + kLibrary + " has no " +
-                    symbol + " (CUDA 11.3 and later have)");
+    throw SpecError(std::string("the CUDA driver is too old: ") + kLibrary + " has no " + symbol +
+                    " (needs CUDA 11.3 or later)");
 }
 
 }  // namespace
 
 Driver const& Driver::get() {
-  static Driver const* const driver = new Driver;  // never deleted: calls come until the very end
+  static Driver const* const driver =
+      new Driver;  // never deleted: it is called until the process ends
   return *driver;
 }
 
@@ -38,7 +39,7 @@ Driver::Driver() {
   ALLOCBENCH_CUDA_CALLS(ALLOCBENCH_FIND)
 #undef ALLOCBENCH_FIND
   auto const demand = [&](char const* name, Result result) {
-    if (result != kSuccess) throw SpecError("no CUDA device here: " + describe(name, result));
+    if (result != kSuccess) throw SpecError("no CUDA device found: " + describe(name, result));
   };
   demand(init.name, init(0u));
   demand(driver_version.name, driver_version(&version));

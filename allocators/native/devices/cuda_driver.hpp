@@ -1,9 +1,9 @@
 // devices/cuda_driver.hpp: the CUDA driver API, loaded at run time.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nothing of CUDA is needed to build or to import allocbench: libcuda.so.1, which comes with the
-// driver of every GPU, is opened when a CUDA device is first asked for. Types and numbers are those
-// of cuda.h, whose binary interface is stable.
+// allocbench needs nothing of CUDA to build or import: libcuda.so.1, which is part of every GPU
+// driver, is opened when a CUDA device is first used. Types and constants are those of cuda.h,
+// whose ABI is stable.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ struct PoolProperties {
   int handle_types = 0;
   Location location;
   void* windows = nullptr;
-  std::size_t most = 0;  // as large as the device
+  std::size_t most = 0;  // 0: as large as the device
   unsigned char reserved[56] = {};
 };
 static_assert(sizeof(PoolProperties) == 88);
@@ -109,7 +109,7 @@ inline constexpr unsigned kNonBlocking = 1;    // of a stream
   CALL(event_destroy, cuEventDestroy_v2, Event)                                                    \
   CALL(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, int*)
 
-// The functions of the driver, each with the name of its symbol.
+// The driver's functions, each with its symbol name.
 class Driver {
  public:
   template <class... Parameters>
@@ -123,8 +123,8 @@ class Driver {
     }
   };
 
-  // Loaded and initialised by the first call in a process. Throws SpecError saying what is missing
-  // when there is no driver, no GPU or a driver too old.
+  // Loaded and initialised by the first call in a process. Throws SpecError if there is no driver
+  // or no GPU, or if the driver is too old.
   static Driver const& get();
 
   // "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"

@@ -9,19 +9,19 @@ namespace allocbench {
 
 Stream CudaDevice::number(cuda::Stream stream) {
   std::scoped_lock const guard(streams_mutex_);
-  auto const [found, added] = numbers_.emplace(stream, static_cast<Stream>(streams_.size()));
+  auto const [entry, added] = numbers_.emplace(stream, static_cast<Stream>(streams_.size()));
   if (added) streams_.push_back(stream);
-  return found->second;
+  return entry->second;
 }
 
 cuda::Stream CudaDevice::stream(Stream number) {
   std::scoped_lock const guard(streams_mutex_);
   while (streams_.size() <= number) {
-    cuda::Stream made = nullptr;
-    if (!run_aside(driver_.stream_create, &made, cuda::kNonBlocking)) return nullptr;
-    made_here_.push_back(made);
-    numbers_.emplace(made, static_cast<Stream>(streams_.size()));
-    streams_.push_back(made);
+    cuda::Stream created = nullptr;
+    if (!run_aside(driver_.stream_create, &created, cuda::kNonBlocking)) return nullptr;
+    made_here_.push_back(created);
+    numbers_.emplace(created, static_cast<Stream>(streams_.size()));
+    streams_.push_back(created);
   }
   return streams_[number];
 }

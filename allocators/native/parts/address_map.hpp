@@ -1,4 +1,4 @@
-// parts/address_map.hpp: address -> index, for finding the block that a free names.
+// parts/address_map.hpp: a hash map from address to index, to find the block that a free names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace allocbench {
 
-// A hash table of buckets, each one cache line of five entries; an entry that finds its bucket
-// full goes on to the next, and the bucket counts it, so that a search knows where to stop and an
-// erased entry leaves no trace. A bucket is searched without a branch: in a table that is at most
-// half full nearly every operation ends in the first one. The size of the table follows the
-// number of entries, never the size of the memory. Every operation takes O(1) expected steps.
+// Each bucket is one cache line of five entries. An entry whose bucket is full moves on to the next
+// one, and the full bucket counts it: so a search knows where to stop, and erasing leaves no
+// tombstone. Slots of a bucket are compared without branches, and since the table is at most half
+// full, nearly every operation ends in the first bucket. The size of the table depends on the
+// number of entries, not on the size of the memory. Every operation takes O(1) expected steps.
 // (Bucket with an overflow count: F14, Bronson and Shi, Open-sourcing F14, Facebook, 2019.)
 class AddressMap {
  public:
   AddressMap() : buckets_(kFewest) {}
 
-  // The address is neither 0 nor in the map.
+  // The address must not be 0 or already in the map.
   void insert(Address address, Index value) {
     if (2 * (used_ + 1) > kSlots * buckets_.size()) grow();
     place(address, value);
@@ -31,22 +31,22 @@ class AddressMap {
   }
 
   Index find(Address address) const {
-    for (std::size_t at = home_of(address);; at = next(at)) {
-      Bucket const& bucket = buckets_[at];
+    for (std::size_t i = home_of(address);; i = next(i)) {
+      Bucket const& bucket = buckets_[i];
       if (unsigned const match = matching(bucket, address)) return bucket.values[slot(match)];
       if (bucket.overflow == 0) return kNone;
     }
   }
 
-  // The value that was there, or kNone.
+  // Returns the erased value, or kNone.
   Index erase(Address address) {
     std::size_t const home = home_of(address);
-    for (std::size_t at = home;; at = next(at)) {
-      Bucket& bucket = buckets_[at];
+    for (std::size_t i = home;; i = next(i)) {
+      Bucket& bucket = buckets_[i];
       if (unsigned const match = matching(bucket, address)) {
         bucket.addresses[slot(match)] = kEmpty;
         --used_;
-        for (std::size_t passed = home; passed != at; passed = next(passed))
+        for (std::size_t passed = home; passed != i; passed = next(passed))
           --buckets_[passed].overflow;
         return bucket.values[slot(match)];
       }
@@ -56,8 +56,8 @@ class AddressMap {
 
   std::size_t size() const { return used_; }
 
-  // Buckets passed since the beginning, beside the one that each operation begins in.
-  std::uint64_t steps() const { return steps_; }
+  // Buckets visited so far, beyond the first one of each operation.
+  std::uint64_t search_steps() const { return search_steps_; }
 
   template <class Visit>
   void for_each(Visit visit) const {
@@ -74,38 +74,38 @@ class AddressMap {
   struct alignas(64) Bucket {
     std::array<Address, kSlots> addresses = {};
     std::array<Index, kSlots> values = {};
-    std::uint32_t overflow = 0;  // entries at home here, or before, that live further on
+    std::uint32_t overflow = 0;  // entries that skipped this bucket because it was full
   };
 
-  // One bit for each slot that holds `address`.
+  // A bit for each slot that contains `address`.
   static unsigned matching(Bucket const& bucket, Address address) {
-    unsigned found = 0;
+    unsigned matches = 0;
     for (std::size_t slot = 0; slot < kSlots; ++slot)
-      found |= static_cast<unsigned>(bucket.addresses[slot] == address) << slot;
-    return found;
+      matches |= static_cast<unsigned>(bucket.addresses[slot] == address) << slot;
+    return matches;
   }
-  static std::size_t slot(unsigned found) {
-    return static_cast<std::size_t>(std::countr_zero(found));
+  static std::size_t slot(unsigned matches) {
+    return static_cast<std::size_t>(std::countr_zero(matches));
   }
 
-  std::size_t next(std::size_t at) const {
-    ++steps_;
-    return (at + 1) & (buckets_.size() - 1);
+  std::size_t next(std::size_t i) const {
+    ++search_steps_;
+    return (i + 1) & (buckets_.size() - 1);
   }
-  // Fibonacci hashing: the high half of the product, where all the address bits have mixed.
+  // Fibonacci hashing: takes the high half of the product, where all address bits are mixed.
   std::size_t home_of(Address address) const {
     return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> 32) & (buckets_.size() - 1);
   }
 
   void place(Address address, Index value) {
-    std::size_t at = home_of(address);
-    unsigned empty = matching(buckets_[at], kEmpty);
-    for (; empty == 0; empty = matching(buckets_[at], kEmpty)) {
-      ++buckets_[at].overflow;
-      at = next(at);
+    std::size_t i = home_of(address);
+    unsigned empty = matching(buckets_[i], kEmpty);
+    for (; empty == 0; empty = matching(buckets_[i], kEmpty)) {
+      ++buckets_[i].overflow;
+      i = next(i);
     }
-    buckets_[at].addresses[slot(empty)] = address;
-    buckets_[at].values[slot(empty)] = value;
+    buckets_[i].addresses[slot(empty)] = address;
+    buckets_[i].values[slot(empty)] = value;
   }
 
   void grow() {
@@ -118,7 +118,7 @@ class AddressMap {
 
   std::vector<Bucket> buckets_;
   std::size_t used_ = 0;
-  mutable std::uint64_t steps_ = 0;
+  mutable std::uint64_t search_steps_ = 0;
 };
 
 }  // namespace allocbench

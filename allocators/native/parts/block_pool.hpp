@@ -1,4 +1,4 @@
-// parts/block_pool.hpp: segments of blocks that split and coalesce.
+// parts/block_pool.hpp: segments tiled by blocks that split and coalesce.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,10 +17,10 @@
 
 namespace allocbench {
 
-// The pool holds segments that its owner got from the device; each is tiled by blocks in address
-// order, and no two free blocks are neighbours unless one was apart. Merging always keeps the lower
-// node, so the first node of a segment stays its first. `Free` keeps the free blocks and chooses
-// among them; beside its steps each operation takes O(1) expected ones.
+// Holds segments obtained by its owner, each tiled by blocks in address order. Free neighbours are
+// always coalesced, except those freed with `give_apart`. Merging keeps the lower node, so the
+// first node of a segment stays first. `Free` stores the free blocks and chooses among them; apart
+// from its steps, each operation takes O(1) expected steps.
 template <class Free>
 class BlockPool {
  public:
@@ -28,29 +28,28 @@ class BlockPool {
   BlockPool(BlockPool const&) = delete;
   BlockPool& operator=(BlockPool const&) = delete;
 
-  // Adds a segment as one free block. With `join`, a segment that begins where another ends
-  // becomes part of it, and its block coalesces across the seam.
-  // Returns the free block.
+  // Adds a segment as one free block and returns that block. With `join`, a segment that begins
+  // where another one ends becomes part of it, and its block coalesces with a free block before it.
   Index add(Address address, Size size, bool join = false);
 
   // A free block of at least `wanted` bytes, chosen by `Free`, or kNone.
   Index find(Size wanted) const { return free_.fit(wanted); }
 
-  // Allocates the free block `node`, cut to its first `keep` bytes when that is less than it has.
+  // Allocates the free block `node`, or its first `keep` bytes if it is larger.
   Block take(Index node, Size keep, Size requested);
 
-  // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the
-  // block as it was, or a block of size 0 when none is allocated there.
+  // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the block
+  // as it was allocated, or a block of size 0 if none is allocated there.
   Block give(Address address);
 
-  // Frees the allocated block at `address` like `give`, but apart: it neither coalesces nor is
-  // found until `admit`, which still leaves it beside its neighbours. Returns it, or kNone.
+  // Frees the allocated block at `address`, but keeps it out of coalescing and of `find` until
+  // `admit`. `admit` does not coalesce it with its neighbours either. Returns the block, or kNone.
   Index give_apart(Address address);
   void admit(Index node);
-  // Coalesces a free block with the next one and the previous one, at most one on each side.
+  // Coalesces a free block with at most one free neighbour on each side.
   void coalesce(Index node);
-  // Whether a block that was free has gone with its segment or into a neighbour; known until its
-  // index is used again.
+  // True if a formerly free block was given back or merged into a neighbour. Valid until its index
+  // is reused.
   bool is_gone(Index node) const { return nodes_[node].block.size == 0; }
 
   // The allocated block at `address`, or a block of size 0.
@@ -59,16 +58,16 @@ class BlockPool {
     return node == kNone ? Block{} : nodes_[node].block;
   }
 
-  // Bytes of the segments without an allocated block.
+  // Bytes of the segments that have no allocated block.
   Size idle() const;
-  // Forgets these segments and calls `release(address, size)` for each, in address order; for one
-  // that others joined once for each as it was added. False when there was none.
+  // Removes these segments and calls `release(address, size)` for each in address order. A joined
+  // segment is released in the pieces in which it was added. False if there was no such segment.
   template <class Release>
   bool give_back(Release release);
 
   Block const& block(Index node) const { return nodes_[node].block; }
   Size largest_free() const { return free_.largest(); }
-  std::uint64_t steps() const { return free_.steps() + allocated_.steps(); }
+  std::uint64_t search_steps() const { return free_.search_steps() + allocated_.search_steps(); }
   std::vector<Segment> snapshot() const;
   // Throws InvariantViolation.
   void check() const;
@@ -77,7 +76,7 @@ class BlockPool {
   struct Extent {
     Size size;
     Index first;
-    std::vector<Size> added = {};  // bytes of those that it was made of, when others joined it
+    std::vector<Size> added = {};  // sizes of the joined pieces, in order; empty if not joined
   };
 
   bool is_idle(Extent const& extent) const {
@@ -98,7 +97,7 @@ class BlockPool {
   Free free_;
   AddressMap allocated_;
   std::map<Address, Extent> segments_;
-  std::vector<bool> apart_;  // by node; empty until a block is
+  std::vector<bool> apart_;  // by node; empty until `give_apart` is used
 };
 
 template <class Free>
@@ -176,8 +175,8 @@ void BlockPool<Free>::coalesce(Index node) {
   free_.insert(coalesced(node));
 }
 
-// Takes a block that is in no bin over into the previous one, and the next one into it, where they
-// are free; what comes out is in no bin.
+// Merges a block with its free neighbours, which leave their bins. The block itself is in no bin
+// before or after; returns the merged block.
 template <class Free>
 Index BlockPool<Free>::coalesced(Index node) {
   if (Index const next = nodes_[node].next; joins(next)) {
@@ -188,7 +187,7 @@ Index BlockPool<Free>::coalesced(Index node) {
   return joins(previous) ? absorbed_into(previous) : node;
 }
 
-// Takes the free block `previous` out of its bin and lets it absorb the one behind it.
+// Takes the free block `previous` out of its bin and merges the next block into it.
 template <class Free>
 Index BlockPool<Free>::absorbed_into(Index previous) {
   free_.remove(previous);
@@ -196,7 +195,7 @@ Index BlockPool<Free>::absorbed_into(Index previous) {
   return previous;
 }
 
-// Neither `node` nor the free block behind it, which vanishes into it, is in a bin.
+// The next block must be free; neither block is in a bin.
 template <class Free>
 void BlockPool<Free>::absorb_next(Index node) {
   Index const gone = nodes_[node].next;
@@ -226,10 +225,10 @@ template <class Free>
 template <class Release>
 bool BlockPool<Free>::give_back(Release release) {
   std::size_t const before = segments_.size();
-  for (auto at = segments_.begin(); at != segments_.end();) {
-    auto const& [address, extent] = *at;
+  for (auto entry = segments_.begin(); entry != segments_.end();) {
+    auto const& [address, extent] = *entry;
     if (!is_idle(extent)) {
-      ++at;
+      ++entry;
       continue;
     }
     for (Index node = extent.first, next; node != kNone; node = next) {
@@ -242,7 +241,7 @@ bool BlockPool<Free>::give_back(Release release) {
       release(part, size);
       part += size;
     }
-    at = segments_.erase(at);
+    entry = segments_.erase(entry);
   }
   return segments_.size() < before;
 }
@@ -264,15 +263,15 @@ void BlockPool<Free>::check() const {
   for (auto const& [address, extent] : segments_) {
     require(extent.added.empty() ||
                 std::reduce(extent.added.begin(), extent.added.end()) == extent.size,
-            "a segment is as large as those that it was made of");
+            "a joined segment is as large as its pieces");
     Index previous = kNone;
     for (Index node = extent.first; node != kNone; previous = node, node = nodes_[node].next) {
       Block const& block = nodes_[node].block;
-      require(nodes_[node].previous == previous, "a block's neighbours know one another");
+      require(nodes_[node].previous == previous, "neighbouring blocks are linked both ways");
       if (block.allocated()) {
         ++allocated;
         require(!is_apart(node), "an allocated block is not apart");
-        require(allocated_.find(block.address) == node, "an allocated block is found by address");
+        require(allocated_.find(block.address) == node, "an allocated block is in the address map");
       } else {
         require(free_.contains(node) != is_apart(node),
                 "a free block is in its bin, unless it is apart");
@@ -281,7 +280,7 @@ void BlockPool<Free>::check() const {
       }
     }
   }
-  require(allocated == allocated_.size(), "the address map holds the allocated blocks alone");
+  require(allocated == allocated_.size(), "the address map contains only allocated blocks");
 }
 
 using BestFitPool = BlockPool<FreeIndex>;

@@ -1,4 +1,4 @@
-// parts/class_marks.hpp: which size classes hold anything, as a bitmap of two levels.
+// parts/class_marks.hpp: a two-level bitmap of the size classes that are not empty.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,25 +9,25 @@
 
 namespace allocbench {
 
-// A set of numbers below `count`, at most 4096. Every operation takes O(1) steps.
+// A set of numbers below `count`, which is at most 4096. Every operation takes O(1) steps.
 template <std::size_t count>
 class ClassMarks {
   static_assert(count % 64 == 0 && count <= 4096);
 
  public:
-  void mark(std::size_t at) {
-    marks_[at / 64] |= std::uint64_t{1} << (at % 64);
-    words_ |= std::uint64_t{1} << (at / 64);
+  void mark(std::size_t number) {
+    marks_[number / 64] |= std::uint64_t{1} << (number % 64);
+    words_ |= std::uint64_t{1} << (number / 64);
   }
 
-  // Without branches: whether a class runs empty is anyone's guess.
-  void unmark_if(bool empty, std::size_t at) {
-    std::uint64_t& word = marks_[at / 64];
-    word &= ~(std::uint64_t{empty} << (at % 64));
-    words_ &= ~(std::uint64_t{word == 0} << (at / 64));
+  // Branch-free, because a branch on whether a class becomes empty would be unpredictable.
+  void unmark_if(bool empty, std::size_t number) {
+    std::uint64_t& word = marks_[number / 64];
+    word &= ~(std::uint64_t{empty} << (number % 64));
+    words_ &= ~(std::uint64_t{word == 0} << (number / 64));
   }
 
-  // The first marked number from `from` on, or `count`.
+  // The first marked number at or after `from`, or `count`.
   std::size_t first(std::size_t from) const {
     if (from >= count) return count;
     std::size_t word = from / 64;

@@ -1,4 +1,4 @@
-// parts/lone_blocks.hpp: blocks that share their segment with no other.
+// parts/lone_blocks.hpp: blocks that each have a segment of their own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace allocbench {
 
-// Live blocks by address, each exactly as large as its request. O(1) expected steps for both calls.
+// Live blocks by address, each exactly as large as its request. Both calls take O(1) expected
+// steps.
 class LoneBlocks {
  public:
   Block insert(Address address, Size requested) {
@@ -20,7 +21,7 @@ class LoneBlocks {
     return nodes_[node].block;
   }
 
-  // The block that was there; size 0 when there was none.
+  // Returns the erased block; size 0 if there was none.
   Block erase(Address address) {
     Index const node = live_.erase(address);
     if (node == kNone) return {};

@@ -1,4 +1,4 @@
-// parts/node.hpp: blocks as nodes in one array, named by their index in it.
+// parts/node.hpp: blocks as nodes of an array, identified by index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace allocbench {
 
-// A block with its neighbours in address order (within its segment) and, while it is free, its
-// children in the tree of its bin (FreeIndex), where its rank goes before its address.
+// A block, its neighbours in address order (within its segment) and, while it is free, its children
+// in the treap of its bin (FreeIndex), where the rank is compared before the address.
 struct Node {
   Block block;
   std::uint64_t rank = 0;

@@ -1,4 +1,4 @@
-// parts/pooled_blocks.cpp: blocks in pools by stream and size, some of them addresses alone.
+// parts/pooled_blocks.cpp: blocks in pools by stream and size, some of them without memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "parts/pooled_blocks.hpp"
 
@@ -43,10 +43,10 @@ Index PooledBlocks::split_back(Index block, Size size) {
   return back;
 }
 
-Index PooledBlocks::open(Space const& space, Pool& pool, std::uint64_t rank) {
-  Space const& kept = spaces_.emplace(space.address, space).first->second;
-  Facts const facts{.pool = &pool, .space = &kept, .mapped = false};
-  Index const block = create(space.address, space.size, facts, rank);
+Index PooledBlocks::open(Reservation const& reservation, Pool& pool, std::uint64_t rank) {
+  Reservation const& kept = reservations_.emplace(reservation.address, reservation).first->second;
+  Facts const facts{.pool = &pool, .reservation = &kept, .mapped = false};
+  Index const block = create(reservation.address, reservation.size, facts, rank);
   insert(block);
   return block;
 }
@@ -55,12 +55,12 @@ Address PooledBlocks::close(Index block) {
   Address const address = nodes_[block].block.address;
   remove(block);
   drop(block);
-  spaces_.erase(address);
+  reservations_.erase(address);
   return address;
 }
 
 PooledBlocks::Range PooledBlocks::pages(Index block) const {
-  auto const& [start, size, page] = *facts_[block].space;
+  auto const& [start, size, page] = *facts_[block].reservation;
   Block const& all = nodes_[block].block;
   Address const begin = start + round_up(all.address - start, page);
   return {begin, std::max(begin, start + round_down(all.end() - start, page))};
@@ -96,7 +96,7 @@ void PooledBlocks::coalesce(Index block) {
   }
 }
 
-// Its neighbours are the block's already.
+// The caller has already linked the block to the neighbours of `neighbour`.
 void PooledBlocks::absorb(Index block, Index neighbour) {
   remove(neighbour);
   nodes_[block].block.size += size(neighbour);

@@ -1,4 +1,4 @@
-// parts/pooled_blocks.hpp: blocks in pools by stream and size, some of them addresses alone.
+// parts/pooled_blocks.hpp: blocks in pools by stream and size, some of them without memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace allocbench {
 
-// What lies where: blocks with their neighbours, allocated, free in a pool, or unmapped in it. A
-// block is unmapped where a space, that is a reservation, has addresses but no memory. A block
-// that is freed on another stream than its own may still be used there: it waits, neither
-// allocated nor in its pool, until that stream has been waited for. Nothing here decides which
-// block is taken, and nothing calls the device.
+// Keeps track of blocks and their neighbours. A block is allocated, free in a pool, or unmapped in
+// a pool: unmapped blocks are addresses of a reservation without memory. A block that is freed on a
+// stream other than its own may still be in use there, so it waits, neither allocated nor in its
+// pool, until that stream has been synchronized. This class does not decide which block to use and
+// never calls the device.
 class PooledBlocks {
  public:
   struct Pool {
@@ -32,7 +32,7 @@ class PooledBlocks {
     Pool small;
     Pool large;
   };
-  struct Space {  // a reservation
+  struct Reservation {
     Address address;
     Size size;
     Size page;
@@ -42,12 +42,12 @@ class PooledBlocks {
     Address end;
     Size size() const { return end - begin; }
   };
-  struct Facts {  // what is known of a block beside its place and its neighbours
+  struct Facts {  // what is known of a block apart from its address and neighbours
     Pool* pool = nullptr;
-    Space const* space = nullptr;  // none: in a segment that is no reservation
+    Reservation const* reservation = nullptr;  // null: in an ordinary segment
     bool mapped = true;
     bool waits = false;
-    std::uint64_t free_since = 0;  // in ticks
+    std::uint64_t free_since = 0;  // number of the tick
   };
 
   struct Freed {
@@ -55,8 +55,8 @@ class PooledBlocks {
     Index index = kNone;
   };
 
-  // With `rank_each`, a block made by a split ranks after all blocks made before it; else it has
-  // the rank of the block that is split.
+  // With `rank_each`, a block created by a split ranks after all earlier blocks; otherwise it
+  // inherits the rank of the block that is split.
   explicit PooledBlocks(bool rank_each) : rank_each_(rank_each) {}
   PooledBlocks(PooledBlocks const&) = delete;
   PooledBlocks& operator=(PooledBlocks const&) = delete;
@@ -67,7 +67,7 @@ class PooledBlocks {
   Size size(Index block) const { return nodes_[block].block.size; }
   Facts const& facts(Index block) const { return facts_[block]; }
   bool in_use(Index block) const { return nodes_[block].block.allocated() || facts_[block].waits; }
-  bool whole(Index block) const {  // a segment of its own
+  bool whole(Index block) const {  // a segment or reservation of its own
     return nodes_[block].previous == kNone && nodes_[block].next == kNone;
   }
 
@@ -75,48 +75,47 @@ class PooledBlocks {
   void tick() { ++now_; }
   std::uint64_t age(Index block) const { return now_ - facts_[block].free_since; }
 
-  // These leave the new block, and the one that is split, out of the pools.
+  // After a split, the new block and the remaining one are in no pool.
   Index create(Address address, Size size, Facts const& facts, std::uint64_t rank);
-  Index split_front(Index block, Size size);  // the first bytes as a new block
+  Index split_front(Index block, Size size);  // the new block is the first `size` bytes
 
-  // A block of all addresses of a new space, unmapped and in its pool.
-  Index open(Space const& space, Pool& pool, std::uint64_t rank);
-  // Forgets a space that is one block, `whole`, and returns its address.
+  // Adds a reservation to the pool as one unmapped block.
+  Index open(Reservation const& reservation, Pool& pool, std::uint64_t rank);
+  // Removes a reservation that is one `whole` block and returns its address.
   Address close(Index block);
 
-  // The pages of its space that lie wholly in a free or unmapped block; none: of size 0.
+  // The pages of its reservation that are entirely inside a free or unmapped block; size 0 if none.
   Range pages(Index block) const;
-  // These pages of a free block are unmapped from now on, those of an unmapped one mapped. They
-  // coalesce; returns the block that they lie in.
+  // Marks these pages of a free block as unmapped, or of an unmapped block as mapped, and coalesces
+  // them. Returns the block that contains them.
   Index remap(Index block, Range pages);
 
-  // Into its pool as it is, free or unmapped, and out of it.
+  // Adds a free or unmapped block to its pool, or removes it.
   void insert(Index block);
   void remove(Index block);
   void drop(Index block) { nodes_.drop(block); }
 
-  // A free block that is out of its pool becomes an allocated one.
+  // Allocates a free block that is in no pool.
   Block allocate(Index block, Size requested);
-  // The block as it was, with its index until then; of size 0 when none is allocated at the
+  // Returns the block as it was allocated, with its index; size 0 if none is allocated at the
   // address.
   Freed deallocate(Address address, Stream stream);
 
-  // All streams have been waited for: the blocks that wait by now may be freed, and are by
-  // `free_waiting`.
+  // All streams have been synchronized, so the blocks waiting now can be freed by `free_waiting`.
   void streams_done() { done_ = waiting_.size(); }
   void free_waiting() {
     if (done_ > 0) free_done();
   }
 
   Size largest_free() const;
-  std::uint64_t steps() const;
-  std::vector<Segment> snapshot() const;  // of a space, each mapped range
+  std::uint64_t search_steps() const;
+  std::vector<Segment> snapshot() const;  // a reservation appears as one segment per mapped range
   void check() const;                     // throws InvariantViolation
 
  private:
   Index create_beside(Index block, Address address, Size size);
-  Index split_back(Index block, Size size);  // the last bytes as a new block
-  // A block out of its pool takes over the neighbours that are as free and as mapped as it is.
+  Index split_back(Index block, Size size);  // the new block is the last `size` bytes
+  // Merges a block, in no pool, with neighbours of the same state (free or waiting, mapped or not).
   void coalesce(Index block);
   void absorb(Index block, Index neighbour);
   void free(Index block);
@@ -129,9 +128,9 @@ class PooledBlocks {
   std::vector<Facts> facts_;  // by node
   AddressMap allocated_;
   std::map<Stream, Pools> pools_;
-  std::map<Address, Space> spaces_;
-  std::vector<Index> waiting_;  // in the order in which they were freed
-  std::size_t done_ = 0;        // the first so many of them need not wait any more
+  std::map<Address, Reservation> reservations_;
+  std::vector<Index> waiting_;  // in the order of their frees
+  std::size_t done_ = 0;        // the number at the front that no longer has to wait
   std::uint64_t ranks_ = 0;
   std::uint64_t now_ = 0;
 };

@@ -1,4 +1,4 @@
-// parts/pooled_blocks_seen.cpp: blocks in pools as a caller may see them.
+// parts/pooled_blocks_seen.cpp: snapshots and invariants of blocks in pools.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
@@ -17,11 +17,11 @@ Size PooledBlocks::largest_free() const {
   return largest;
 }
 
-std::uint64_t PooledBlocks::steps() const {
-  std::uint64_t steps = allocated_.steps();
+std::uint64_t PooledBlocks::search_steps() const {
+  std::uint64_t total = allocated_.search_steps();
   for (auto const& [stream, pools] : pools_)
-    steps += pools.small.free.steps() + pools.large.free.steps();
-  return steps;
+    total += pools.small.free.search_steps() + pools.large.free.search_steps();
+  return total;
 }
 
 std::vector<Index> PooledBlocks::mapped() const {
@@ -49,20 +49,20 @@ std::vector<Segment> PooledBlocks::snapshot() const {
 
 void PooledBlocks::check() const {
   std::size_t count = 0;
-  std::map<Space const*, Size> covered;
+  std::map<Reservation const*, Size> covered;
   for (Index const block : mapped()) {
     require(facts_[block].mapped, "a block that is allocated or free is mapped");
-    covered[facts_[block].space] += size(block);
+    covered[facts_[block].reservation] += size(block);
     check_neighbours(block);
     if (!nodes_[block].block.allocated()) continue;
     require(!facts_[block].waits, "an allocated block waits for no stream");
     ++count;
     require(allocated_.find(nodes_[block].block.address) == block,
-            "an allocated block is found by address");
+            "an allocated block is in the address map");
   }
-  require(count == allocated_.size(), "the address map holds the allocated blocks alone");
+  require(count == allocated_.size(), "the address map contains only allocated blocks");
   for (Index const block : waiting_)
-    require(facts_[block].waits, "a block that waits for a stream knows it");
+    require(facts_[block].waits, "a block in the waiting list is marked as waiting");
   for (auto const& [stream, pools] : pools_)
     for (Pool const* pool : {&pools.small, &pools.large}) {
       for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
@@ -73,12 +73,12 @@ void PooledBlocks::check() const {
                     !facts_[block].mapped && !in_use(block),
                 "an unmapped block is found by address in the pool of its segment");
         check_neighbours(block);
-        covered[facts_[block].space] += size(block);
+        covered[facts_[block].reservation] += size(block);
       }
     }
-  for (auto const& [address, space] : spaces_)
-    require(covered[&space] == space.size,
-            "the mapped and the unmapped blocks of a space cover it");
+  for (auto const& [address, reservation] : reservations_)
+    require(covered[&reservation] == reservation.size,
+            "the mapped and the unmapped blocks of a reservation cover it");
 }
 
 void PooledBlocks::check_neighbours(Index block) const {
@@ -86,19 +86,19 @@ void PooledBlocks::check_neighbours(Index block) const {
   Index const next = nodes_[block].next;
   Index const previous = nodes_[block].previous;
   require(previous == kNone || nodes_[previous].next == block,
-          "a block's neighbours know one another");
-  if (facts.space != nullptr && !facts.mapped) {
-    auto const& [address, size, page] = *facts.space;
+          "neighbouring blocks are linked both ways");
+  if (facts.reservation != nullptr && !facts.mapped) {
+    auto const& [address, size, page] = *facts.reservation;
     require(
         (nodes_[block].block.address - address) % page == 0 && nodes_[block].block.size % page == 0,
         "an unmapped block begins and ends at pages");
     require(nodes_[block].block.end() <= address + size && nodes_[block].block.address >= address,
-            "an unmapped block lies in its space");
+            "an unmapped block is inside its reservation");
   }
   if (next == kNone) return;
   require(nodes_[next].previous == block && nodes_[next].block.address == nodes_[block].block.end(),
-          "a block's neighbours know one another");
-  require(facts_[next].pool == facts.pool && facts_[next].space == facts.space,
+          "neighbouring blocks are linked both ways");
+  require(facts_[next].pool == facts.pool && facts_[next].reservation == facts.reservation,
           "the blocks of a segment share its pool");
   require(in_use(block) || in_use(next) || facts_[next].mapped != facts.mapped,
           "free neighbours have coalesced");

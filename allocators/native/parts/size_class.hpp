@@ -1,4 +1,4 @@
-// parts/size_class.hpp: sizes in classes that grow by a fixed share of a power of two.
+// parts/size_class.hpp: size classes that divide each power of two evenly.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace allocbench {
 
-// Each power of two is cut into 2^fine_bits classes of equal width, so neighbours differ by at
-// most one part in 2^fine_bits; sizes below 2^fine_bits have a class each. A class is named by a
-// number that grows with the size. O(1).
+// Each power of two is divided into 2^fine_bits classes of equal width, so neighbouring classes
+// differ by at most one part in 2^fine_bits. Sizes below 2^fine_bits have one class each. Class
+// numbers increase with size. O(1).
 template <int fine_bits>
 struct SizeClass {
   static constexpr std::size_t kCount = std::size_t{64} << fine_bits;
 
-  // The class that `size` lies in.
+  // The class that contains `size`.
   static constexpr std::size_t of(Size size) {
     int const power = 63 - std::countl_zero(size | 1);
     if (power < fine_bits) return static_cast<std::size_t>(size);
@@ -32,10 +32,10 @@ struct SizeClass {
     return static_cast<Size>(kFine + (size_class & (kFine - 1))) << shift;
   }
 
-  // The first class of which every size is at least `size`.
+  // The first class that contains no size below `size`.
   static constexpr std::size_t at_least(Size size) {
-    std::size_t const found = of(size);
-    return smallest(found) == size ? found : found + 1;
+    std::size_t const size_class = of(size);
+    return smallest(size_class) == size ? size_class : size_class + 1;
   }
 };
 

@@ -1,4 +1,4 @@
-// parts/slots.hpp: values in one array, named by their index in it.
+// parts/slots.hpp: values in an array, identified by index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@ namespace allocbench {
 using Index = std::uint32_t;
 constexpr Index kNone = std::numeric_limits<Index>::max();
 
-// Slots that were dropped are reused last in, first out. Every call takes O(1) steps, amortised.
+// Dropped slots are reused last in, first out. Every call takes amortised O(1) steps.
 template <class Value>
 class Slots {
  public:
@@ -20,15 +20,15 @@ class Slots {
       values_.push_back(value);
       return static_cast<Index>(values_.size() - 1);
     }
-    Index const at = unused_.back();
+    Index const index = unused_.back();
     unused_.pop_back();
-    values_[at] = value;
-    return at;
+    values_[index] = value;
+    return index;
   }
-  void drop(Index at) { unused_.push_back(at); }
+  void drop(Index index) { unused_.push_back(index); }
 
-  Value& operator[](Index at) { return values_[at]; }
-  Value const& operator[](Index at) const { return values_[at]; }
+  Value& operator[](Index index) { return values_[index]; }
+  Value const& operator[](Index index) const { return values_[index]; }
 
  private:
   std::vector<Value> values_;

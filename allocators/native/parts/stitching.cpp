@@ -1,4 +1,4 @@
-// parts/stitching.cpp: pools of pages that are mapped where a block needs them.
+// parts/stitching.cpp: pools whose pages are mapped where a block needs them.
 // SPDX-License-Identifier: Apache-2.0
 #include "parts/stitching.hpp"
 
@@ -50,14 +50,14 @@ void Stitching::trim_pools() {
   give_up_free_pages(counted().reserved.current);
   for (auto& [stream, pools] : blocks_.pools())
     for (Pool* pool : {&pools.small, &pools.large})
-      for (auto at = pool->unmapped.begin(); at != pool->unmapped.end();) {
-        Index const block = (at++)->second;
+      for (auto entry = pool->unmapped.begin(); entry != pool->unmapped.end();) {
+        Index const block = (entry++)->second;
         if (blocks_.whole(block)) unreserve(blocks_.close(block));
       }
 }
 
-// A free block of `wanted` bytes or more, out of its pool, or kNone. `refused`: it is asked for
-// again, after there was none.
+// A free block of at least `wanted` bytes, removed from its pool, or kNone. `refused`: this is a
+// second attempt, after the first one found no block.
 Index Stitching::obtain(Pool& pool, Size wanted, bool refused) {
   Index const fit = pool.free.fit(wanted);
   if (fit == kNone) return stitch(pool, wanted, refused);
@@ -67,7 +67,7 @@ Index Stitching::obtain(Pool& pool, Size wanted, bool refused) {
 
 Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
   Spot spot = find_spot(pool, wanted);
-  if (spot.first == kNone) spot = new_space(pool, wanted);
+  if (spot.first == kNone) spot = new_reservation(pool, wanted);
   if (spot.first == kNone || !make_room(spot, pool.stream, refused)) return kNone;
   Index const block = map_missing(first_of(spot, pool), spot.place);
   if (block == kNone) return kNone;
@@ -77,20 +77,20 @@ Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
   return block;
 }
 
-// Unmaps free pages so that those missing can be mapped: all that the device has no room for, or
-// as many as are missing after it has refused; else those beyond the slack. False, and nothing
-// has changed, when free pages are too few.
+// Unmaps free pages elsewhere, so that the missing ones can be mapped. Without `refused`, these are
+// the pages that the device has no room for and those that would exceed the slack; with `refused`,
+// as many as are missing. Returns false, and changes nothing, if there are too few free pages.
 bool Stitching::make_room(Spot const& spot, Stream stream, bool refused) {
   Size const room = round_down(this->room(), page_);
   Size const short_of = spot.missing - std::min(spot.missing, room);
   Size const wished = refused ? spot.missing : std::max(short_of, excess(spot));
-  auto const found = idle(wished, spot.place, stream);
+  auto const donors = idle(wished, spot.place, stream);
   Size bytes = 0;
-  for (auto const& [block, pages] : found) bytes += pages.size();
+  for (auto const& [block, pages] : donors) bytes += pages.size();
   Size const spare = std::min(round_down(do_spare(), page_), wished - bytes);
   if (bytes + spare < short_of) return false;
   if (bytes + spare == 0) return true;
-  for (auto const& [block, pages] : found) unmap_pages(block, pages);
+  for (auto const& [block, pages] : donors) unmap_pages(block, pages);
   if (spare > 0) do_give_up(spare);
   bytes += spare;
   ++stitched_;
@@ -99,7 +99,7 @@ bool Stitching::make_room(Spot const& spot, Stream stream, bool refused) {
   return true;
 }
 
-// How many of the bytes missing would take the reserved ones beyond the slack.
+// How many of the missing bytes would take reserved bytes above the slack.
 Size Stitching::excess(Spot const& spot) const {
   auto const& [current, peak] = counted().allocated;
   Size const load = std::max(peak, current + spot.place.size());
@@ -109,30 +109,32 @@ Size Stitching::excess(Spot const& spot) const {
   return std::min(spot.missing, round_up(reserved - static_cast<Size>(most), page_));
 }
 
-// Wholly free pages outside of a place, up to so many bytes: of this stream first, of the smallest
-// free blocks first. Of a block that the place ends in: the pages behind it. It begins in none but
-// at its begin: a place that does lacks no more pages, and is found first.
+// Up to `most` bytes of wholly free pages outside `except`: first those of this stream, smallest
+// free blocks first. If `except` ends inside a free block, only the pages after it are taken. The
+// pages before it need no attention: a range that begins in the middle of a free block never lacks
+// fewer pages than the one that begins at the block's start, which find_spot tries first.
 std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream stream) {
-  std::vector<Idle> found;
+  std::vector<Idle> pages;
   auto const add = [&](Pool const& pool) {
-    for (Index at = pool.free.fit(page_); at != kNone && most > 0; at = pool.free.next(at)) {
-      auto [begin, end] = blocks_.pages(at);
-      Block const& block = blocks_[at].block;
+    for (Index index = pool.free.fit(page_); index != kNone && most > 0;
+         index = pool.free.next(index)) {
+      auto [begin, end] = blocks_.pages(index);
+      Block const& block = blocks_[index].block;
       if (block.address < except.end && except.begin < block.end())
         begin = end - round_down(end - std::min(end, except.end), page_);
       end = std::min(end, begin + most);
       if (begin >= end) continue;
-      found.push_back({at, {begin, end}});
+      pages.push_back({index, {begin, end}});
       most -= end - begin;
     }
   };
   for (bool const own : {true, false})
-    for (auto& [of, pools] : blocks_.pools()) {
-      if ((of == stream) != own) continue;
+    for (auto& [owner, pools] : blocks_.pools()) {
+      if ((owner == stream) != own) continue;
       add(pools.large);
       add(pools.small);
     }
-  return found;
+  return pages;
 }
 
 void Stitching::unmap_pages(Index block, Range pages) {
@@ -141,7 +143,7 @@ void Stitching::unmap_pages(Index block, Range pages) {
 }
 
 Counters Stitching::stitching_counters() const {
-  return {{"steps", blocks_.steps() + passed_},
+  return {{"search_steps", blocks_.search_steps() + passed_},
           {"stitched_requests", stitched_},
           {"moved_pages", moved_}};
 }

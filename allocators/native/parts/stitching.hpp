@@ -1,4 +1,4 @@
-// parts/stitching.hpp: pools of pages that are mapped where a block needs them.
+// parts/stitching.hpp: pools whose pages are mapped where a block needs them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,26 +10,28 @@
 
 namespace allocbench {
 
-// What strategies on virtual memory share. Each stream has a pool of small blocks and one of large
-// blocks; each pool has addresses in plenty (reservations), with memory behind them by pages. The
-// best fit among the free blocks of the pool is taken, its front handed out; a freed block
-// coalesces with its free neighbours at once. When none fits, the request is stitched: of the
-// ranges of addresses without a block in use the one is taken that lacks the fewest pages, as far
-// as it is found around one of the largest free blocks; the
-// pages that it lacks are unmapped where they lie wholly free, in whichever pool, from the smallest
-// free block on, and mapped here. New pages come from the device only when free ones are too few,
-// or as long as reserved bytes stay within a slack above the highest load. So no request fails
-// while wholly free pages and what the device has left suffice for it. A request and a free take
-// O(log n) steps in the free blocks of the pool. A request that is stitched passes free blocks of a
-// page or more as well, as many as give their pages, and all the unmapped ranges of its pool where
-// none around the largest free blocks will do.
+// The base class of strategies that use virtual memory. Each stream has a pool of small and a pool
+// of large blocks. A pool has reservations with far more addresses than memory, which is mapped
+// page by page. A request takes the front of the best-fitting free block of its pool; a freed block
+// coalesces with its free neighbours at once.
 //
-// A block that is freed on another stream than its own counts as used there: it is free for reuse
-// only after the next step, a trim or a shortage, where a program waits for all its streams.
+// If no free block fits, the request is stitched: among the address ranges without a block in use,
+// it takes the one that lacks the fewest pages (searched around the largest free blocks first).
+// The missing pages are unmapped from wherever they are wholly free, in any pool, smallest free
+// block first, and mapped into that range. New pages are obtained from the device only if there are
+// too few free ones, or while reserved bytes stay within a slack above the peak load. Hence no
+// request fails while the wholly free pages and the device's remaining memory suffice for it.
+//
+// A request and a free take O(log n) steps in the number of free blocks of the pool. A stitched
+// request also visits free blocks of a page or more, as many as give up pages, and, if there is no
+// range around the largest free blocks, all unmapped ranges of its pool.
+//
+// A block that is freed on a stream other than its own may still be in use there. It becomes
+// reusable after the next step, trim or shortage, when a program synchronizes all its streams.
 class Stitching : public Allocator {
  protected:
-  // A `page` is checked; requests of up to `small` bytes go to the small pools; `slack` is a share
-  // of the load.
+  // Checks the option `page`. Requests of up to `small` bytes go to the small pools. `slack` is a
+  // fraction of the load.
   Stitching(Device& device, Options const& given, Size small, double slack);
 
   // An allocated block of at least `size` bytes, or kNone.
@@ -39,7 +41,7 @@ class Stitching : public Allocator {
     return blocks_.deallocate(address, stream);
   }
   void streams_done() { blocks_.streams_done(); }
-  // Unmaps free pages of the pools, up to so many bytes of them; returns how many.
+  // Unmaps up to `most` bytes of free pages of the pools; returns how many.
   Size give_up_free_pages(Size most);
   void trim_pools();
   Size page() const { return page_; }
@@ -50,18 +52,18 @@ class Stitching : public Allocator {
   using Pool = PooledBlocks::Pool;
   using Range = PooledBlocks::Range;
 
-  // Where a block may come to lie.
+  // A range of addresses for a block.
   struct Spot {
-    Index first;  // the free or unmapped block that it begins in; kNone: there is no such place
+    Index first;  // the free or unmapped block at its begin; kNone: no such range
     Range place;
-    Size missing;  // bytes of the pages to be mapped there
+    Size missing;  // bytes of the pages to be mapped
   };
   struct Idle {  // wholly free pages
     Index block;
     Range pages;
   };
 
-  // Pages outside of the pools that may be unmapped, in bytes, and the unmapping of so many.
+  // How many bytes of pages outside the pools can be unmapped, and unmapping that many.
   virtual Size do_spare() const { return 0; }
   virtual void do_give_up(Size) {}
 
@@ -69,7 +71,7 @@ class Stitching : public Allocator {
   Index stitch(Pool& pool, Size wanted, bool refused);
   Spot find_spot(Pool& pool, Size wanted) const;
   Spot measured(Index first, Range place, Size most) const;
-  Spot new_space(Pool& pool, Size wanted);
+  Spot new_reservation(Pool& pool, Size wanted);
   bool make_room(Spot const& spot, Stream stream, bool refused);
   Size excess(Spot const& spot) const;
   std::vector<Idle> idle(Size most, Range except, Stream stream);
@@ -83,9 +85,9 @@ class Stitching : public Allocator {
   Size small_;
   double slack_;
   PooledBlocks blocks_{false};
-  std::uint64_t stitched_ = 0;        // requests that pages were moved for
+  std::uint64_t stitched_ = 0;        // requests for which pages were moved
   std::uint64_t moved_ = 0;           // pages
-  mutable std::uint64_t passed_ = 0;  // blocks, in looking for a spot
+  mutable std::uint64_t passed_ = 0;  // blocks visited while looking for a spot
 };
 
 }  // namespace allocbench

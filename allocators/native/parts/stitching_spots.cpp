@@ -1,4 +1,4 @@
-// parts/stitching_spots.cpp: where a block that fits nowhere may come to lie.
+// parts/stitching_spots.cpp: finding a range of addresses for a block that no free block fits.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
@@ -14,9 +14,10 @@ constexpr int kLookedAt = 32;  // of the largest free blocks
 
 }  // namespace
 
-// Of the places around unmapped ranges the one that lacks the fewest pages, the lowest of equals:
-// each begins with the range or the free block before it, or ends with the free block behind it.
-// Looked at are the ranges beside the largest free blocks; where none of them does, all.
+// Of the candidate ranges around unmapped blocks, the one that lacks the fewest pages; the lowest
+// address among equals. A candidate begins at the unmapped block or at the free block before it, or
+// ends at the end of the free block after it. Looks next to the largest free blocks first, and at
+// all unmapped blocks only if there is no candidate there.
 Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
   Spot best{kNone, {}, kNever};
   auto const consider = [&](Index first, Address begin) {
@@ -28,47 +29,47 @@ Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
     Index const before = blocks_[unmapped].previous;
     Index const first = is_free(before) ? before : unmapped;
     consider(first, blocks_[first].block.address);
-    Index at = blocks_[unmapped].next;
-    if (!is_free(at)) return;
-    Address const end = blocks_[at].block.end();
-    auto const reaches = [&] { return end - blocks_[at].block.address; };
-    for (; reaches() < wanted && is_free(blocks_[at].previous); at = blocks_[at].previous)
+    Index block = blocks_[unmapped].next;
+    if (!is_free(block)) return;
+    Address const end = blocks_[block].block.end();
+    auto const reaches = [&] { return end - blocks_[block].block.address; };
+    for (; reaches() < wanted && is_free(blocks_[block].previous); block = blocks_[block].previous)
       ++passed_;
-    if (reaches() >= wanted) consider(at, end - wanted);
+    if (reaches() >= wanted) consider(block, end - wanted);
   };
   Index large = pool.free.last();
   for (int rest = kLookedAt; rest > 0 && large != kNone; large = pool.free.previous(large), --rest)
-    for (Index const beside : {blocks_[large].previous, blocks_[large].next})
-      if (is_free(beside)) consider_range(beside);
+    for (Index const neighbour : {blocks_[large].previous, blocks_[large].next})
+      if (is_free(neighbour)) consider_range(neighbour);
   if (best.first == kNone)
     for (auto const& [address, unmapped] : pool.unmapped) consider_range(unmapped);
   return best;
 }
 
-// A place that lacks more than `most` is none.
+// No spot if the range lacks more than `most` bytes.
 Stitching::Spot Stitching::measured(Index first, Range place, Size most) const {
   Size bytes = 0;
-  for (Index at = first; is_free(at); at = blocks_[at].next) {
+  for (Index block = first; is_free(block); block = blocks_[block].next) {
     ++passed_;
-    bytes += missing(at, place).size();
+    bytes += missing(block, place).size();
     if (bytes > most) break;
-    if (blocks_[at].block.end() >= place.end) return {first, place, bytes};
+    if (blocks_[block].block.end() >= place.end) return {first, place, bytes};
   }
   return {kNone, {}, kNever};
 }
 
-// The pages to be mapped in a free or unmapped block that the place touches.
+// The pages to be mapped where the range overlaps a free or unmapped block.
 Stitching::Range Stitching::missing(Index block, Range place) const {
   Block const& all = blocks_[block].block;
   if (blocks_.facts(block).mapped) return {all.address, all.address};
-  Address const start = blocks_.facts(block).space->address;
+  Address const start = blocks_.facts(block).reservation->address;
   return {std::max(all.address, start + round_down(place.begin - start, page_)),
           std::min(all.end(), start + round_up(place.end - start, page_))};
 }
 
-// Twice the capacity always has room for one more block when it is empty, and mostly when it is
-// not.
-Stitching::Spot Stitching::new_space(Pool& pool, Size wanted) {
+// Twice the capacity: always enough for the block in an empty reservation, and usually for more
+// blocks later.
+Stitching::Spot Stitching::new_reservation(Pool& pool, Size wanted) {
   Size const size = 2 * round_up(device().capacity(), page_);
   Address const address = reserve(size);
   if (address == 0) return {kNone, {}, kNever};
@@ -76,7 +77,7 @@ Stitching::Spot Stitching::new_space(Pool& pool, Size wanted) {
                   kNever);
 }
 
-// The block that the spot begins in, which pages unmapped next to it may have joined.
+// The block in which the spot begins; it may have been merged with pages unmapped next to it.
 Index Stitching::first_of(Spot const& spot, Pool const& pool) const {
   auto const above = pool.unmapped.upper_bound(spot.place.begin);
   if (above == pool.unmapped.begin()) return spot.first;
@@ -84,15 +85,15 @@ Index Stitching::first_of(Spot const& spot, Pool const& pool) const {
   return blocks_[unmapped].block.end() > spot.place.begin ? unmapped : spot.first;
 }
 
-// The free block with all pages of the place, which begins in `first`, or kNone when the device
-// refuses one; what was mapped by then stays, free.
+// The free block that has all pages of the range mapped and begins in `first`, or kNone if the
+// device refuses a page. Pages mapped before the refusal stay mapped and free.
 Index Stitching::map_missing(Index first, Range place) {
-  for (Index at = first;; at = blocks_[at].next) {
-    if (Range const pages = missing(at, place); pages.size() > 0) {
+  for (Index block = first;; block = blocks_[block].next) {
+    if (Range const pages = missing(block, place); pages.size() > 0) {
       if (!map(pages.begin, pages.size(), page_)) return kNone;
-      at = blocks_.remap(at, pages);
+      block = blocks_.remap(block, pages);
     }
-    if (blocks_[at].block.end() >= place.end) return at;
+    if (blocks_[block].block.end() >= place.end) return block;
   }
 }
 

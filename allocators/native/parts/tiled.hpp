@@ -1,4 +1,4 @@
-// parts/tiled.hpp: a segment from its allocated blocks alone.
+// parts/tiled.hpp: a segment from the list of its allocated blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,19 +6,20 @@
 
 namespace allocbench {
 
-// The segment tiled by the blocks in [block, end), pairs whose second is a Block, in order of
-// address; what lies between them becomes free blocks.
+// The segment tiled by the blocks in [block, end), pairs whose second is a Block, in address order.
+// Gaps become free blocks.
 template <class Iterator>
 Segment tiled(Address start, Size size, Iterator block, Iterator end) {
   Segment segment{start, size, {}};
-  Address at = start;
+  Address position = start;
   for (; block != end; ++block) {
     Block const& allocated = block->second;
-    if (allocated.address > at) segment.blocks.push_back({at, allocated.address - at, 0});
+    if (allocated.address > position)
+      segment.blocks.push_back({position, allocated.address - position, 0});
     segment.blocks.push_back(allocated);
-    at = allocated.end();
+    position = allocated.end();
   }
-  if (at < start + size) segment.blocks.push_back({at, start + size - at, 0});
+  if (position < start + size) segment.blocks.push_back({position, start + size - position, 0});
   return segment;
 }
 

@@ -12,36 +12,36 @@
 
 namespace allocbench {
 
-// TFLite's ArenaPlanner of 2018. A tensor comes alive at the operator that writes it (inputs of
-// the graph and variables at the start) and dies after the last operator that reads it. Outputs
-// of the graph and variables never die, nor do the graph's inputs with `preserve_inputs`, nor any
-// tensor but temporaries with `preserve_intermediates`.
+// TFLite's ArenaPlanner of 2018. A tensor becomes alive at the operator that writes it (graph
+// inputs and variables: at the start) and dies after the last operator that reads it. Graph outputs
+// and variables never die, nor do graph inputs with `preserve_inputs`, nor any tensor except
+// temporaries with `preserve_intermediates`.
 class ArenaPlanner {
  public:
   static constexpr Size kAlignment = 64;
 
-  // Throws SpecError for a tensor index out of range and for an alignment that is no power of two.
+  // Throws SpecError for a tensor index that is out of range and for an alignment that is not a
+  // power of two.
   ArenaPlanner(Device& device, Graph graph, bool preserve_inputs, bool preserve_intermediates,
                Size alignment);
 
-  // Places what operators `first` to `last`, or to the last there is, need and commits the arenas.
-  // Called once for each operator, in order, it may go in stretches: the size of a later tensor may
-  // become known
-  // (`set_bytes`) while an earlier stretch runs. Throws SpecError when operators are repeated or
-  // left out, OutOfMemory when the device refuses.
+  // Places the tensors of operators `first` to `last` (or to the final operator) and commits the
+  // arenas. The operators must be executed in order, but may be split over several calls, so that
+  // `set_bytes` can set the size of a later tensor between calls. Throws SpecError if operators are
+  // repeated or skipped, OutOfMemory if the device refuses.
   void execute(int first, int last);
-  // Throws SpecError once the tensor is placed.
+  // Throws SpecError if the tensor has already been placed.
   void set_bytes(int tensor, Size bytes);
 
-  // Empty while the tensor has no place in an arena.
+  // Empty if the tensor has no place in an arena yet.
   std::optional<Size> offset(int tensor) const;
-  Address address(int tensor) const;  // 0 while the tensor has no place in an arena
+  Address address(int tensor) const;  // 0 if the tensor has no place in an arena yet
 
   Size arena_size() const { return arena_.high_water_mark(); }
   Size persistent_arena_size() const { return persistent_.high_water_mark(); }
 
  private:
-  struct Step {  // what happens to tensors at one operator, in this order
+  struct Changes {  // events at one operator, in this order
     std::vector<int> begin, end;
   };
 
@@ -52,7 +52,7 @@ class ArenaPlanner {
   Graph graph_;
   Size alignment_;
   SimpleMemoryArena arena_, persistent_;
-  std::vector<Step> steps_;  // one for each operator
+  std::vector<Changes> changes_;  // one for each operator
   std::vector<std::optional<SimpleMemoryArena::Alloc>> placed_;
   int executed_ = 0;
 };

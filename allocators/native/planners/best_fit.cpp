@@ -1,4 +1,4 @@
-// planners/best_fit.cpp: the largest and longest block first, where least is left over.
+// planners/best_fit.cpp: places blocks by size and lifetime, each in the tightest gap.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/best_fit.hpp"
 
@@ -14,8 +14,8 @@ namespace {
 
 Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
-  Size smallest = 0;  // bytes of the best gap
-  Size start = 0;     // aligned end of the blocks looked at
+  Size smallest = 0;  // size of the best gap in bytes
+  Size start = 0;     // aligned end of the blocks visited so far
   placed.alive_with(block, [&](Size offset, Size end) {
     if (start + block.size <= offset && (!best || offset - start < smallest)) {
       best = start;

@@ -1,4 +1,4 @@
-// planners/exact.cpp: the lowest plan that can be found in a given time, and a bound.
+// planners/exact.cpp: searches for the lowest plan within a time limit, with a lower bound.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/exact.hpp"
 
@@ -22,16 +22,17 @@ using Clock = std::chrono::steady_clock;
 using Answer = Skyline::Answer;
 using Rule = Skyline::Rule;
 
-constexpr std::uint64_t kFirstNodes = 1000, kMoreNodes = 4;  // of a search; the factor each round
+constexpr std::uint64_t kFirstNodes = 1000,
+                        kMoreNodes = 4;  // nodes of the first search; their factor per round
 constexpr double kSecondsBetweenReports = 0.1;
-constexpr Size kFinest = 1024;             // heights are tried down to 1/1024 below the best
-constexpr std::size_t kMostBlocks = 8192;  // of a stretch to be searched: the search is recursive
+constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
+constexpr std::size_t kMostBlocks = 8192;  // of a stretch; larger ones would recurse too deeply
 
 constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
 constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLargest,
                                     Rule::Blocks::kMostBytesTime, Rule::Blocks::kHighestLoad};
 
-// A stretch of time in which blocks overlap only one another.
+// A stretch of time whose blocks overlap no block of another stretch.
 class Stretch {
  public:
   Stretch(std::vector<std::uint32_t> blocks, std::span<Lifetime const> all,
@@ -51,10 +52,10 @@ class Stretch {
   Size lower_bound() const { return lower_bound_; }
 
   void write_to(std::vector<Size>& offsets) const {
-    for (std::size_t at = 0; at < blocks_.size(); ++at) offsets[blocks_[at]] = offsets_[at];
+    for (std::size_t i = 0; i < blocks_.size(); ++i) offsets[blocks_[i]] = offsets_[i];
   }
 
-  // Searches for a plan lower than the one at hand; `enough` is a height with which all is done.
+  // Searches for a lower plan. `enough` is a lower bound of the whole plan: no need to go below it.
   void improve(int round, Size enough, std::function<bool()> const& stop) {
     if (lifetimes_.size() > kMostBlocks) {
       auto const attempt = static_cast<std::uint64_t>(round);
@@ -77,7 +78,7 @@ class Stretch {
  private:
   Answer attempt(Skyline& search, Size goal, int round, std::function<bool()> const& stop) {
     std::uint64_t nodes = kFirstNodes + 2 * lifetimes_.size();
-    for (int at = 0; at < round; at += 2) nodes *= kMoreNodes;
+    for (int i = 0; i < round; i += 2) nodes *= kMoreNodes;
     auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
     for (auto const blocks : kBlocks)
       for (auto const sections : kSections) {
@@ -91,11 +92,12 @@ class Stretch {
   void keep(std::vector<Size> offsets) {
     offsets_ = std::move(offsets);
     height_ = 0;
-    for (std::size_t at = 0; at < offsets_.size(); ++at)
-      height_ = std::max(height_, offsets_[at] + lifetimes_[at].size);
+    for (std::size_t block = 0; block < offsets_.size(); ++block)
+      height_ = std::max(height_, offsets_[block] + lifetimes_[block].size);
   }
 
-  // The least height above this one that some plan may have: offsets are sums of rounded sizes.
+  // The smallest height above this one that a plan can have, since offsets are sums of rounded
+  // sizes.
   Size height_after(Size height) const {
     Size next = ~Size{0};
     for (Lifetime const& block : lifetimes_) {
@@ -109,9 +111,9 @@ class Stretch {
   std::vector<Lifetime> lifetimes_;
   std::vector<Size> offsets_;
   Size alignment_;
-  Size unit_ = 0;  // all offsets are multiples of it
+  Size unit_ = 0;  // offsets are multiples of it
   Size height_ = 0, lower_bound_ = 0;
-  Size missed_ = 0;  // the highest goal not reached
+  Size missed_ = 0;  // the highest goal that was not reached
 };
 
 std::vector<Stretch> split(std::span<Lifetime const> lifetimes, Plan const& plan, Size alignment) {
@@ -131,7 +133,7 @@ std::vector<Stretch> split(std::span<Lifetime const> lifetimes, Plan const& plan
   return stretches;
 }
 
-// The lowest plan of those that take little time.
+// The lowest plan of the fast planners.
 Plan first_plan(std::span<Lifetime const> lifetimes, Size alignment) {
   Plan best = plan_in_execution_order(lifetimes, alignment);
   for (auto const planner : {plan_greedy_by_size, plan_best_fit})

@@ -1,4 +1,4 @@
-// planners/exact.hpp: the lowest plan that can be found in a given time, and a bound.
+// planners/exact.hpp: searches for the lowest plan within a time limit, with a lower bound.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,27 +11,27 @@
 namespace allocbench {
 
 struct Progress {
-  double seconds;    // since the planner began
+  double seconds;    // since the planner started
   Size height;       // of the lowest plan so far
-  Size lower_bound;  // no plan is lower
+  Size lower_bound;  // no plan can be lower
 };
 
 struct Effort {
   double seconds = 10;
-  // Called about ten times a second; the planner stops early when it returns false.
+  // Called about ten times per second; returning false stops the planner early.
   std::function<bool(Progress const&)> report = [](Progress const&) { return true; };
 };
 
 struct BoundedPlan {
   Plan plan;
-  Size lower_bound = 0;  // no plan is lower; equal to the height: the plan is optimal
+  Size lower_bound = 0;  // no plan can be lower; if equal to the height, the plan is optimal
 };
 
-// Begins with the best plan of the other planners. What is higher than the bound is then searched
-// (Skyline), in stretches of time that nothing connects, by several rules in turn and with ever
-// more nodes: at the bound itself, then at heights between it and the best. A search that ends
-// without a plan raises the bound. Stretches of too many blocks are planned in many orders instead.
-// Throws whatever `report` throws.
+// Starts with the best plan of the other planners. It splits time into stretches with no block in
+// common and searches those that are higher than the bound (Skyline), by several rules in turn and
+// with growing node limits: first at the bound, then at heights between it and the best plan. A
+// search that proves that there is no plan raises the bound. Stretches with too many blocks are
+// planned in many different orders instead. Rethrows what `report` throws.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        Effort const& effort = {});
 

@@ -1,4 +1,4 @@
-// planners/execution_order.cpp: offsets given in the order in which blocks come alive.
+// planners/execution_order.cpp: places blocks in the order in which they become alive.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/execution_order.hpp"
 

@@ -1,4 +1,4 @@
-// planners/execution_order.hpp: offsets given in the order in which blocks come alive.
+// planners/execution_order.hpp: places blocks in the order in which they become alive.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace allocbench {
 
-// TFLite's planner of 2018: it plays the program through once and places each block when it comes
-// alive (Gaps). At one instant, blocks that end make room before blocks that begin. Blocks that
-// begin together are placed in the order given. O(n * blocks alive) steps. Throws SpecError for an
-// alignment that is no power of two of at most 2 MiB.
+// TFLite's planner of 2018: runs through the program once and places each block when it becomes
+// alive (Gaps). At each instant, ending blocks are removed before new ones are placed. Blocks that
+// begin together are placed in the order given. O(n * live blocks) steps. Throws SpecError unless
+// the alignment is a power of two of at most 2 MiB.
 Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

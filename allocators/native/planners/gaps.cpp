@@ -1,4 +1,4 @@
-// planners/gaps.cpp: offsets for blocks that come and go, in the gap that fits best.
+// planners/gaps.cpp: offsets for blocks that are placed and removed over time, by best fit.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/gaps.hpp"
 
@@ -26,11 +26,12 @@ void check_alignment(Size alignment) {
 }
 
 Size Gaps::place(Size size, Size alignment) {
-  constexpr Size kHighest = Size{1} << 62;  // beyond any device, and sums stay below 2^64
+  constexpr Size kHighest = Size{1}
+                            << 62;  // beyond any device, and small enough that sums stay below 2^64
   if (size > kHighest) refuse(size);
   std::optional<Size> best;
   Size smallest = 0;
-  Size end = 0;  // of the blocks looked at
+  Size end = 0;  // of the blocks visited so far
   for (auto const& [offset, placed] : placed_) {
     Size const start = round_up(end, alignment);
     Size const gap = offset - end;
@@ -48,11 +49,11 @@ Size Gaps::place(Size size, Size alignment) {
 }
 
 void Gaps::remove(Size offset, Size size) {
-  auto const found = placed_.find(offset);
-  if (found == placed_.end() || found->second != size)
-    throw BadFree("arena: no block of " + human_bytes(size) + " is placed at offset " +
+  auto const entry = placed_.find(offset);
+  if (entry == placed_.end() || entry->second != size)
+    throw BadFree("arena: there is no block of " + human_bytes(size) + " at offset " +
                   std::to_string(offset));
-  placed_.erase(found);
+  placed_.erase(entry);
 }
 
 }  // namespace allocbench

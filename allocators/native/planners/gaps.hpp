@@ -1,4 +1,4 @@
-// planners/gaps.hpp: offsets for blocks that come and go, in the gap that fits best.
+// planners/gaps.hpp: offsets for blocks that are placed and removed over time, by best fit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,17 +8,17 @@
 
 namespace allocbench {
 
-// Throws SpecError unless `alignment` is a power of two of at most 2 MiB, as devices align
-// segments.
+// Throws SpecError unless `alignment` is a power of two of at most 2 MiB, the alignment of a
+// device's segments.
 void check_alignment(Size alignment);
 
-// TFLite's rule: a block takes the smallest gap between placed blocks that holds it, the lowest
-// among equals, or else the end of the highest. Offsets are aligned, sizes are not rounded; a gap
-// is as large as the distance between its blocks, before alignment.
+// TFLite's rule: a block takes the smallest gap between placed blocks that holds it (the lowest
+// among equals), or else the end of the highest block. Offsets are aligned, sizes are not rounded.
+// The size of a gap is the distance between its blocks, before alignment.
 class Gaps {
  public:
-  // O(n) steps in the blocks placed. `size` is at least 1, `alignment` a power of two. Throws
-  // OutOfMemory for a block that would end beyond 2^62 bytes.
+  // O(n) steps for n placed blocks. `size` must be at least 1 and `alignment` a power of two.
+  // Throws OutOfMemory for a block that would end beyond 2^62 bytes.
   Size place(Size size, Size alignment);
   // Throws BadFree unless a block of `size` bytes is placed at `offset`.
   void remove(Size offset, Size size);

@@ -9,13 +9,13 @@
 
 namespace allocbench {
 
-constexpr int kOptionalTensor = -1;  // in place of a tensor that an operator does without
+constexpr int kOptionalTensor = -1;  // stands for an optional tensor that an operator does not use
 
 enum class Placement {
-  kArena,       // shares the arena while it is alive
-  kPersistent,  // keeps its place in an arena of its own
-  kDynamic,     // allocated while the graph runs, in no arena
-  kNone,        // constant or supplied from outside
+  kArena,       // in the shared arena while alive
+  kPersistent,  // in an arena of its own, for the whole run
+  kDynamic,     // in no arena, allocated while the graph runs
+  kNone,        // constant or supplied by the caller
 };
 
 struct Tensor {
@@ -23,8 +23,8 @@ struct Tensor {
   Placement placement = Placement::kArena;
 };
 
-// Tensors are named by their index; temporaries live while their operator runs. `name` is the
-// operator's kind, "ADD" or "CONV_2D"; it may be left out.
+// Tensors are identified by index. Temporaries live only while their operator runs. `name` is the
+// type of the operator ("ADD", "CONV_2D") and is optional.
 struct Operator {
   std::vector<int> inputs, outputs, temporaries;
   std::string name;
@@ -36,7 +36,7 @@ struct Graph {
   std::vector<int> inputs, outputs, variables;
 };
 
-// Throws SpecError for a tensor index out of range.
+// Throws SpecError for a tensor index that is out of range.
 void check(Graph const& graph);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// planners/graph_plan.cpp: offsets for the tensors of a graph, all lifetimes known at once.
+// planners/graph_plan.cpp: offsets for the tensors of a graph whose lifetimes are all known.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/graph_plan.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 struct InPlace {
   std::string_view op;
-  std::size_t inputs;  // that may serve, tried in order
+  std::size_t inputs;  // number of inputs whose memory can be reused, tried in order
   bool changes_bytes;
 };
 constexpr InPlace kInPlace[] = {
@@ -22,7 +22,7 @@ constexpr InPlace kInPlace[] = {
     {"RESHAPE", 1, false}, {"SQUEEZE", 1, false}, {"EXPAND_DIMS", 1, false},
     {"BITCAST", 1, false},
 };
-constexpr Size kSmall = 4;  // bytes; a tensor as small may still change its size
+constexpr Size kSmall = 4;  // bytes; tensors this small may still change their size
 
 bool contains(std::vector<int> const& tensors, int tensor) {
   return std::ranges::find(tensors, tensor) != tensors.end();
@@ -42,18 +42,18 @@ class Lifetimes {
   }
 
   std::vector<int> const& owners() const { return owners_; }
-  // Empty for a tensor that never comes alive.
-  std::optional<Lifetime> of(int tensor) const { return alive_[at(tensor)]; }
+  // Empty for a tensor that is never alive.
+  std::optional<Lifetime> of(int tensor) const { return alive_[index_of(tensor)]; }
 
  private:
-  static std::size_t at(int tensor) { return static_cast<std::size_t>(tensor); }
+  static std::size_t index_of(int tensor) { return static_cast<std::size_t>(tensor); }
 
-  // How often each owner is read; what is never to die is read once more.
+  // The number of readers of each owner. A tensor that must never die has an extra reader.
   std::vector<int> readers() const {
     std::vector<int> readers(graph_.tensors.size());
     auto const add = [&](std::vector<int> const& tensors) {
       for (int const tensor : tensors)
-        if (tensor != kOptionalTensor) ++readers[at(owners_[at(tensor)])];
+        if (tensor != kOptionalTensor) ++readers[index_of(owners_[index_of(tensor)])];
     };
     add(graph_.outputs);
     add(graph_.variables);
@@ -73,16 +73,16 @@ class Lifetimes {
         return can_share(tensor, output, rule->changes_bytes, counts);
       });
       if (input == inputs.end()) continue;
-      int const owner = owners_[at(*input)];
-      if (!rule->changes_bytes || counts[at(owner)] <= 1) owners_[at(output)] = owner;
+      int const owner = owners_[index_of(*input)];
+      if (!rule->changes_bytes || counts[index_of(owner)] <= 1) owners_[index_of(output)] = owner;
     }
   }
 
   bool can_share(int input, int output, bool changes_bytes, std::vector<int> const& counts) const {
     if (input == kOptionalTensor) return false;
-    auto const [bytes, placement] = graph_.tensors[at(input)];
-    auto const [output_bytes, output_placement] = graph_.tensors[at(output)];
-    if (changes_bytes && (bytes != output_bytes || bytes <= kSmall || counts[at(input)] > 1))
+    auto const [bytes, placement] = graph_.tensors[index_of(input)];
+    auto const [output_bytes, output_placement] = graph_.tensors[index_of(output)];
+    if (changes_bytes && (bytes != output_bytes || bytes <= kSmall || counts[index_of(input)] > 1))
       return false;
     return placement == Placement::kArena && output_placement == Placement::kArena &&
            !contains(graph_.inputs, input) && !contains(graph_.outputs, output) &&
@@ -92,8 +92,8 @@ class Lifetimes {
   void find_begins() {
     auto const begin = [&](std::vector<int> const& tensors, std::uint32_t now) {
       for (int const tensor : tensors)
-        if (tensor != kOptionalTensor && !alive_[at(tensor)])
-          alive_[at(tensor)] = {graph_.tensors[at(tensor)].bytes, now, kForever};
+        if (tensor != kOptionalTensor && !alive_[index_of(tensor)])
+          alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, now, kForever};
     };
     begin(graph_.inputs, 0);
     begin(graph_.variables, 0);
@@ -101,7 +101,7 @@ class Lifetimes {
     for (Operator const& op : graph_.operators) {
       begin(op.outputs, now);
       for (int const tensor : op.temporaries)
-        alive_[at(tensor)] = {graph_.tensors[at(tensor)].bytes, now, now + 1};
+        alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, now, now + 1};
       ++now;
     }
   }
@@ -113,7 +113,7 @@ class Lifetimes {
       ++now;
       for (int const tensor : op.inputs) {
         if (tensor == kOptionalTensor) continue;
-        auto const owner = at(owners_[at(tensor)]);
+        auto const owner = index_of(owners_[index_of(tensor)]);
         if (--left[owner] == 0 && alive_[owner] && alive_[owner]->first < now)
           alive_[owner]->last = now;
       }
@@ -137,27 +137,27 @@ GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions 
   auto const plan_arena = [&](Placement placement) {
     std::vector<std::size_t> planned;
     std::vector<Lifetime> lifetimes;
-    for (std::size_t at = 0; at < graph.tensors.size(); ++at) {
-      auto const lifetime = tensors.of(static_cast<int>(at));
-      if (!lifetime || graph.tensors[at].placement != placement) continue;
+    for (std::size_t tensor = 0; tensor < graph.tensors.size(); ++tensor) {
+      auto const lifetime = tensors.of(static_cast<int>(tensor));
+      if (!lifetime || graph.tensors[tensor].placement != placement) continue;
       if (lifetime->size == 0) {
-        result.offsets[at] = 0;
-      } else if (result.owners[at] == static_cast<int>(at)) {
-        planned.push_back(at);
+        result.offsets[tensor] = 0;
+      } else if (result.owners[tensor] == static_cast<int>(tensor)) {
+        planned.push_back(tensor);
         lifetimes.push_back(*lifetime);
       }
     }
-    BoundedPlan made = plan(planner, lifetimes, options.alignment, effort);
+    BoundedPlan bounded_plan = plan(planner, lifetimes, options.alignment, effort);
     for (std::size_t i = 0; i < planned.size(); ++i)
-      result.offsets[planned[i]] = made.plan.offsets[i];
-    return made;
+      result.offsets[planned[i]] = bounded_plan.plan.offsets[i];
+    return bounded_plan;
   };
   BoundedPlan const arena = plan_arena(Placement::kArena);
   result.arena_size = arena.plan.height;
   result.lower_bound = arena.lower_bound;
   result.persistent_arena_size = plan_arena(Placement::kPersistent).plan.height;
-  for (std::size_t at = 0; at < result.owners.size(); ++at)
-    result.offsets[at] = result.offsets[static_cast<std::size_t>(result.owners[at])];
+  for (std::size_t tensor = 0; tensor < result.owners.size(); ++tensor)
+    result.offsets[tensor] = result.offsets[static_cast<std::size_t>(result.owners[tensor])];
   return result;
 }
 

@@ -1,4 +1,4 @@
-// planners/greedy_by_size.cpp: the largest block first, in the gap that fits best.
+// planners/greedy_by_size.cpp: places the largest block first, each in the tightest gap.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/greedy_by_size.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
   Size smallest = 0;  // distance between the blocks around the best gap
-  Size end = 0;       // of the blocks looked at
+  Size end = 0;       // of the blocks visited so far
   placed.alive_with(block, [&](Size offset, Size placed_end) {
     Size const start = round_up(end, alignment);
     if (start + block.size <= offset && (!best || offset - start < smallest)) {

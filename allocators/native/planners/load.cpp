@@ -1,4 +1,4 @@
-// planners/load.cpp: what no plan can be lower than.
+// planners/load.cpp: lower bounds on the height of any plan.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/load.hpp"
 
@@ -9,7 +9,7 @@
 namespace allocbench {
 namespace {
 
-// Calls `begin` and `end` with each lifetime in the order of time, ends before begins.
+// Calls `begin` and `end` for each lifetime in time order, ends before begins.
 template <class Begin, class End>
 void sweep(std::span<Lifetime const> lifetimes, Begin begin, End end) {
   std::vector<std::uint32_t> begins(lifetimes.size());
@@ -30,7 +30,7 @@ Size max_load(std::span<Lifetime const> lifetimes) { return least_height(lifetim
 
 Size least_height(std::span<Lifetime const> lifetimes, Size alignment) {
   Size load = 0, least = 0;
-  std::multiset<Size> rounding;  // bytes that rounding adds to each block alive
+  std::multiset<Size> rounding;  // bytes that rounding adds to each live block
   auto const rounded = [&](Lifetime const& block) { return round_up(block.size, alignment); };
   sweep(
       lifetimes,

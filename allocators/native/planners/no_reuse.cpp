@@ -1,4 +1,4 @@
-// planners/no_reuse.cpp: every block has bytes of its own.
+// planners/no_reuse.cpp: gives every block its own memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/no_reuse.hpp"
 

@@ -1,4 +1,4 @@
-// planners/no_reuse.hpp: every block has bytes of its own.
+// planners/no_reuse.hpp: gives every block its own memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace allocbench {
 
-// The baseline that memory planning is measured against (Caffe allocates so): blocks lie above one
-// another in the order given, whether or not they are ever alive together. O(n) steps.
+// The baseline for memory planning (Caffe allocates this way): blocks are stacked in the order
+// given, even if their lifetimes do not overlap. O(n) steps.
 Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// planners/placed_blocks.hpp: the blocks that a planner has placed, by offset.
+// planners/placed_blocks.hpp: the blocks placed so far by a planner, by offset.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace allocbench {
 
-// For planners that place blocks in another order than that of time: a block only has to keep
-// clear of those alive at some instant of its own lifetime. Time is cut into slices. A short block
-// keeps to two neighbouring ones, is found in the lists of those, and looks only there and among
-// the long blocks; a long block looks at all. So a call takes O(n) steps, but few where most blocks
-// are short. All lists are in order of offset.
+// For planners that do not place blocks in time order: a block must avoid only the placed blocks
+// whose lifetimes overlap its own. Time is divided into slices. A short block spans at most two
+// neighbouring slices and is stored in their lists; a query for it visits only those lists and the
+// long blocks. A query for a long block visits all blocks. A call takes O(n) steps, but few if most
+// blocks are short. All lists are in offset order.
 class PlacedBlocks {
  public:
-  // `blocks` are all that are to be placed.
+  // `blocks`: all the blocks to be placed.
   explicit PlacedBlocks(std::span<Lifetime const> blocks) {
     std::uint32_t first = kForever, last = 0;
     for (Lifetime const& block : blocks) {
@@ -44,8 +44,8 @@ class PlacedBlocks {
     height_ = std::max(height_, offset + block.size);
   }
 
-  // Calls `visit` with the offset and the end of each block alive together with `block`, lowest
-  // offset first.
+  // Calls `visit` with the offset and end of each placed block whose lifetime overlaps that of
+  // `block`, in offset order.
   template <class Visit>
   void alive_with(Lifetime const& block, Visit visit) const {
     if (is_short(block)) return alive_with_short(block, visit);
@@ -55,9 +55,9 @@ class PlacedBlocks {
 
   // The same for a block with two lifetimes.
   template <class Visit>
-  void alive_with(Lifetime const& one, Lifetime const& other, Visit visit) const {
+  void alive_with(Lifetime const& first, Lifetime const& second, Visit visit) const {
     for (Placed const& placed : all_)
-      if (meet(placed, one) || meet(placed, other)) visit(placed.offset, placed.end);
+      if (meet(placed, first) || meet(placed, second)) visit(placed.offset, placed.end);
   }
 
   Size height() const { return height_; }
@@ -71,7 +71,7 @@ class PlacedBlocks {
   };
   using List = std::vector<Placed>;
   struct Cursor {
-    Placed const* at;
+    Placed const* current;
     Placed const* end;
   };
 
@@ -86,28 +86,28 @@ class PlacedBlocks {
     return block.last != kForever && slice(block.last - 1) - slice(block.first) <= 1;
   }
 
-  // The lists are merged. A block that is in both slices is taken from the earlier one's list.
+  // Merges the lists. A block in both slices is taken from the list of the earlier one.
   template <class Visit>
   void alive_with_short(Lifetime const& block, Visit visit) const {
     std::uint32_t const early = slice(block.first), late = slice(block.last - 1);
     List const& second = early == late ? none_ : slices_[late];
     auto const skip = [&](Cursor& cursor, bool is_second) {
-      while (cursor.at != cursor.end &&
-             (!meet(*cursor.at, block) || (is_second && slice(cursor.at->first) <= early)))
-        ++cursor.at;
+      while (cursor.current != cursor.end && (!meet(*cursor.current, block) ||
+                                              (is_second && slice(cursor.current->first) <= early)))
+        ++cursor.current;
     };
     std::array<Cursor, 3> cursors = {over(long_), over(slices_[early]), over(second)};
     for (;;) {
       Cursor* lowest = nullptr;
       for (Cursor& cursor : cursors) {
         skip(cursor, &cursor == &cursors[2]);
-        if (cursor.at != cursor.end &&
-            (lowest == nullptr || cursor.at->offset < lowest->at->offset))
+        if (cursor.current != cursor.end &&
+            (lowest == nullptr || cursor.current->offset < lowest->current->offset))
           lowest = &cursor;
       }
       if (lowest == nullptr) return;
-      visit(lowest->at->offset, lowest->at->end);
-      ++lowest->at;
+      visit(lowest->current->offset, lowest->current->end);
+      ++lowest->current;
     }
   }
   static Cursor over(List const& list) { return {list.data(), list.data() + list.size()}; }

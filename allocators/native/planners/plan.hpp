@@ -1,4 +1,4 @@
-// planners/plan.hpp: an offset for every block, made with all lifetimes known.
+// planners/plan.hpp: an offset for every block, computed when all lifetimes are known.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,9 +12,8 @@ namespace allocbench {
 
 constexpr std::uint32_t kForever = std::numeric_limits<std::uint32_t>::max();
 
-// A block is alive from `first` up to but not including `last`, in the order of events; one whose
-// `last` is kForever is never freed. Graphs and files that count both ends in are converted where
-// they come in, and nowhere else.
+// A block is alive from event `first` up to but not including `last`; a `last` of kForever means
+// that it is never freed. Graphs and files with inclusive ends are converted where they are read.
 struct Lifetime {
   Size size;
   std::uint32_t first;
@@ -22,7 +21,7 @@ struct Lifetime {
 };
 
 struct Plan {
-  std::vector<Size> offsets;  // one for each lifetime, in the same order
+  std::vector<Size> offsets;  // one per lifetime, in the same order
   Size height = 0;            // bytes from offset 0 to the highest end
 };
 

@@ -1,4 +1,4 @@
-// planners/planners.cpp: THE list of planners. A new one is a header and a line here.
+// planners/planners.cpp: the list of planners. A new one is a header and a line here.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/planners.hpp"
 
@@ -37,11 +37,11 @@ constexpr PlannerInfo registered[] = {
 void check(std::span<Lifetime const> lifetimes, Size alignment) {
   check_alignment(alignment);
   Size sum = 0;
-  for (std::size_t at = 0; at < lifetimes.size(); ++at) {
-    auto const [size, first, last] = lifetimes[at];
+  for (std::size_t block = 0; block < lifetimes.size(); ++block) {
+    auto const [size, first, last] = lifetimes[block];
     if (size == 0 || first >= last)
-      throw SpecError("block " + std::to_string(at) +
-                      ": a block has at least 1 byte and ends after it begins");
+      throw SpecError("block " + std::to_string(block) +
+                      ": a block must have at least 1 byte and must end after it begins");
     if (size >= kMostBytes || (sum += round_up(size, alignment)) >= kMostBytes)
       throw SpecError("plan: the sizes of all blocks, rounded up, sum to 2^62 bytes or more");
   }

@@ -17,14 +17,14 @@ struct PlannerInfo {
   BoundedPlan (*make)(std::span<Lifetime const>, Size alignment, Effort const&);
 };
 
-// In order of name.
+// Sorted by name.
 std::span<PlannerInfo const> planners();
 
-// Throws SpecError for a name that does not exist, listing the valid ones.
+// Throws SpecError for an unknown name and lists the valid ones.
 PlannerInfo const& planner(std::string_view name);
 
-// Throws SpecError for a block of no bytes or of no time, for sizes whose sum is 2^62 or more, and
-// for an alignment that is no power of two. `effort` counts for the exact planner alone.
+// Throws SpecError for a block with no bytes or no lifetime, if the sizes add up to 2^62 or more,
+// and for an alignment that is not a power of two. `effort` applies only to the exact planner.
 BoundedPlan plan(std::string_view planner, std::span<Lifetime const> lifetimes, Size alignment,
                  Effort const& effort = {});
 

@@ -1,4 +1,4 @@
-// planners/reordered.cpp: blocks in one of many orders, each as low as it can lie.
+// planners/reordered.cpp: places blocks in one of many orders, each as low as possible.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/reordered.hpp"
 
@@ -17,7 +17,7 @@ constexpr std::size_t kBlocksBetweenStops = 256;
 
 Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> lowest;
-  Size start = 0;  // aligned end of the blocks looked at
+  Size start = 0;  // aligned end of the blocks visited so far
   placed.alive_with(block, [&](Size offset, Size end) {
     if (!lowest && start + block.size <= offset) lowest = start;
     start = std::max(start, round_up(end, alignment));

@@ -1,4 +1,4 @@
-// planners/reordered.hpp: blocks in one of many orders, each as low as it can lie.
+// planners/reordered.hpp: places blocks in one of many orders, each as low as possible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,10 +11,10 @@
 
 namespace allocbench {
 
-// Where there are too many blocks to be searched, many orders are tried: bytes times lifetime,
-// bytes, and two between, each largest first; from the fifth attempt on, disturbed at random. A
-// block takes the lowest gap that holds it among the blocks placed that are alive together with it.
-// O(n^2) steps. Empty when `stop`, which is asked now and then, says so.
+// For too many blocks to search: each attempt uses another order. The first four sort by bytes
+// times lifetime, by bytes, and by two keys in between, largest first; later attempts perturb these
+// at random. A block takes the lowest gap that holds it among the placed blocks whose lifetimes
+// overlap its own. O(n^2) steps. Empty if `stop`, which is called now and then, returns true.
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, std::function<bool()> const& stop);
 

@@ -1,4 +1,4 @@
-// planners/simple_memory_arena.cpp: offsets in one buffer whose size is known only at the end.
+// planners/simple_memory_arena.cpp: offsets in a buffer whose size is known only at the end.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/simple_memory_arena.hpp"
 
@@ -33,7 +33,7 @@ void SimpleMemoryArena::commit() {
   if (needed > committed_size_) {
     Address const larger = device_.allocate(needed, this);
     if (larger == 0)
-      throw OutOfMemory("arena: the device refuses a segment of " + human_bytes(needed) +
+      throw OutOfMemory("arena: the device refused a segment of " + human_bytes(needed) +
                         "; it has room for " + human_bytes(device_.room()));
     if (segment_ != 0) device_.free(segment_);
     segment_ = larger;

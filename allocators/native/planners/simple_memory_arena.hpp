@@ -1,4 +1,4 @@
-// planners/simple_memory_arena.hpp: offsets in one buffer whose size is known only at the end.
+// planners/simple_memory_arena.hpp: offsets in a buffer whose size is known only at the end.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace allocbench {
 
-// TFLite's SimpleMemoryArena. Blocks are given offsets first (Gaps); `commit` then gets one
-// segment of the high-water mark, and `resolve` turns an offset into an address. A block of size
-// 0 is allowed and resolves to null.
+// TFLite's SimpleMemoryArena. Blocks first get offsets (Gaps); `commit` then obtains one segment as
+// large as the high-water mark, and `resolve` turns an offset into an address. A block of size 0 is
+// allowed and resolves to null.
 class SimpleMemoryArena {
  public:
   struct Alloc {
@@ -18,23 +18,23 @@ class SimpleMemoryArena {
     Size size = 0;
   };
 
-  // `alignment` is that of the segment; throws SpecError unless it is a power of two of at most
-  // 2 MiB, as devices align segments.
+  // `alignment` of the segment. Throws SpecError unless it is a power of two of at most 2 MiB, the
+  // alignment of a device's segments.
   SimpleMemoryArena(Device& device, Size alignment);
   ~SimpleMemoryArena();
   SimpleMemoryArena(SimpleMemoryArena const&) = delete;
   SimpleMemoryArena& operator=(SimpleMemoryArena const&) = delete;
 
-  // O(n) steps in the blocks placed. Throws SpecError for an alignment that is no power of two.
+  // O(n) steps for n placed blocks. Throws SpecError for an alignment that is not a power of two.
   Alloc allocate(Size alignment, Size size);
   // Throws BadFree unless the block is placed.
   void deallocate(Alloc block);
-  // Throws OutOfMemory when the device refuses; the old segment is kept then. Growing moves the
-  // arena: addresses resolved before are void.
+  // Throws OutOfMemory if the device refuses, and then keeps the old segment. Growing moves the
+  // arena, so addresses resolved before are invalid.
   void commit();
   // Throws SpecError before commit, or for a block beyond the committed size.
   Address resolve(Alloc block) const;
-  // Forgets all blocks; the segment stays for the next round.
+  // Removes all blocks but keeps the segment for reuse.
   void clear();
 
   Size high_water_mark() const { return gaps_.high_water_mark(); }

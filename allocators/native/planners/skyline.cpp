@@ -1,4 +1,4 @@
-// planners/skyline.cpp: is there a plan of this height? A search with proof.
+// planners/skyline.cpp: searches for a plan of a given height, or proves that there is none.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/skyline.hpp"
 
@@ -12,7 +12,7 @@
 namespace allocbench {
 namespace {
 
-constexpr std::uint64_t kMostRemembered = std::uint64_t{1} << 20;  // states with no plan
+constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // states with no plan
 constexpr std::uint64_t kStepsBetweenStops = std::uint64_t{1} << 20;
 
 std::uint64_t mix(std::uint64_t x) {  // splitmix64
@@ -26,17 +26,17 @@ std::uint64_t mix(std::uint64_t x) {  // splitmix64
 
 Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
   make_sections(lifetimes, alignment);
-  auto const n = boxes_.size(), sections = full_load_.size();
-  rank_.resize(n);
+  auto const n = boxes_.size(), sections = full_load_by_section_.size();
+  rank_by_box_.resize(n);
   next_.resize(n + 1);
   prev_.resize(n + 1);
-  offset_.resize(n);
-  floor_.resize(sections);
-  least_.resize(sections);
-  rounding_.resize(sections);
-  on_floor_.resize(sections);
-  uneven_.resize(sections);
-  level_.resize(n);
+  offset_by_box_.resize(n);
+  floor_by_section_.resize(sections);
+  min_offset_by_section_.resize(sections);
+  max_rounding_by_section_.resize(sections);
+  on_floor_by_section_.resize(sections);
+  uneven_by_section_.resize(sections);
+  level_by_box_.resize(n);
 }
 
 void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment) {
@@ -46,7 +46,7 @@ void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment)
   std::ranges::stable_sort(begins, {}, [&](auto block) { return lifetimes[block].first; });
   std::ranges::stable_sort(ends, {}, [&](auto block) { return lifetimes[block].last; });
 
-  // A section is complete when a block ends and another has begun since the last was completed.
+  // A section is complete when a block ends after at least one has begun in it.
   std::vector<Index> lo(lifetimes.size()), hi(lifetimes.size());
   Index sections = 0;
   bool begun = false;
@@ -64,20 +64,22 @@ void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment)
   }
   end_until(kForever);
 
-  full_load_.assign(sections, 0);
+  full_load_by_section_.assign(sections, 0);
   for (Index const block : begins) {
     auto const [size, first, last] = lifetimes[block];
     Size const rounded = round_up(size, alignment);
     boxes_.push_back({lo[block], hi[block], size, rounded, last - first, block,
                       mix(mix(mix(size) + lo[block]) + hi[block])});
-    for (Index at = lo[block]; at < hi[block]; ++at) full_load_[at] += rounded;
+    for (Index index = lo[block]; index < hi[block]; ++index)
+      full_load_by_section_[index] += rounded;
   }
 }
 
 Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes,
                              std::function<bool()> const& stop) {
-  auto const remembered = std::bit_ceil(std::min(nodes, kMostRemembered));
-  if (height != height_ || hopeless_.size() != remembered) hopeless_.assign(remembered, 0);
+  auto const remembered = std::bit_ceil(std::min(nodes, kMostFailedStates));
+  if (height != height_ || failed_states_.size() != remembered)
+    failed_states_.assign(remembered, 0);
   height_ = height;
   rule_ = rule;
   nodes_left_ = nodes;
@@ -85,7 +87,7 @@ Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes,
   stopped_ = false;
   rank(rule);
   reset();
-  Range const all{0, static_cast<Index>(floor_.size())};
+  Range const all{0, static_cast<Index>(floor_by_section_.size())};
   Part whole{all, next_[end()], boxes_.size(), all};
   if (search_parts(whole)) return Answer::kFound;
   return stopped_ ? Answer::kUnknown : Answer::kNone;
@@ -93,7 +95,8 @@ Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes,
 
 std::vector<Size> Skyline::offsets() const {
   std::vector<Size> offsets(boxes_.size());
-  for (Index at = 0; at < end(); ++at) offsets[boxes_[at].block] = offset_[at];
+  for (Index index = 0; index < end(); ++index)
+    offsets[boxes_[index].block] = offset_by_box_[index];
   return offsets;
 }
 
@@ -102,8 +105,8 @@ void Skyline::rank(Rule rule) {
   std::vector<std::pair<double, double>> keys;
   for (Box const& box : boxes_) {
     auto const size = static_cast<double>(box.rounded), alive = static_cast<double>(box.alive);
-    auto const load =
-        *std::max_element(&full_load_[box.lo], &full_load_[box.lo] + (box.hi - box.lo));
+    auto const load = *std::max_element(&full_load_by_section_[box.lo],
+                                        &full_load_by_section_[box.lo] + (box.hi - box.lo));
     std::pair key{alive, size};
     if (rule.blocks == Rule::Blocks::kLargest) key = {size, alive};
     if (rule.blocks == Rule::Blocks::kMostBytesTime) key = {size * alive, size};
@@ -114,49 +117,49 @@ void Skyline::rank(Rule rule) {
   std::vector<Index> order(boxes_.size());
   std::iota(order.begin(), order.end(), Index{0});
   std::ranges::stable_sort(order, std::greater{}, [&](Index box) { return keys[box]; });
-  for (Index at = 0; at < end(); ++at) rank_[order[at]] = at;
+  for (Index index = 0; index < end(); ++index) rank_by_box_[order[index]] = index;
 }
 
 void Skyline::reset() {
-  std::ranges::fill(floor_, 0);
-  load_ = full_load_;
+  std::ranges::fill(floor_by_section_, 0);
+  load_by_section_ = full_load_by_section_;
   old_floors_.clear();
   placed_.clear();
-  for (Index at = 0; at <= end(); ++at) {
-    next_[at] = at == end() ? 0 : at + 1;
-    prev_[at] = at == 0 ? end() : at - 1;
+  for (Index index = 0; index <= end(); ++index) {
+    next_[index] = index == end() ? 0 : index + 1;
+    prev_[index] = index == 0 ? end() : index - 1;
   }
 }
 
-// Finds places for the unplaced boxes of a part, or of the parts that it has fallen into.
+// Places the unplaced boxes of a part, treating parts that have become disconnected one by one.
 bool Skyline::search_parts(Part& whole) {
   std::vector<Part> parts;
-  each(whole, [&](Index at) {
-    Box const& box = boxes_[at];
+  for_each_box(whole, [&](Index index) {
+    Box const& box = boxes_[index];
     if (parts.empty() || box.lo >= parts.back().range.hi)
-      parts.push_back({{box.lo, box.hi}, at, 0, whole.changed});
+      parts.push_back({{box.lo, box.hi}, index, 0, whole.changed});
     parts.back().range.include({box.lo, box.hi});
     ++parts.back().boxes;
   });
   std::ranges::stable_sort(parts, {}, &Part::boxes);
   return std::ranges::all_of(parts, [&](Part& part) {
-    bool const found = search(part);
+    bool const fits = search(part);
     whole.changed.include(part.changed);
-    return found;
+    return fits;
   });
 }
 
-// Finds places for the boxes of a part; what it does in vain is for the caller to undo.
+// Places the boxes of a part. On failure, the caller undoes what it has placed.
 bool Skyline::search(Part& part) {
-  std::uint64_t state = 0;  // as it was at first: its branches are all tried in this loop
+  std::uint64_t state = 0;  // hash of the initial state; this loop tries all its branches
   std::vector<Index> choices;
   while (!out_of_budget(part) && lift_floors(part)) {
     std::uint64_t const now = hash(part);
-    if (hopeless_[now % hopeless_.size()] == now) break;
+    if (failed_states_[now % failed_states_.size()] == now) break;
     if (state == 0) state = now;
     auto const [section, next_floor] = branch(part, choices);
     auto const floors = old_floors_.size(), boxes = placed_.size();
-    Size const floor = floor_[section];
+    Size const floor = floor_by_section_[section];
     for (Index const box : choices) {
       place(box, floor);
       Part rest = part;
@@ -171,7 +174,7 @@ bool Skyline::search(Part& part) {
     set_floor(section, next_floor);
     part.changed.include({section, section + 1});
   }
-  if (state != 0 && !stopped_) hopeless_[state % hopeless_.size()] = state;
+  if (state != 0 && !stopped_) failed_states_[state % failed_states_.size()] = state;
   return false;
 }
 
@@ -186,64 +189,71 @@ bool Skyline::out_of_budget(Part const& part) {
   return stopped_;
 }
 
-// Raises floors as far as is certain, and brings up to date what is known of boxes and sections
-// where floors have changed. False when the boxes left do not fit.
+// Raises floors as far as possible and updates the boxes and sections where floors have changed.
+// Returns false if the remaining boxes do not fit.
 bool Skyline::lift_floors(Part& part) {
   Range touched{std::max(part.changed.lo, part.range.lo), std::min(part.changed.hi, part.range.hi)};
   part.changed = {};
   bool fits = true;
   Range near = touched;
   find_near(part, near);
-  for (Index const at : near_) {
-    Box const& box = boxes_[at];
+  for (Index const index : nearby_boxes_) {
+    Box const& box = boxes_[index];
     Size const offset = *std::ranges::max_element(floors(box));
-    if (offset != offset_[at]) touched.include({box.lo, box.hi});
-    offset_[at] = offset;
+    if (offset != offset_by_box_[index]) touched.include({box.lo, box.hi});
+    offset_by_box_[index] = offset;
     fits = fits && offset + box.size <= height_;
   }
   if (touched != near) find_near(part, near = touched);
-  for (Index s = touched.lo; s < touched.hi; ++s) least_[s] = kNoFloor, rounding_[s] = 0;
-  for (Index const at : near_)
-    for (Index const s : touched.common(boxes_[at].lo, boxes_[at].hi)) {
-      least_[s] = std::min(least_[s], offset_[at]);
-      rounding_[s] = std::max(rounding_[s], boxes_[at].rounded - boxes_[at].size);
+  for (Index section = touched.lo; section < touched.hi; ++section)
+    min_offset_by_section_[section] = kNoFloor, max_rounding_by_section_[section] = 0;
+  for (Index const index : nearby_boxes_)
+    for (Index const section : touched.common(boxes_[index].lo, boxes_[index].hi)) {
+      min_offset_by_section_[section] =
+          std::min(min_offset_by_section_[section], offset_by_box_[index]);
+      max_rounding_by_section_[section] =
+          std::max(max_rounding_by_section_[section], boxes_[index].rounded - boxes_[index].size);
     }
-  for (Index s = touched.lo; s < touched.hi; ++s) {
-    set_floor(s, least_[s]);
-    fits = fits && floor_[s] + load_[s] <= height_ + rounding_[s];
+  for (Index section = touched.lo; section < touched.hi; ++section) {
+    set_floor(section, min_offset_by_section_[section]);
+    fits = fits && floor_by_section_[section] + load_by_section_[section] <=
+                       height_ + max_rounding_by_section_[section];
   }
-  for (Index const at : near_) {
-    Box const& box = boxes_[at];
-    bool const level = std::ranges::min(floors(box)) == offset_[at];
-    if (level != level_[at]) touched.include({box.lo, box.hi});
-    level_[at] = level;
+  for (Index const index : nearby_boxes_) {
+    Box const& box = boxes_[index];
+    bool const level = std::ranges::min(floors(box)) == offset_by_box_[index];
+    if (level != level_by_box_[index]) touched.include({box.lo, box.hi});
+    level_by_box_[index] = level;
   }
   if (touched != near) find_near(part, near = touched);
-  for (Index s = touched.lo; s < touched.hi; ++s) on_floor_[s] = 0, uneven_[s] = false;
-  for (Index const at : near_)
-    for (Index const s : touched.common(boxes_[at].lo, boxes_[at].hi)) {
-      if (floor_[s] != offset_[at]) continue;
-      ++on_floor_[s];
-      if (!level_[at]) uneven_[s] = true;
+  for (Index section = touched.lo; section < touched.hi; ++section)
+    on_floor_by_section_[section] = 0, uneven_by_section_[section] = false;
+  for (Index const index : nearby_boxes_)
+    for (Index const section : touched.common(boxes_[index].lo, boxes_[index].hi)) {
+      if (floor_by_section_[section] != offset_by_box_[index]) continue;
+      ++on_floor_by_section_[section];
+      if (!level_by_box_[index]) uneven_by_section_[section] = true;
     }
   return fits;
 }
 
-// The unplaced boxes that span some of these sections.
+// Finds the unplaced boxes that span any of these sections.
 void Skyline::find_near(Part const& part, Range const& range) {
-  near_.clear();
-  for (Index at = part.head; at != end() && boxes_[at].lo < range.hi; at = next_[at])
-    if (range.lo < boxes_[at].hi) near_.push_back(at);
+  nearby_boxes_.clear();
+  for (Index index = part.head; index != end() && boxes_[index].lo < range.hi; index = next_[index])
+    if (range.lo < boxes_[index].hi) nearby_boxes_.push_back(index);
 }
 
 std::uint64_t Skyline::hash(Part const& part) const {
   std::uint64_t sum = 0;
-  each(part, [&](Index at) { sum += boxes_[at].kind; });
-  for (Index s = part.range.lo; s < part.range.hi; ++s) sum += mix(mix(floor_[s]) + s);
+  for_each_box(part, [&](Index index) { sum += boxes_[index].kind; });
+  for (Index section = part.range.lo; section < part.range.hi; ++section)
+    sum += mix(mix(floor_by_section_[section]) + section);
   return sum;
 }
 
-// The section to branch on, the boxes that can lie on its floor, and what if none does.
+// Chooses the section to branch on, the boxes that can stand on its floor, and the next floor if
+// none does.
 Skyline::Branching Skyline::branch(Part const& part, std::vector<Index>& boxes) {
   boxes.clear();
   if (auto const box = spanning(part)) {
@@ -251,104 +261,110 @@ Skyline::Branching Skyline::branch(Part const& part, std::vector<Index>& boxes) 
     return {boxes_[*box].lo, kNoFloor};
   }
   Index const section = choose_section(part);
-  each(part, [&](Index at) {
-    Box const& box = boxes_[at];
-    if (box.lo <= section && section < box.hi && offset_[at] == floor_[section])
-      boxes.push_back(at);
+  for_each_box(part, [&](Index index) {
+    Box const& box = boxes_[index];
+    if (box.lo <= section && section < box.hi &&
+        offset_by_box_[index] == floor_by_section_[section])
+      boxes.push_back(index);
   });
   std::ranges::sort(boxes, [&](Index a, Index b) {
-    return std::tie(boxes_[a].kind, rank_[a]) < std::tie(boxes_[b].kind, rank_[b]);
+    return std::tie(boxes_[a].kind, rank_by_box_[a]) < std::tie(boxes_[b].kind, rank_by_box_[b]);
   });
-  auto const same = std::ranges::unique(boxes, {}, [&](Index at) { return boxes_[at].kind; });
+  auto const same = std::ranges::unique(boxes, {}, [&](Index index) { return boxes_[index].kind; });
   boxes.erase(same.begin(), same.end());
-  std::ranges::sort(boxes, {}, [&](Index at) { return rank_[at]; });
+  std::ranges::sort(boxes, {}, [&](Index index) { return rank_by_box_[index]; });
 
   Size const next = floor_without(part, section);
-  bool const fits = next != kNoFloor && next - floor_[section] <= slack(section);
+  bool const fits = next != kNoFloor && next - floor_by_section_[section] <= slack(section);
   return {section, fits ? next : kNoFloor};
 }
 
-// On a level floor, a box that spans all of it may as well come first: what is below and above it
-// in some plan can change places, unless rounding makes the highest box differ from the others.
+// On a level floor, a box that spans it all can be placed first: in any plan, it can change places
+// with what is below it, unless rounding makes the highest box differ from the others.
 std::optional<Skyline::Index> Skyline::spanning(Part const& part) const {
-  auto const floors = std::span(floor_).subspan(part.range.lo, part.range.hi - part.range.lo);
+  auto const floors =
+      std::span(floor_by_section_).subspan(part.range.lo, part.range.hi - part.range.lo);
   if (std::ranges::adjacent_find(floors, std::ranges::not_equal_to{}) != floors.end()) return {};
-  std::optional<Index> found;
-  each(part, [&](Index at) {
-    Box const& box = boxes_[at];
-    if (box.lo == part.range.lo && box.hi == part.range.hi && box.size == box.rounded) found = at;
+  std::optional<Index> spanning_box;
+  for_each_box(part, [&](Index index) {
+    Box const& box = boxes_[index];
+    if (box.lo == part.range.lo && box.hi == part.range.hi && box.size == box.rounded)
+      spanning_box = index;
   });
-  return found;
+  return spanning_box;
 }
 
 Skyline::Index Skyline::choose_section(Part const& part) const {
   bool const lowest = rule_.sections == Rule::Sections::kLowest;
   std::tuple<Size, Size, Size> best{kNoFloor, kNoFloor, kNoFloor};
-  Index section = part.range.lo;
-  for (Index s = part.range.lo; s < part.range.hi; ++s) {
-    if (uneven_[s]) continue;
-    Size const branches = on_floor_[s] + (slack(s) > 0);
-    std::tuple const key{lowest ? floor_[s] : 0, branches, slack(s)};
-    if (key < best) best = key, section = s;
+  Index best_section = part.range.lo;
+  for (Index section = part.range.lo; section < part.range.hi; ++section) {
+    if (uneven_by_section_[section]) continue;
+    Size const branches = on_floor_by_section_[section] + (slack(section) > 0);
+    std::tuple const key{lowest ? floor_by_section_[section] : 0, branches, slack(section)};
+    if (key < best) best = key, best_section = section;
   }
-  return section;
+  return best_section;
 }
 
-// Where the lowest box of a section can lie when none lies on its floor: on a wall beside it, or on
-// a box that is yet to come.
+// The lowest offset of a box in the section if none stands on its floor: at the top of a wall next
+// to it or of a box that is placed later.
 Size Skyline::floor_without(Part const& part, Index section) const {
-  Size const floor = floor_[section];
-  Index lo = section, hi = section;  // the sections of the boxes that could lie on the floor
+  Size const floor = floor_by_section_[section];
+  Index lo = section, hi = section;  // the sections of the boxes that could stand on the floor
   Size next = kNoFloor;
-  each(part, [&](Index at) {
-    Box const& box = boxes_[at];
+  for_each_box(part, [&](Index index) {
+    Box const& box = boxes_[index];
     if (box.lo > section || section >= box.hi) return;
-    if (offset_[at] > floor) {
-      next = std::min(next, offset_[at]);
+    if (offset_by_box_[index] > floor) {
+      next = std::min(next, offset_by_box_[index]);
     } else {
       lo = std::min(lo, box.lo);
       hi = std::max(hi, box.hi);
     }
   });
-  each(part, [&](Index at) {
-    Box const& box = boxes_[at];
+  for_each_box(part, [&](Index index) {
+    Box const& box = boxes_[index];
     bool const across = box.lo <= section && section < box.hi;
-    if (!across && box.lo < hi && lo < box.hi) next = std::min(next, offset_[at] + box.rounded);
+    if (!across && box.lo < hi && lo < box.hi)
+      next = std::min(next, offset_by_box_[index] + box.rounded);
   });
   return next;
 }
 
 void Skyline::set_floor(Index section, Size floor) {
-  if (floor_[section] == floor) return;
-  old_floors_.emplace_back(section, floor_[section]);
-  floor_[section] = floor;
+  if (floor_by_section_[section] == floor) return;
+  old_floors_.emplace_back(section, floor_by_section_[section]);
+  floor_by_section_[section] = floor;
 }
 
-void Skyline::place(Index at, Size offset) {
-  Box const& box = boxes_[at];
-  offset_[at] = offset;
-  for (Index s = box.lo; s < box.hi; ++s) {
-    set_floor(s, offset + box.rounded);
-    load_[s] -= box.rounded;
+void Skyline::place(Index index, Size offset) {
+  Box const& box = boxes_[index];
+  offset_by_box_[index] = offset;
+  for (Index section = box.lo; section < box.hi; ++section) {
+    set_floor(section, offset + box.rounded);
+    load_by_section_[section] -= box.rounded;
   }
-  next_[prev_[at]] = next_[at];
-  prev_[next_[at]] = prev_[at];
-  placed_.push_back(at);
+  next_[prev_[index]] = next_[index];
+  prev_[next_[index]] = prev_[index];
+  placed_.push_back(index);
 }
 
-// Takes back what was done beyond so many changes of floors and so many placed boxes; tells where.
+// Restores an earlier state, given its numbers of floor changes and placed boxes. Returns the range
+// of sections that changed.
 Skyline::Range Skyline::undo(std::size_t floors, std::size_t boxes) {
   Range changed;
   for (; placed_.size() > boxes; placed_.pop_back()) {
-    Index const at = placed_.back();
-    Box const& box = boxes_[at];
-    for (Index s = box.lo; s < box.hi; ++s) load_[s] += box.rounded;
-    next_[prev_[at]] = at;
-    prev_[next_[at]] = at;
+    Index const index = placed_.back();
+    Box const& box = boxes_[index];
+    for (Index section = box.lo; section < box.hi; ++section)
+      load_by_section_[section] += box.rounded;
+    next_[prev_[index]] = index;
+    prev_[next_[index]] = index;
   }
   for (; old_floors_.size() > floors; old_floors_.pop_back()) {
     auto const [section, floor] = old_floors_.back();
-    floor_[section] = floor;
+    floor_by_section_[section] = floor;
     changed.include({section, section + 1});
   }
   return changed;

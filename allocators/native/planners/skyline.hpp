@@ -1,25 +1,26 @@
-// planners/skyline.hpp: is there a plan of this height? A search with proof.
+// planners/skyline.hpp: searches for a plan of a given height, or proves that there is none.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time is cut into sections: the largest sets of blocks that are alive together, in order. A block
-// spans a range of sections; in each, the blocks placed so far end at a floor. A plan is built from
-// the bottom up, so that all that is below a floor is settled:
+// Time is divided into sections: the maximal sets of blocks that are alive together, in order. A
+// block is a box that spans a range of sections. In each section, the boxes placed so far end at a
+// floor. A plan is built from the bottom up, so everything below a floor is settled:
 //
-// - The search takes one section and branches on what lies directly on its floor: each block that
-//   can, or none, which lifts the floor to where the next block could lie and wastes the bytes
-//   between. Only sections are taken for which every such block lies on a floor that is level: then
-//   the branches are all there is, in whatever order sections are taken.
-// - Floors are monotone: no block of a section can lie below the highest floor that it spans, so
-// the
-//   floor of a section rises to the least of these. A section whose floor and unplaced bytes exceed
-//   the height ends the branch. A section with no bytes to waste has no branch for waste.
-// - Sections that no unplaced block connects any more are searched one by one.
-// - What is left of a search depends on floors and unplaced blocks alone: states known to have no
-//   plan are remembered (by 64-bit hashes), and of equal blocks one is tried.
+// - The search takes one section and branches on what stands directly on its floor: any box that
+//   can, or none, which lifts the floor to the next offset that a box could have and wastes the
+//   bytes in between. It only takes sections where every such box stands on a level floor: there
+//   the branches are exhaustive, whatever the order of the sections.
+// - Floors are monotone: no box of a section can be lower than the highest floor that it spans, so
+//   the floor of the section rises to the minimum of these offsets. A branch ends when the floor of
+//   a section plus its unplaced bytes exceeds the height. A section with no bytes to spare has no
+//   branch for waste.
+// - Sections that no unplaced box connects are searched one by one.
+// - The rest of a search depends only on the floors and the unplaced boxes: states known to have no
+//   plan are remembered (by 64-bit hashes), and only one of several equal boxes is tried.
 //
-// Sections, monotone floors and decomposition are those of Moffitt, "MiniMalloc: A Lightweight
-// Memory Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023); the branching is that
-// of skyline heuristics for strip packing. A node takes steps in the sum of sections spanned by the
+// Sections, monotone floors and decomposition come from Moffitt, "MiniMalloc: A Lightweight Memory
+// Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023); branching follows skyline
+// heuristics for strip packing. The cost of a node is the number of sections spanned by all
+// unplaced boxes.
 // unplaced blocks.
 #pragma once
 
@@ -40,19 +41,20 @@ class Skyline {
  public:
   enum class Answer { kFound, kNone, kUnknown };
 
-  // How to choose: the section to branch on, and the blocks to try first.
+  // How to choose the section to branch on and the boxes to try first.
   struct Rule {
     enum class Sections { kFewestBranches, kLowest } sections;
     enum class Blocks { kLongest, kLargest, kMostBytesTime, kHighestLoad } blocks;
-    std::uint64_t seed = 0;  // other than 0: the order of blocks is disturbed
+    std::uint64_t seed = 0;  // if not 0, perturbs the order of boxes
   };
 
   Skyline(std::span<Lifetime const> lifetimes, Size alignment);
 
-  // Searches at most `nodes` nodes, or until `stop` (asked now and then) says so. kNone is proof.
+  // Searches at most `nodes` nodes, or until `stop` (called now and then) returns true. kNone is a
+  // proof.
   Answer fit(Size height, Rule rule, std::uint64_t nodes, std::function<bool()> const& stop);
 
-  // One for each lifetime, after kFound.
+  // One per lifetime, valid after kFound.
   std::vector<Size> offsets() const;
 
  private:
@@ -65,7 +67,7 @@ class Skyline {
     Size size, rounded;   // bytes
     std::uint32_t alive;  // instants
     Index block;          // index of the lifetime
-    std::uint64_t kind;   // equal for boxes that can stand for one another
+    std::uint64_t kind;   // equal for interchangeable boxes
   };
   struct Range {  // of sections, half-open
     Index lo = kNone, hi = 0;
@@ -79,16 +81,16 @@ class Skyline {
       return std::views::iota(std::max(lo, from), std::max(std::max(lo, from), std::min(hi, to)));
     }
   };
-  // Sections connected by unplaced boxes; `head` is the first of these in the list.
+  // Sections connected by unplaced boxes; `head` is the first of these boxes in the list.
   struct Part {
     Range range;
     Index head;
     std::size_t boxes;
-    Range changed;  // where floors may have changed since they were last lifted
+    Range changed;  // where floors may have changed since lift_floors
   };
   struct Branching {
     Index section;
-    Size next_floor;  // when no box lies on the floor; kNoFloor: there is no such branch
+    Size next_floor;  // if no box stands on the floor; kNoFloor: no such branch
   };
 
   void make_sections(std::span<Lifetime const> lifetimes, Size alignment);
@@ -111,42 +113,47 @@ class Skyline {
   Range undo(std::size_t floors, std::size_t boxes);
 
   template <class Visit>
-  void each(Part const& part, Visit visit) const {
-    for (Index at = part.head; at != end() && boxes_[at].lo < part.range.hi; at = next_[at])
-      visit(at);
+  void for_each_box(Part const& part, Visit visit) const {
+    for (Index index = part.head; index != end() && boxes_[index].lo < part.range.hi;
+         index = next_[index])
+      visit(index);
   }
   std::span<Size const> floors(Box const& box) const {
-    return std::span(floor_).subspan(box.lo, box.hi - box.lo);
+    return std::span(floor_by_section_).subspan(box.lo, box.hi - box.lo);
   }
   Index end() const { return static_cast<Index>(boxes_.size()); }
   Size slack(Index section) const {
-    return height_ + rounding_[section] - floor_[section] - load_[section];
+    return height_ + max_rounding_by_section_[section] - floor_by_section_[section] -
+           load_by_section_[section];
   }
 
-  std::vector<Box> boxes_;       // in order of `lo`
-  std::vector<Size> load_;       // of each section: rounded bytes of unplaced boxes
-  std::vector<Size> full_load_;  // the same, of all boxes
+  std::vector<Box> boxes_;                  // in order of `lo`
+  std::vector<Size> load_by_section_;       // of each section: rounded bytes of unplaced boxes
+  std::vector<Size> full_load_by_section_;  // the same, of all boxes
 
   Size height_ = 0;
   Rule rule_{};
-  std::vector<Index> rank_;         // of each box: the lower, the earlier it is tried
-  std::vector<Size> floor_;         // of each section
-  std::vector<Index> next_, prev_;  // the list of unplaced boxes
-  std::vector<Size> offset_;        // of each box; of an unplaced one, the least possible
+  std::vector<Index> rank_by_box_;      // of each box: boxes of lower rank are tried first
+  std::vector<Size> floor_by_section_;  // of each section
+  std::vector<Index> next_, prev_;      // the list of unplaced boxes
+  std::vector<Size> offset_by_box_;     // of each box; if unplaced, the lowest possible
   std::vector<std::pair<Index, Size>> old_floors_;
   std::vector<Index> placed_;
 
-  std::vector<Index> near_;     // unplaced boxes close to where floors have changed
-  std::vector<Size> least_;     // of each section: the least offset of an unplaced box
-  std::vector<Size> rounding_;  // of each section: the most that rounding adds to one of them
-  std::vector<std::uint32_t> on_floor_;  // of each section: boxes that can lie on its floor
-  std::vector<char> uneven_;             // ... some of which span a lower floor as well
-  std::vector<char> level_;              // of each box: every floor that it spans is its offset
+  std::vector<Index> nearby_boxes_;  // unplaced boxes near changed floors
+  std::vector<Size>
+      min_offset_by_section_;  // of each section: the lowest offset of an unplaced box
+  std::vector<Size>
+      max_rounding_by_section_;  // of each section: the most that rounding adds to an unplaced box
+  std::vector<std::uint32_t>
+      on_floor_by_section_;  // of each section: number of boxes that can stand on its floor
+  std::vector<char> uneven_by_section_;  // of each section: some of these also span a lower floor
+  std::vector<char> level_by_box_;       // of each box: every floor that it spans is at its offset
 
   std::uint64_t nodes_left_ = 0, steps_ = 0;
   bool stopped_ = false;
   std::function<bool()> const* stop_ = nullptr;
-  std::vector<std::uint64_t> hopeless_;  // hashes of states with no plan of this height
+  std::vector<std::uint64_t> failed_states_;  // hashes of states without a plan of this height
 };
 
 }  // namespace allocbench

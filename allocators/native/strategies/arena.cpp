@@ -1,4 +1,4 @@
-// strategies/arena.cpp: the first step is recorded and planned, later steps follow the plan.
+// strategies/arena.cpp: records and plans the first step; later steps follow the plan.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/arena.hpp"
 
@@ -69,7 +69,7 @@ void Arena::make_plan() {
     if (request.planned) request.offset = *offset++;
   height_ = plan.height;
   recorded_ = {};
-  give_back();  // what the recorded step needed, the arena replaces
+  give_back();  // the arena replaces the memory of the recorded step
 }
 
 Block Arena::from_plan(Size size, Size requested) {
@@ -90,7 +90,7 @@ Block Arena::from_pool(Size size, Size requested) {
   return node == kNone ? Block{} : pool_.take(node, size, requested);
 }
 
-// Gets the arena from the device if it is not held; asks at most once in a step.
+// Gets the arena from the device if it is not held yet. Tries at most once per step.
 bool Arena::holds_arena() {
   if (arena_ == 0 && !refused_) {
     arena_ = acquire(height_);
@@ -105,7 +105,7 @@ Index Arena::grow(Size size) {
   return pool_.add(address, got);
 }
 
-// Returns the arena and the pool's segments that hold no block; false when there was none.
+// Returns the arena and the pool's segments if they have no live block; false if none was returned.
 bool Arena::give_back() {
   bool const any = pool_.give_back([this](Address segment, Size size) { release(segment, size); });
   if (arena_ == 0 || !alive_.empty()) return any;

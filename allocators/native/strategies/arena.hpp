@@ -1,16 +1,15 @@
-// strategies/arena.hpp: the first step is recorded and planned, later steps follow the plan.
+// strategies/arena.hpp: records and plans the first step; later steps follow the plan.
 // SPDX-License-Identifier: Apache-2.0
 //
-// TFLite's idea for a program that runs in steps. Up to the end of its first step a program is
-// served from a pool (best fit with coalescing) while the step's requests are recorded. Blocks
-// that were born and died within the step are planned: each gets an offset in one arena. In later
-// steps the k-th request takes the place planned for the k-th request of the first, if it is no
-// larger and the place is free; every other request falls back to the pool. Counters tell how much
-// was planned and how much fell back.
-// A planned request or free takes O(log n) steps in the planned blocks alive.
+// TFLite's idea for programs that run in steps. Until the end of the first step, requests are
+// served from a pool (best fit with coalescing) and recorded. The blocks that begin and end within
+// the step are planned: each gets an offset in one arena. In later steps, the k-th request takes
+// the place planned for the k-th request of the first step, if it is no larger and the place is
+// free; every other request falls back to the pool. Counters show how much was planned and how much
+// fell back. A planned request or free takes O(log n) steps for n live planned blocks.
 //
-// Bad at: steps that differ from the first. A longer sequence than the planned one falls back
-// throughout, and the arena lies idle.
+// Bad at: steps that differ from the first. In a sequence with extra requests, everything after
+// them falls back and the arena goes unused.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +52,7 @@ class Arena final : public Allocator {
   struct Request {
     Size size;
     std::uint32_t first;     // instant at which it began
-    std::uint32_t last = 0;  // instant after it ended; 0: it outlived the step
+    std::uint32_t last = 0;  // instant after it ended; 0: still alive at the end of the step
     bool planned = false;
     Size offset = 0;
   };
@@ -82,14 +81,14 @@ class Arena final : public Allocator {
   Size segment_size_;
   PlannerInfo const& planner_;
   Phase phase_ = Phase::kBefore;
-  std::uint32_t now_ = 0;          // instants of the step being recorded
-  std::vector<Request> requests_;  // of that step, in order
-  AddressMap recorded_;            // address -> request, while it is alive in that step
-  std::size_t cursor_ = 0;         // the request of the plan that comes next
+  std::uint32_t now_ = 0;          // number of instants so far in the recorded step
+  std::vector<Request> requests_;  // of the recorded step, in order
+  AddressMap recorded_;            // address -> request, for live blocks of the recorded step
+  std::size_t cursor_ = 0;         // the next request of the plan
 
   Address arena_ = 0;
   Size height_ = 0;       // of the plan
-  bool refused_ = false;  // the device had no room for the arena in this step
+  bool refused_ = false;  // the device refused the arena in this step
   Placements alive_;      // planned blocks
   BestFitPool pool_;
   Served planned_, fallback_;

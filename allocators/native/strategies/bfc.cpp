@@ -16,7 +16,7 @@ constexpr double kLongestRetry = 86400;
 
 Size memory_limit(Size capacity, Options const& given) {
   if (given.given("memory_limit") && given.given("per_process_memory_fraction"))
-    given.reject("memory_limit", "and per_process_memory_fraction exclude each other");
+    given.reject("memory_limit", "and per_process_memory_fraction are mutually exclusive");
   if (given.given("memory_limit")) {
     if (given.bytes("memory_limit") < Bfc::kRounding)
       given.reject("memory_limit", "must be at least 256 bytes");
@@ -36,7 +36,7 @@ Size memory_limit(Size capacity, Options const& given) {
   return reserve < capacity ? capacity - reserve : capacity;
 }
 
-// What the device is asked for after it refused `size` bytes. TensorFlow computes in float32.
+// The next size to request after the device refused `size` bytes. TensorFlow computes in float32.
 Size cut(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
@@ -44,7 +44,7 @@ Size cut(Size size) {
 Allocator::Seconds patience(Options const& given) {
   double const seconds = given.number("retry_seconds");
   if (!(seconds >= 0 && seconds <= kLongestRetry))
-    given.reject("retry_seconds", "must lie between 0 and 86400");
+    given.reject("retry_seconds", "must be between 0 and 86400");
   return Allocator::Seconds(seconds);
 }
 
@@ -61,7 +61,7 @@ Bfc::Bfc(Device& device, Options const& given)
   next_region_ = round_up(first, kRounding);
   double const fraction = given.number("fragmentation_fraction");
   if (!(fraction >= 0 && fraction <= 1))
-    given.reject("fragmentation_fraction", "must lie between 0 and 1");
+    given.reject("fragmentation_fraction", "must be between 0 and 1");
   largest_waste_ = fraction > 0 ? static_cast<Size>(fraction * static_cast<double>(memory_limit_))
                                 : kDefaultLargestWaste;
 }
@@ -91,7 +91,7 @@ void Bfc::do_trim() {
   give_back();
 }
 
-// Gets one more region, large enough for `rounded` bytes.
+// Gets another region, large enough for `rounded` bytes.
 bool Bfc::extend(Size rounded) {
   Size const room = round_down(memory_limit_ - reserved(), kRounding);
   if (rounded > room) return false;
@@ -105,13 +105,13 @@ bool Bfc::extend(Size rounded) {
     size = less;
     region = acquire(size);
   }
-  // Beyond the limit more doubling changes nothing, and would overflow in the end.
+  // Beyond the limit, further doubling changes nothing and would eventually overflow.
   if (!doubled_for_this && next_region_ < memory_limit_) next_region_ *= 2;
   pool_.add(region, size, coalesce_regions_);
   return true;
 }
 
-// Gives all regions without a chunk in use back, if that makes room for `rounded` bytes.
+// Gives back all regions without a chunk in use if that makes room for `rounded` bytes.
 bool Bfc::collect(Size rounded) {
   if (!garbage_collection_) return false;
   Size const room = memory_limit_ - reserved() + pool_.idle();
@@ -127,15 +127,16 @@ bool Bfc::give_back() {
 Size Bfc::do_largest_free() const { return std::max(pool_.largest_free(), timestamps_.largest()); }
 
 Counters Bfc::do_counters() const {
-  Counters found = {{"steps", pool_.steps()}};
+  Counters counters = {{"search_steps", pool_.search_steps()}};
   if (timestamped_frees_)
-    found.insert(found.end(), {{"unsafe_chunks", timestamps_.unsafe()}, {"early_chunks", early_}});
-  return found;
+    counters.insert(counters.end(),
+                    {{"unsafe_chunks", timestamps_.unsafe()}, {"early_chunks", early_}});
+  return counters;
 }
 
 void Bfc::do_check() const {
   pool_.check();
-  require(reserved() <= memory_limit_, "the regions together stay below the memory limit");
+  require(reserved() <= memory_limit_, "the regions together do not exceed the memory limit");
 }
 
 std::string Bfc::do_summary() const {

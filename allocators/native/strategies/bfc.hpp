@@ -1,27 +1,28 @@
 // strategies/bfc.hpp: TensorFlow's best fit with coalescing.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes are rounded up to 256 bytes. The smallest free chunk that fits is taken, the lowest
-// address among equals; it is split when it is at least twice as large as needed or when the rest
-// would reach a limit (128 MiB, or a fraction of the memory limit). A freed chunk coalesces with
-// its free neighbours at once. When no chunk fits, a region is asked from the device: 2 MiB
-// first, then twice as much each time, never beyond the memory limit; a refused size is cut by a
-// tenth (in float32) until it is granted or too small. With garbage collection, regions without a
-// chunk in use go back to the device before a request is refused.
-// A request and a free take O(log n) steps in the free chunks.
+// Sizes are rounded up to 256 bytes. A request takes the smallest free chunk that fits, at the
+// lowest address among equals. The chunk is split if it is at least twice as large as needed or if
+// the rest would reach a limit (128 MiB, or a fraction of the memory limit). A freed chunk
+// coalesces with its free neighbours at once. If no chunk fits, a region is requested from the
+// device: 2 MiB first, then twice as much each time, within the memory limit. A refused size is
+// reduced by 10% (in float32) until it is granted or too small. With garbage collection, regions
+// without a chunk in use are given back to the device before a request is refused. A request and a
+// free take O(log n) steps for n free chunks.
 //
-// With timestamped frees the frees are counted, and a freed chunk may be reused, and coalesces,
-// only once the safe frontier has passed its count: what the device has surely finished. That
-// happens in batches, as requests begin. The mark of a step moves the frontier past the last free.
-// When no safe chunk fits and no region can be had, the request waits for the device: the frontier
-// moves on early, past one free after the other, until a chunk that is large enough has formed.
+// With timestamped frees, frees are counted, and a freed chunk is reused and coalesced only once
+// the safe frontier, up to which the device has certainly finished, has passed its count. This
+// happens in batches when a request begins. The mark of a step moves the frontier past the last
+// free. If no safe chunk fits and no region can be obtained, the request waits for the device: the
+// frontier moves early, past one free after another, until a large enough chunk has formed.
 //
-// The rules, growth and timestamps included, are those of the allocator in TensorFlow 2.21, chunk
-// for chunk. One difference: it asks for ever when the device keeps refusing a region of at most
-// 2304 bytes, a fixed point of the cut; here the request is refused. As to timestamps: there a
-// request may say that its chunk must be safe (`freed_by_func`), here all do; there kernels have
-// counts as well, here the frontier is always that of one after the free; and there regions whose
-// chunks wait for their batch cannot be given back (garbage collection), here they can.
+// The rules, including growth and timestamps, are those of the allocator in TensorFlow 2.21, chunk
+// for chunk, with one difference: if the device keeps refusing a region of at most 2304 bytes, a
+// fixed point of the 10% cut, TensorFlow retries forever, while this strategy refuses the request.
+// Timestamps differ in three ways: in TensorFlow a request can demand that its chunk be safe
+// (`freed_by_func`), here all requests do; TensorFlow counts kernels too, here the frontier always
+// moves past the last free; and TensorFlow cannot give back regions whose chunks wait for their
+// batch (garbage collection), this strategy can.
 #pragma once
 
 #include <string>
@@ -91,13 +92,13 @@ class Bfc final : public Allocator {
 
   Size memory_limit_;
   Size next_region_;
-  Size largest_waste_;  // a chunk is split when the rest reaches this
+  Size largest_waste_;  // a chunk is split if the rest reaches this
   bool garbage_collection_;
   bool coalesce_regions_;
   bool timestamped_frees_;
   BestFitPool pool_;
   Timestamps timestamps_{pool_};
-  std::uint64_t early_ = 0;  // frees below the frontier before a step said so
+  std::uint64_t early_ = 0;  // frees that the frontier passed early, for lack of memory
 };
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// strategies/buddy.cpp: powers of two that split in halves and merge with their other half.
+// strategies/buddy.cpp: power-of-two blocks that split in half and merge with their buddies.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/buddy.hpp"
 
@@ -69,7 +69,7 @@ bool Buddy::grow(Size size) {
   return true;
 }
 
-// Returns every region that is one free block; false when there was none.
+// Returns every region that is one free block; false if there was none.
 bool Buddy::give_back() {
   auto const idle = [this](auto const& region) {
     Index const node = blocks_.find(region.first);
@@ -92,8 +92,8 @@ std::vector<Segment> Buddy::do_snapshot() const {
   std::vector<Segment> all;
   for (auto const& [start, size] : regions_) {
     Segment& segment = all.emplace_back(Segment{start, size, {}});
-    for (Address at = start; at < start + size; at = segment.blocks.back().end())
-      segment.blocks.push_back(nodes_[blocks_.find(at)].block);
+    for (Address address = start; address < start + size; address = segment.blocks.back().end())
+      segment.blocks.push_back(nodes_[blocks_.find(address)].block);
   }
   return all;
 }
@@ -106,7 +106,7 @@ void Buddy::do_check() const {
     auto const& [start, region] = *region_of(address);
     require(std::has_single_bit(block.size) && block.size >= kSmallest,
             "a block is a power of two of at least 1 KiB");
-    require((address - start) % block.size == 0, "a block lies at a multiple of its size");
+    require((address - start) % block.size == 0, "a block's offset is a multiple of its size");
     if (block.allocated()) return;
     require(free_.contains(node), "a free block is in its bin");
     if (block.size == region) return;

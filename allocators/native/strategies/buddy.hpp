@@ -1,13 +1,12 @@
-// strategies/buddy.hpp: powers of two that split in halves and merge with their other half.
+// strategies/buddy.hpp: power-of-two blocks that split in half and merge with their buddies.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A request takes a block of the next power of two, at least 1 KiB. The smallest free block that
-// is large enough (the lowest address among equals) is halved until it has that size. A freed
-// block merges with its buddy, the other half of the block that both came from, as long as that
-// one is free too; its offset differs from the block's own in one bit. Memory grows by whole
-// buddy regions, each a power of two with a tree of its own.
-// Every request and every free takes O(log(region / 1 KiB)) splits or merges, each of O(log n)
-// steps in the free blocks of one size.
+// A request takes a block of the next power of two, at least 1 KiB. The smallest free block that is
+// large enough (at the lowest address among equals) is halved until it has that size. A freed block
+// merges with its buddy, the other half of the block they were split from, for as long as the buddy
+// is free too. The offsets of buddies differ in one bit. Memory grows by whole regions, each a
+// power of two with its own tree. Every request and every free takes O(log(region / 1 KiB)) splits
+// or merges, each of O(log n) steps for n free blocks of one size.
 //
 // Bad at: sizes just above a power of two, which nearly double.
 #pragma once
@@ -51,7 +50,7 @@ class Buddy final : public Allocator {
   Size do_largest_free() const override { return free_.largest(); }
   void do_check() const override;
   Counters do_counters() const override {
-    return {{"steps", free_.steps() + blocks_.steps() + halvings_}};
+    return {{"search_steps", free_.search_steps() + blocks_.search_steps() + halvings_}};
   }
 
   bool grow(Size size);
@@ -63,7 +62,7 @@ class Buddy final : public Allocator {
   FreeIndex free_;
   AddressMap blocks_;                // free and allocated
   std::map<Address, Size> regions_;  // address -> size
-  std::uint64_t halvings_ = 0;       // and mergers
+  std::uint64_t halvings_ = 0;       // splits and merges
 };
 
 }  // namespace allocbench

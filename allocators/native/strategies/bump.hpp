@@ -1,9 +1,9 @@
-// strategies/bump.hpp: memory is handed out once and never used again.
+// strategies/bump.hpp: hands out memory once and never reuses it.
 // SPDX-License-Identifier: Apache-2.0
 //
-// The least that an allocator can do while it still checks its frees, so its time per event is
-// the floor of the measurement: the replay loop, the lock, the counting and one table. Not a
-// strategy for use: it needs as much memory as a program allocates in its whole life.
+// The least work that an allocator can do while still checking its frees, so its time per event is
+// the floor of the measurement: the replay loop, the lock, the counters and one hash table. Not
+// meant for use: it needs as much memory as a program allocates in total.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class Bump final : public Allocator {
  private:
   struct Extent {
     Size size;
-    Size used = 0;  // bytes handed out, from the front
+    Size used = 0;  // bytes handed out from the front
   };
   using Segments = std::map<Address, Extent>;
 
@@ -105,11 +105,12 @@ class Bump final : public Allocator {
 
   std::map<Address, Block> alive() const {
     std::map<Address, Block> blocks;
-    allocated_.for_each([&](Address at, Index node) { blocks.emplace(at, nodes_[node].block); });
+    allocated_.for_each(
+        [&](Address address, Index node) { blocks.emplace(address, nodes_[node].block); });
     return blocks;
   }
 
-  // The new segment, or the end when the device refuses.
+  // Returns the new segment, or end() if the device refuses.
   Segments::iterator grow(Size size) {
     auto const [start, got] = acquire_between(size, segment_size_, kAlignment);
     return start == 0 ? segments_.end() : segments_.emplace(start, Extent{got}).first;

@@ -118,7 +118,7 @@ bool Caching::release_oversize(Pool& pool, Size wanted) {
 void Caching::release_free(Pool& pool) {
   for (Index block = pool.free.first(), next; block != kNone; block = next) {
     next = pool.free.next(block);
-    if (blocks_.facts(block).space != nullptr)
+    if (blocks_.facts(block).reservation != nullptr)
       unmap_pages(block);
     else if (blocks_.whole(block))
       release_segment(block);

@@ -66,7 +66,7 @@ class Caching final : public Allocator {
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
   Size do_largest_free() const override { return blocks_.largest_free(); }
   void do_check() const override;
-  Counters do_counters() const override { return {{"steps", blocks_.steps()}}; }
+  Counters do_counters() const override { return {{"search_steps", blocks_.search_steps()}}; }
 
   Index find(Pool& pool, Size wanted);
   Index roomier(Pool const& pool, Index fit) const;

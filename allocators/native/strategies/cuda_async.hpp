@@ -1,11 +1,11 @@
-// strategies/cuda_async.hpp: the CUDA driver's stream-ordered pool.
+// strategies/cuda_async.hpp: the CUDA driver's stream-ordered memory pool.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each request is a cuMemAllocFromPoolAsync, each free a cuMemFreeAsync on the block's stream, in a
-// pool of this allocator's own. The driver decides where blocks lie and which memory it keeps:
-// free memory above `release_threshold` goes back when the program waits for a stream or an event.
-// A block may serve another stream once the driver knows that the free has been reached. What
-// PyTorch does under backend:cudaMallocAsync, and CuPy with MemoryAsyncPool.
+// Each request is a cuMemAllocFromPoolAsync and each free a cuMemFreeAsync on the block's stream,
+// in a pool owned by this allocator. The driver decides where blocks are placed and which memory it
+// keeps: free memory above `release_threshold` goes back when the program synchronizes a stream or
+// an event. A block can serve another stream once the driver knows that the free has executed. This
+// is what PyTorch does with backend:cudaMallocAsync and CuPy with MemoryAsyncPool.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class CudaAsync final : public Allocator {
  public:
   static constexpr std::array<Option, 1> kOptions = {
       {{"release_threshold", OptionType::kBytes, "",
-        "free bytes that the pool may keep when a stream is waited for; all when left out"}}};
+        "free bytes that the pool keeps when a stream is synchronized; default: all"}}};
   static constexpr StrategyInfo strategy = {
       .name = "cuda_async",
       .summary = "the stream-ordered memory pool of the CUDA driver (cudaMallocAsync)",

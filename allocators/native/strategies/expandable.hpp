@@ -1,12 +1,12 @@
 // strategies/expandable.hpp: memory in pages that are mapped where a block needs them.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses are reserved in plenty and memory is mapped to them by pages; a request that fits
-// nowhere is stitched together from free pages that lie anywhere. All of it is in Stitching; sizes
-// are rounded up to 256 bytes. Reserved bytes stay near the allocated ones.
+// Reserves far more addresses than memory and maps memory page by page. A request that fits nowhere
+// is stitched together from free pages anywhere. The mechanism is in Stitching; sizes are rounded
+// up to 256 bytes. Reserved bytes stay close to allocated bytes.
 //
-// Bad at: device calls. A page is a call to map and a call to unmap each time that it moves; larger
-// pages move more at once, and are less often wholly free.
+// Bad at: device calls. Each move of a page costs a map and an unmap call. Larger pages move more
+// bytes per call, but are less often wholly free.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// strategies/free_lists.cpp: freed slices are kept by size and used again for that size alone.
+// strategies/free_lists.cpp: keeps freed slices by size and reuses them only for that size.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/free_lists.hpp"
 
@@ -92,16 +92,16 @@ bool FreeLists::grow(Size size) {
   return true;
 }
 
-// Returns every buffer without a live slice; false when there was none.
+// Returns every buffer without a live slice; false if there was none.
 bool FreeLists::give_back() {
   bool any = false;
-  for (Index at = 0; at < buffers_.size(); ++at) {
-    Buffer& buffer = buffers_[at];
+  for (Index index = 0; index < buffers_.size(); ++index) {
+    Buffer& buffer = buffers_[index];
     if (buffer.size == 0 || buffer.live > 0) continue;
     any = true;
-    if (at == current_) current_ = kNone;
+    if (index == current_) current_ = kNone;
     release(buffer.address, buffer.size);
-    unused_buffers_.push_back(at);
+    unused_buffers_.push_back(index);
     unused_slices_.insert(unused_slices_.end(), buffer.slices.begin(), buffer.slices.end());
     buffer = {0, 0};
   }
@@ -139,7 +139,7 @@ void FreeLists::do_check() const {
     free += slices.size();
     for (Index slice : slices) {
       require(slices_[slice].block.size == size, "a free slice is listed under its own size");
-      require(!slices_[slice].block.allocated(), "an allocated slice is in no list");
+      require(!slices_[slice].block.allocated(), "an allocated slice is in no free list");
     }
   }
   std::size_t slices = 0;
@@ -151,10 +151,10 @@ void FreeLists::do_check() const {
       used += block.size;
       if (block.allocated()) live += block.size;
     }
-    require(used == buffer.used, "what is carved from a buffer is the sum of its slices");
-    require(live == buffer.live, "what is live in a buffer is the sum of its allocated slices");
+    require(used == buffer.used, "the used bytes of a buffer are the sum of its slices");
+    require(live == buffer.live, "the live bytes of a buffer are the sum of its allocated slices");
   }
-  require(slices == free + allocated_.size(), "every slice is allocated or in a list");
+  require(slices == free + allocated_.size(), "every slice is either allocated or in a free list");
 }
 
 }  // namespace allocbench

@@ -1,14 +1,14 @@
-// strategies/free_lists.hpp: freed slices are kept by size and used again for that size alone.
+// strategies/free_lists.hpp: keeps freed slices by size and reuses them only for that size.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests are rounded up. A freed slice of that size is used again, the last freed first; else a
-// slice is carved from the current buffer; else a new buffer is asked from the device, and what
-// is left of the old one becomes a free slice of its own size. Slices never split or coalesce.
-// When the device is full, buffers without a live slice go back to it before a retry.
-// Every request and every free takes O(1) steps, apart from those that call the device.
+// Requests are rounded up. A request reuses the last freed slice of its size; otherwise it carves a
+// slice from the current buffer; otherwise it requests a new buffer from the device, and the rest
+// of the old buffer becomes a free slice of its own size. Slices never split or coalesce. When the
+// device is full, buffers without a live slice are given back before a retry.
+// Every request and every free takes O(1) steps, except those that call the device.
 //
 // Bad at: sizes that change from step to step. A slice serves no other size, so memory grows with
-// every new size that the program brings.
+// every new size in the program.
 #pragma once
 
 #include <unordered_map>
@@ -46,7 +46,7 @@ class FreeLists final : public Allocator {
   struct Buffer {
     Address address;
     Size size;
-    Size used = 0;                   // bytes carved, from the front
+    Size used = 0;                   // bytes carved from the front
     Size live = 0;                   // bytes in allocated slices
     std::vector<Index> slices = {};  // in order of address
   };
@@ -61,7 +61,7 @@ class FreeLists final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
-  Counters do_counters() const override { return {{"steps", allocated_.steps()}}; }
+  Counters do_counters() const override { return {{"search_steps", allocated_.search_steps()}}; }
 
   Index reuse(Size size);
   Index carve(Size size);
@@ -75,7 +75,7 @@ class FreeLists final : public Allocator {
   std::unordered_map<Size, std::vector<Index>> free_;  // rounded size -> free slices
   std::vector<Slice> slices_;
   std::vector<Index> unused_slices_;
-  std::vector<Buffer> buffers_;  // one that went back has size 0
+  std::vector<Buffer> buffers_;  // size 0 once given back
   std::vector<Index> unused_buffers_;
   Index current_ = kNone;  // the buffer being carved
   AddressMap allocated_;

@@ -1,9 +1,9 @@
 // strategies/naive.hpp: one device call per request.
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program gets that calls cudaMalloc and cudaFree itself: no waste at all, and the full
-// price of the device call each time. The bound that the others are measured against in memory,
-// and the reason for their existence in time.
+// What a program gets if it calls cudaMalloc and cudaFree directly: no waste, but the full cost of
+// a device call each time. The lower bound of the other strategies in memory, and the reason why
+// they exist in time.
 #pragma once
 
 #include "core/allocator.hpp"

@@ -1,4 +1,4 @@
-// strategies/planned.cpp: steps served from a plan of earlier steps, on pages of virtual memory.
+// strategies/planned.cpp: serves steps from a plan of earlier steps, on pages of virtual memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned.hpp"
 
@@ -48,12 +48,12 @@ Block Planned::do_deallocate(Address address, Stream stream) {
   return block;
 }
 
-// Where there are no marks, steps end where the profile says, as long as it is right, and are
-// looked for after that.
+// Without marks, steps end where the profile says, as long as it is right; after that, the step
+// finder looks for them.
 bool Planned::begins_step(Size requested) {
   if (marked_) return std::exchange(mark_, false);
-  bool const found = finder_.begins(requested, counted().requested.current);
-  return profile_.follows() ? profile_.complete() : found;
+  bool const at_anchor = finder_.begins(requested, counted().requested.current);
+  return profile_.follows() ? profile_.complete() : at_anchor;
 }
 
 Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket) {
@@ -68,7 +68,7 @@ Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket
   return {};
 }
 
-// Addresses for twice what the device has, or for as much as it gives.
+// Reserves addresses for twice the capacity of the device, or as many as it provides.
 bool Planned::reserve_plan(Size least) {
   for (Size size = 2 * device().capacity(); size >= least; size /= 2) {
     Size const pages = round_up(size, page());
@@ -80,10 +80,10 @@ bool Planned::reserve_plan(Size least) {
   return false;
 }
 
-// Maps the pages of a new block; nothing changes when there is not enough memory. Free pages of the
-// pools move there as far as reserved bytes would exceed the highest load otherwise. Those of the
-// plan would soon be mapped again for the plan: they move only as far as that exceeds what the step
-// is known to need, too.
+// Maps the pages of a new block; changes nothing if there is not enough memory. Free pages of the
+// pools are moved there as far as reserved bytes would otherwise exceed the peak load. Idle pages
+// of the plan would soon be mapped again, so they are moved only as far as reserved bytes would
+// also exceed what the step is expected to need.
 bool Planned::furnish(Block const& block) {
   Pages::Run const run = plan_.touched(block);
   for (;;) {
@@ -99,14 +99,14 @@ bool Planned::furnish(Block const& block) {
   }
 }
 
-// Bytes of the pools, and of the plan of this step to its end: what it is known to need, unless
-// places were found taken of late.
+// Bytes that the pools and the plan will need until the end of this step; 0 (unknown) if planned
+// places were found occupied in this step or the last one.
 Size Planned::needed() const {
   bool const known = !crossed_ && !was_crossed_;
   return known ? profile_.height() + counted().reserved.current - plan_.mapped() : 0;
 }
 
-// How many bytes more would take the reserved ones above `most`, of as many as are missing.
+// How many of the `missing` bytes would take reserved bytes above `most`.
 Size Planned::excess(Size most, Size missing) const {
   Size const reserved = counted().reserved.current + missing;
   return reserved <= most ? 0 : std::min(missing, round_up(reserved - most, page()));
@@ -134,9 +134,9 @@ void Planned::do_trim() {
 }
 
 std::vector<Segment> Planned::do_snapshot() const {
-  auto found = blocks().snapshot();
-  std::ranges::move(plan_.snapshot(), std::back_inserter(found));
-  return found;
+  auto segments = blocks().snapshot();
+  std::ranges::move(plan_.snapshot(), std::back_inserter(segments));
+  return segments;
 }
 
 Size Planned::do_largest_free() const {
@@ -149,13 +149,13 @@ void Planned::do_check() const {
 }
 
 Counters Planned::do_counters() const {
-  Counters found = stitching_counters();
-  found.insert(found.end(), {{"planned_requests", planned_.requests},
-                             {"planned_bytes", planned_.bytes},
-                             {"fallback_requests", fallback_.requests},
-                             {"fallback_bytes", fallback_.bytes},
-                             {"plans", profile_.plans()}});
-  return found;
+  Counters counters = stitching_counters();
+  counters.insert(counters.end(), {{"planned_requests", planned_.requests},
+                                   {"planned_bytes", planned_.bytes},
+                                   {"fallback_requests", fallback_.requests},
+                                   {"fallback_bytes", fallback_.bytes},
+                                   {"plans", profile_.plans()}});
+  return counters;
 }
 
 }  // namespace allocbench

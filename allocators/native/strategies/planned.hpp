@@ -1,20 +1,18 @@
-// strategies/planned.hpp: steps served from a plan of earlier steps, on pages of virtual memory.
+// strategies/planned.hpp: serves steps from a plan of earlier steps, on pages of virtual memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that runs in steps asks for nearly the same blocks in each. From the steps seen, of
-// this run or of an earlier one (option `plan`), a profile knows what a step asks for and when each
-// block dies, and every block that does not outlive the next step has a planned place in one range
-// of addresses, the plan's. A request takes its place if it is no larger than what was planned and
-// the place is free; any other is served from pools of best fit with coalescing, as all are until
-// a step is known, and where its large sizes follow no rule. Steps begin with the marks of a trace
-// or, without any, where the sequence of sizes is found to repeat itself.
+// A program that runs in steps requests nearly the same blocks in each. From earlier steps, of this
+// run or of a previous one (option `plan`), a profile knows what a step requests and when each
+// block dies. Every block that does not outlive the next step has a planned place in one range of
+// addresses. A request takes its place if it is no larger than planned and the place is free. Other
+// requests are served from pools by best fit with coalescing; so are all requests until a step is
+// known, and those of steps whose large sizes follow no pattern. Steps begin at the marks of a
+// trace or, without marks, where the sequence of sizes repeats.
 //
-// Addresses are reserved, and memory is mapped to them page by page where blocks come to lie. A
-// page that no block touches is unmapped when another is wanted, before the device is asked for
-// more: so a step that differs from the plan costs calls of the device, but no memory beside the
-// pages that are only partly used.
-// A planned request or free takes O(1) steps, and one for each 64 pages; every other, those of best
-// fit.
+// Addresses are reserved, and memory is mapped page by page where blocks are placed. When another
+// page is needed, a page without a block is unmapped before the device is asked for more memory. So
+// a step that differs from the plan costs device calls, but no memory beyond partly used pages.
+// A planned request or free takes O(1) steps, plus one per 64 pages; others take those of best fit.
 //
 // Bad at: programs that never repeat themselves; each of their pages moves again and again.
 #pragma once
@@ -24,7 +22,7 @@
 
 #include "parts/stitching.hpp"
 #include "strategies/planned/profile.hpp"
-#include "strategies/planned/space.hpp"
+#include "strategies/planned/range.hpp"
 #include "strategies/planned/step_finder.hpp"
 
 namespace allocbench {
@@ -81,12 +79,13 @@ class Planned final : public Stitching {
 
   Profile profile_;
   StepFinder finder_;
-  bool marked_ = false;                         // steps are marked, and need not be found
-  bool mark_ = false;                           // a step begins with the next request
-  bool crossed_ = false, was_crossed_ = false;  // a place was taken in this step, in the last
+  bool marked_ = false;  // the trace has marks, so steps need not be detected
+  bool mark_ = false;    // a step begins with the next request
+  bool crossed_ = false,
+       was_crossed_ = false;  // a planned place was occupied, in this step or the last
 
-  Space<Profile::Ticket> plan_;           // where planned blocks lie
-  std::vector<Profile::Ticket> tickets_;  // of the blocks in pools, by their index
+  PlannedRange<Profile::Ticket> plan_;    // the range of planned blocks
+  std::vector<Profile::Ticket> tickets_;  // of the blocks in pools, by index
   Served planned_, fallback_;
 };
 

@@ -1,4 +1,4 @@
-// strategies/slab.cpp: slabs of equal objects, one kind of slab for each size class.
+// strategies/slab.cpp: slabs of equal objects, by size class.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/slab.hpp"
 
@@ -14,7 +14,7 @@ Slab::Slab(Device& device, Options const& given)
   if (slab_size_ < kUnit) given.reject("slab", "must be at least 256 bytes");
   double const empty = given.number("empty_slabs");
   if (!(empty >= 0 && empty <= 1e6 && empty == std::floor(empty)))
-    given.reject("empty_slabs", "must be a whole number up to a million");
+    given.reject("empty_slabs", "must be an integer from 0 to 1000000");
   empty_slabs_ = static_cast<std::size_t>(empty);
 }
 
@@ -22,26 +22,26 @@ Block Slab::do_allocate(Size requested, Stream) {
   std::size_t const size_class = Class::at_least(round_up(requested, kUnit) / kUnit);
   Size const object = kUnit * Class::smallest(size_class);
   Kind& kind = kinds_[size_class];
-  bool found = !kind.partial.empty() || !kind.empty.empty() || grow(kind, object);
-  if (!found && give_back()) {
+  bool has_room = !kind.partial.empty() || !kind.empty.empty() || grow(kind, object);
+  if (!has_room && give_back()) {
     count_retry();
-    found = grow(kind, object);
+    has_room = grow(kind, object);
   }
-  if (!found) return {};
+  if (!has_room) return {};
 
   Slabs& from = kind.partial.empty() ? kind.empty : kind.partial;
   auto const slab = from.begin();
-  std::size_t at = slab->requested.size();
+  std::size_t slot = slab->requested.size();
   if (slab->free.empty()) {
     slab->requested.push_back(requested);
   } else {
-    at = slab->free.back();
+    slot = slab->free.back();
     slab->free.pop_back();
-    slab->requested[at] = requested;
+    slab->requested[slot] = requested;
   }
   Slabs& to = slab->room() == 0 ? kind.full : kind.partial;
   to.splice(to.begin(), from, slab);
-  Block const block = slab->block(at);
+  Block const block = slab->block(slot);
   allocated_.insert(block.address, slab->number);
   return block;
 }
@@ -52,10 +52,10 @@ Block Slab::do_deallocate(Address address, Stream) {
   auto const slab = slabs_[number];
   Kind& kind = *slab->kind;
   Slabs& from = slab->room() == 0 ? kind.full : kind.partial;
-  auto const at = static_cast<Index>((address - slab->address) / slab->object);
-  Block const freed = slab->block(at);
-  slab->requested[at] = 0;
-  slab->free.push_back(at);
+  auto const slot = static_cast<Index>((address - slab->address) / slab->object);
+  Block const freed = slab->block(slot);
+  slab->requested[slot] = 0;
+  slab->free.push_back(slot);
   Slabs& to = slab->empty() ? kind.empty : kind.partial;
   to.splice(to.begin(), from, slab);
   if (kind.empty.size() > empty_slabs_) release_slab(kind.empty.begin());
@@ -77,14 +77,14 @@ bool Slab::grow(Kind& kind, Size object) {
   return true;
 }
 
-// The slab is empty.
+// The slab must be empty.
 void Slab::release_slab(Slabs::iterator slab) {
   release(slab->address, slab->size);
   unused_.push_back(slab->number);
   slab->kind->empty.erase(slab);
 }
 
-// Returns every empty slab; false when there was none.
+// Returns every empty slab; false if there was none.
 bool Slab::give_back() {
   bool any = false;
   for (Kind& kind : kinds_)
@@ -98,8 +98,8 @@ std::vector<Segment> Slab::do_snapshot() const {
     for (Slabs const* slabs : {&kind.full, &kind.partial, &kind.empty})
       for (Objects const& slab : *slabs) {
         Segment& segment = all.emplace_back(Segment{slab.address, slab.size, {}});
-        for (std::size_t at = 0; at < slab.requested.size(); ++at)
-          segment.blocks.push_back(slab.block(at));
+        for (std::size_t object = 0; object < slab.requested.size(); ++object)
+          segment.blocks.push_back(slab.block(object));
         Size const cut = slab.requested.size() * slab.object;
         if (cut < slab.size) segment.blocks.push_back({slab.address + cut, slab.size - cut, 0});
       }
@@ -119,19 +119,21 @@ Size Slab::do_largest_free() const {
 void Slab::do_check() const {
   std::size_t allocated = 0;
   for (Kind const& kind : kinds_) {
-    for (Objects const& slab : kind.full) require(slab.room() == 0, "a full slab has no room");
+    for (Objects const& slab : kind.full)
+      require(slab.room() == 0, "a full slab has no free object");
     for (Objects const& slab : kind.partial)
-      require(slab.room() > 0 && !slab.empty(), "a partial slab has room and an object in use");
+      require(slab.room() > 0 && !slab.empty(),
+              "a partial slab has free objects and objects in use");
     for (Objects const& slab : kind.empty)
       require(slab.empty(), "an empty slab has no object in use");
-    require(kind.empty.size() <= empty_slabs_, "a class keeps no more empty slabs than it may");
+    require(kind.empty.size() <= empty_slabs_, "a class keeps at most `empty_slabs` empty slabs");
     for (Slabs const* slabs : {&kind.full, &kind.partial, &kind.empty})
       for (Objects const& slab : *slabs) {
-        require(&*slabs_[slab.number] == &slab, "a slab is found by its number");
+        require(&*slabs_[slab.number] == &slab, "a slab is registered under its number");
         allocated += slab.requested.size() - slab.free.size();
       }
   }
-  require(allocated == allocated_.size(), "the address map holds the objects in use alone");
+  require(allocated == allocated_.size(), "the address map contains only objects in use");
 }
 
 }  // namespace allocbench

@@ -1,16 +1,16 @@
-// strategies/slab.hpp: slabs of equal objects, one kind of slab for each size class.
+// strategies/slab.hpp: slabs of equal objects, by size class.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A request is rounded up to its size class: multiples of 256 bytes up to 2 KiB, then eight classes
-// to each power of two, so less than an eighth is added (the buddy nearly doubles). A slab is a
-// segment cut into objects of one class; each class keeps its slabs in three lists: full, partial
-// and empty. Requests are served from a partial slab, else from an empty one, else from a new one.
-// A slab that becomes empty stays for its class, up to a number of them; beyond that, on a trim,
-// and when the device is full, empty slabs go back to the device.
-// A request and a free take O(1) expected steps, apart from those that call the device.
+// per power of two, so less than an eighth is added (a buddy allocator can nearly double a size). A
+// slab is a segment divided into objects of one class. Each class has three lists of slabs: full,
+// partial and empty. A request is served from a partial slab, otherwise from an empty one,
+// otherwise from a new one. An empty slab stays with its class, up to a maximum number; beyond
+// that, on a trim, and when the device is full, empty slabs are given back to the device. A request
+// and a free take O(1) expected steps, except those that call the device.
 //
-// Bad at: many classes with few objects each, and sizes that change: a partial slab serves no
-// other class.
+// Bad at: many classes with few objects each, and sizes that change, because a partial slab serves
+// no other class.
 #pragma once
 
 #include <array>
@@ -58,14 +58,16 @@ class Slab final : public Allocator {
     Index number;
     Kind* kind;
     Address address;
-    Size size;                         // of the segment; objects are cut from its front
-    Size object;                       // bytes of each
-    std::vector<Size> requested = {};  // by object cut; 0: free
-    std::vector<Index> free = {};      // objects cut and free, the last freed last
+    Size size;                         // of the segment, which starts with the objects
+    Size object;                       // bytes of each object
+    std::vector<Size> requested = {};  // bytes requested for each object so far; 0: free
+    std::vector<Index> free = {};      // free objects; the last one was freed last
 
     std::size_t room() const { return size / object - requested.size() + free.size(); }
     bool empty() const { return free.size() == requested.size(); }
-    Block block(std::size_t at) const { return {address + at * object, object, requested[at]}; }
+    Block block(std::size_t number) const {
+      return {address + number * object, object, requested[number]};
+    }
   };
 
   Block do_allocate(Size requested, Stream) override;
@@ -74,7 +76,7 @@ class Slab final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
-  Counters do_counters() const override { return {{"steps", allocated_.steps()}}; }
+  Counters do_counters() const override { return {{"search_steps", allocated_.search_steps()}}; }
 
   bool grow(Kind& kind, Size object);
   void release_slab(Slabs::iterator slab);
@@ -83,7 +85,8 @@ class Slab final : public Allocator {
   Size slab_size_;
   std::size_t empty_slabs_;
   std::array<Kind, Class::kCount> kinds_;
-  std::vector<Slabs::iterator> slabs_;  // by number; those given back are in `unused_`
+  std::vector<Slabs::iterator>
+      slabs_;  // by number; the numbers of slabs given back are in `unused_`
   std::vector<Index> unused_;
   AddressMap allocated_;  // address -> number of its slab
 };

@@ -1,15 +1,14 @@
-// strategies/tlsf.hpp: two-level segregated fit: every request and free in constant time.
+// strategies/tlsf.hpp: two-level segregated fit, with constant time for every request and free.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes are rounded up to 256 bytes. Free blocks lie in lists by size class, 32 classes to each
-// power of two; two bitmap searches find the first list in which every block is large enough, and
-// its head is taken, its end split off and kept. A freed block coalesces with its free neighbours
+// Sizes are rounded up to 256 bytes. Free blocks are kept in lists by size class, 32 classes per
+// power of two. Two bitmap searches find the first list in which every block is large enough; its
+// head is taken and split, and the rest is kept. A freed block coalesces with its free neighbours
 // at once. Memory grows by segments; when the device is full, segments without an allocated block
-// go back to it before a retry.
-// A request and a free take O(1) steps whatever the number of blocks, apart from those that call
-// the device.
+// are given back before a retry. A request and a free take O(1) steps for any number of blocks,
+// except those that call the device.
 //
-// Bad at: memory, slightly: a block up to 1/32 larger than needed may be passed over.
+// Bad at: memory, slightly, because a block up to 1/32 larger than needed can be passed over.
 #pragma once
 
 #include "core/allocator.hpp"
@@ -59,7 +58,7 @@ class Tlsf final : public Allocator {
   std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override { return pool_.largest_free(); }
   void do_check() const override { pool_.check(); }
-  Counters do_counters() const override { return {{"steps", pool_.steps()}}; }
+  Counters do_counters() const override { return {{"search_steps", pool_.search_steps()}}; }
 
   Index grow(Size size) {
     auto const [address, got] = acquire_between(size, segment_size_, kRounding);

@@ -1,4 +1,4 @@
-// wrappers/check.cpp: every block handed out and every free, compared with a book of its own.
+// wrappers/check.cpp: compares every block and every free with its own record of live blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "wrappers/check.hpp"
 
@@ -33,22 +33,22 @@ Block Check::do_allocate(Size requested, Stream stream) {
   Live const granted{block, stream, request, steps_};
   if (block.requested != requested || block.size < requested)
     defect(granted,
-           "is of " + human_bytes(block.size) + " for a request of " + human_bytes(requested));
+           "has " + human_bytes(block.size) + " for a request of " + human_bytes(requested));
   judge(granted);
   live_.emplace(block.address, granted);
   return block;
 }
 
 Block Check::do_deallocate(Address address, Stream stream) {
-  auto const found = live_.find(address);
-  if (found == live_.end()) throw BadFree(bad_free(address));
-  Live const live = found->second;
+  auto const entry = live_.find(address);
+  if (entry == live_.end()) throw BadFree(bad_free(address));
+  Live const live = entry->second;
   Block const freed = Wrapper::do_deallocate(address, stream);
   if (freed.size != live.block.size || freed.requested != live.block.requested)
-    defect(live, "is freed as one of " + human_bytes(freed.size) + " for a request of " +
+    defect(live, "is freed as a block of " + human_bytes(freed.size) + " for a request of " +
                      human_bytes(freed.requested));
   freed_[address] = live.request;
-  live_.erase(found);
+  live_.erase(entry);
   return freed;
 }
 
@@ -66,7 +66,7 @@ void Check::do_check() const {
       require(live != live_.end() && live->first == block.address &&
                   live->second.block.size == block.size &&
                   live->second.block.requested == block.requested,
-              "the snapshot's allocated blocks are the live ones");
+              "the snapshot's allocated blocks are the live blocks");
       ++live;
     }
   require(live == live_.end(), "every live block is in the snapshot");
@@ -101,8 +101,8 @@ std::string Check::bad_free(Address address) const {
     if (Live const& live = std::prev(above)->second; address < live.block.end())
       return "check: foreign" + free + std::to_string(address - live.block.address) +
              " bytes into " + describe(live);
-  if (auto const found = freed_.find(address); found != freed_.end())
-    return "check: double" + free + "the block of request " + std::to_string(found->second) +
+  if (auto const entry = freed_.find(address); entry != freed_.end())
+    return "check: double" + free + "the block of request " + std::to_string(entry->second) +
            " is free";
   return "check: foreign" + free + "never handed out";
 }

@@ -1,12 +1,12 @@
-// wrappers/check.hpp: every block handed out and every free, compared with a book of its own.
+// wrappers/check.hpp: compares every block and every free with its own record of live blocks.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A free that is none is told apart: a double free, an address inside a live block, one that was
-// never handed out. A block that the allocator should not have handed out (too small, over a live
-// one, outside of the device's segments) is its defect, an InvariantViolation. check() also
-// compares the book with the snapshot. What is live at the end is a leak.
+// An invalid free raises BadFree, which distinguishes a double free, an address inside a live block
+// and one that was never handed out. A bad block (too small, overlapping a live block, outside the
+// device's segments) is a bug of the allocator and raises InvariantViolation. check() also compares
+// the record with the snapshot. Blocks still live at the end are leaks.
 //
-// O(log n) per event for n live blocks, and memory for every address ever handed out.
+// O(log n) per event for n live blocks. Uses memory for every address ever handed out.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Check final : public Wrapper {
   struct Live {
     Block block;
     Stream stream;
-    std::uint64_t request;  // how many requests came before its own, failed ones too
-    std::uint64_t step;     // how many steps had begun
+    std::uint64_t request;  // number of requests before this one, including failed ones
+    std::uint64_t step;     // number of steps begun by then
   };
 
   Check(Device& device, Options const&, MakeInner const& make_inner)
@@ -49,7 +49,7 @@ class Check final : public Wrapper {
   std::string bad_free(Address address) const;
 
   std::map<Address, Live> live_;
-  std::unordered_map<Address, std::uint64_t> freed_;  // address -> the request that last had it
+  std::unordered_map<Address, std::uint64_t> freed_;  // address -> the last request that had it
   std::uint64_t steps_ = 0;
 };
 

@@ -1,11 +1,11 @@
-// wrappers/limit.hpp: no more than so many reserved bytes.
+// wrappers/limit.hpp: limits an allocator's reserved bytes.
 // SPDX-License-Identifier: Apache-2.0
 //
-// To the allocator inside it is as if the device were full: a call that would take its reserved
-// bytes over the limit is refused before it reaches the device. The allocator then does whatever
-// it does on a full device (a smaller segment, a trim, a failed request), and its own idea of
-// the device's capacity stays that of the whole device: bfc, which comes down by a tenth at each
-// refusal, may leave the last tenth of the limit unused.
+// To the inner allocator the device looks full: a call that would take its reserved bytes over the
+// limit is refused before it reaches the device. The allocator then does what it does on a full
+// device (a smaller segment, a trim, a failed request). It still sees the capacity of the whole
+// device: bfc, for example, which asks for 10% less after each refusal, may leave the last 10% of
+// the limit unused.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// wrappers/per_stream.cpp: one instance of the allocator inside for each stream.
+// wrappers/per_stream.cpp: one instance of the inner allocator for each stream.
 // SPDX-License-Identifier: Apache-2.0
 #include "wrappers/per_stream.hpp"
 
@@ -58,22 +58,23 @@ void PerStream::do_check() const {
     Stats const inside = instance->stats();
     live += inside.allocations - inside.frees;
   }
-  require(live == owner_.size(), "every live block has an owner");
+  require(live == owner_.size(), "every live block has an owning instance");
   std::map<Address, Index> shown;
-  for (Index at = 0; at < instances_.size(); ++at)
-    for (Segment const& segment : instances_[at]->snapshot())
+  for (Index instance = 0; instance < instances_.size(); ++instance)
+    for (Segment const& segment : instances_[instance]->snapshot())
       for (Block const& block : segment.blocks)
-        if (block.allocated()) shown.emplace(block.address, at);
+        if (block.allocated()) shown.emplace(block.address, instance);
   owner_.for_each([&](Address address, Index owner) {
-    auto const found = shown.find(address);
-    require(found != shown.end() && found->second == owner, "a live block is its owner's");
+    auto const entry = shown.find(address);
+    require(entry != shown.end() && entry->second == owner,
+            "a live block belongs to its owning instance");
   });
 }
 
 Counters PerStream::do_counters() const {
-  Counters sums = instances_.front()->counters();  // all instances count the same things
-  for (std::size_t at = 1; at < instances_.size(); ++at) {
-    Counters const more = instances_[at]->counters();
+  Counters sums = instances_.front()->counters();  // all instances have the same counters
+  for (std::size_t instance = 1; instance < instances_.size(); ++instance) {
+    Counters const more = instances_[instance]->counters();
     for (std::size_t counter = 0; counter < sums.size(); ++counter)
       sums[counter].second += more[counter].second;
   }
@@ -83,8 +84,8 @@ Counters PerStream::do_counters() const {
 std::string PerStream::do_summary() const {
   std::map<Stream, Index> const in_order(by_stream_.begin(), by_stream_.end());
   std::string text;
-  for (auto const& [stream, at] : in_order) {
-    std::string const inside = instances_[at]->summary();
+  for (auto const& [stream, instance] : in_order) {
+    std::string const inside = instances_[instance]->summary();
     if (inside.empty()) continue;
     if (!text.empty()) text += "\n";
     text += "stream " + std::to_string(stream) + ":\n" + inside;
@@ -93,15 +94,15 @@ std::string PerStream::do_summary() const {
 }
 
 Index PerStream::instance_of(Stream stream) {
-  if (auto const found = by_stream_.find(stream); found != by_stream_.end()) return found->second;
+  if (auto const entry = by_stream_.find(stream); entry != by_stream_.end()) return entry->second;
   enclose(*instances_.emplace_back(make_inner_()));
   return by_stream_[stream] = static_cast<Index>(instances_.size() - 1);
 }
 
 bool PerStream::trim_all_but(Index kept) {
   Size const before = counted().reserved.current;
-  for (Index at = 0; at < instances_.size(); ++at)
-    if (at != kept) instances_[at]->trim();
+  for (Index instance = 0; instance < instances_.size(); ++instance)
+    if (instance != kept) instances_[instance]->trim();
   return counted().reserved.current < before;
 }
 

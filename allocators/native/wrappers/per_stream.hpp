@@ -1,9 +1,9 @@
-// wrappers/per_stream.hpp: one instance of the allocator inside for each stream.
+// wrappers/per_stream.hpp: one instance of the inner allocator for each stream.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A request goes to the instance of its stream, a free to the instance that handed the block out,
-// whatever its stream. A request that fails is tried once more when a trim of the other instances
-// gave anything back to the device, and counts as a retry.
+// A request goes to the instance of its stream. A free goes to the instance that handed the block
+// out, whichever stream it is on. If a request fails and a trim of the other instances returns any
+// memory to the device, the request is retried once and counted as a retry.
 #pragma once
 
 #include <unordered_map>
@@ -36,10 +36,10 @@ class PerStream final : public Allocator {
   std::string do_summary() const override;
 
   Index instance_of(Stream stream);
-  bool trim_all_but(Index kept);  // did that give anything back?
+  bool trim_all_but(Index kept);  // true if that returned any memory
 
   MakeInner make_inner_;
-  std::vector<std::unique_ptr<Allocator>> instances_;  // the first is stream 0's
+  std::vector<std::unique_ptr<Allocator>> instances_;  // the first is for stream 0
   std::unordered_map<Stream, Index> by_stream_;
   AddressMap owner_;  // address of a live block -> its instance
 };

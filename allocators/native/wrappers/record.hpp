@@ -1,8 +1,8 @@
-// wrappers/record.hpp: what a program asks of an allocator, as the arrays of a trace.
+// wrappers/record.hpp: records a program's requests as the arrays of a trace.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every block gets an id of its own, in the order of the requests. A request that fails becomes no
-// event: a trace holds blocks that lived. A step becomes a mark. 17 bytes of memory per event.
+// Every block gets its own id, in request order. Failed requests are not recorded, because a trace
+// contains only blocks that existed. A step becomes a mark. Takes 17 bytes of memory per event.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Record final : public Wrapper {
       .summary = "records every alloc, free, step and trim as a trace",
   };
 
-  // Arrays of equal length, one element for each event. The label of a mark is 0: a step.
+  // Arrays of equal length with one element per event. The label of a mark is 0 (a step).
   struct Recording {
     std::vector<std::uint8_t> op;
     std::vector<std::uint32_t> block;
@@ -64,7 +64,7 @@ class Record final : public Wrapper {
   void do_check() const override {
     Wrapper::do_check();
     require(ids_.size() == counted().allocations - counted().frees,
-            "a recording knows the live blocks");
+            "the recording contains the live blocks");
   }
 
   void add(Op op, std::uint32_t block, Size size, Stream stream) {

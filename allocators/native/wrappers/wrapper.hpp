@@ -1,4 +1,4 @@
-// wrappers/wrapper.hpp: one allocator around another.
+// wrappers/wrapper.hpp: the base class of allocators that wrap another allocator.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace allocbench {
 
-// What a wrapper says about itself, as data beside its code.
+// What a wrapper says about itself.
 struct WrapperInfo {
   std::string_view name;
   std::string_view summary;
@@ -21,16 +21,16 @@ struct WrapperInfo {
 
 using MakeInner = std::function<std::unique_ptr<Allocator>()>;
 
-// Every call goes on to the allocator inside, and a wrapper overrides those that it observes. Each
-// layer keeps statistics of its own, which agree: reserved bytes are counted by all layers at once.
+// Passes every call on to the inner allocator; a wrapper overrides the calls that it observes. Each
+// layer has its own statistics, which agree: reserved bytes are counted in all layers at once.
 class Wrapper : public Allocator {
  public:
   Wrapper(Device& device, MakeInner const& make_inner) : Allocator(device), inner_(make_inner()) {
     enclose(*inner_);
   }
-  // The strategy's: a wrapper is none.
+  // The info of the strategy, because a wrapper is not a strategy.
   StrategyInfo const& info() const override { return inner_->info(); }
-  // To be looked at alone: a call on it would pass the wrapper by.
+  // For inspection only: calls on the inner allocator bypass the wrapper.
   Allocator& inner() const { return *inner_; }
 
  protected:
@@ -61,12 +61,12 @@ class Wrapper : public Allocator {
   std::unique_ptr<Allocator> inner_;
 };
 
-// The outermost layer of `allocator` that is a `W`, or null.
+// The outermost layer of type `W`, or null.
 template <class W>
 W const* find_layer(Allocator const& allocator) {
   Allocator const* layer = &allocator;
   while (layer != nullptr) {
-    if (auto const* found = dynamic_cast<W const*>(layer)) return found;
+    if (auto const* match = dynamic_cast<W const*>(layer)) return match;
     auto const* wrapper = dynamic_cast<Wrapper const*>(layer);
     layer = wrapper == nullptr ? nullptr : &wrapper->inner();
   }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark types; asv imports each module here."""
+"""The benchmark types; asv imports every module in this package."""

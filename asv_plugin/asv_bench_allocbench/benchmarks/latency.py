@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type `latency_*`: asv's statistics over the seconds of single calls."""
+"""The benchmark type `latency_*`: asv's statistics over the seconds of single calls."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from asv_runner.benchmarks._base import Benchmark
 
 
 class LatencyBenchmark(Benchmark):  # type: ignore[misc]
-    """A function `latency_*` that returns the seconds of calls, each timed alone.
+    """A function `latency_*` that returns the seconds of individually timed calls.
 
-    asv takes them as it takes the samples of its own timings: median, quartiles, a confidence
-    interval, and a test of significance in `compare` and `continuous`.
+    asv treats them like the samples of its own timings: median, quartiles, confidence interval, and
+    a significance test in `compare` and `continuous`.
     """
 
     name_regex = re.compile(r"^(Latency[A-Z_].+)|(latency_.+)$")
@@ -24,10 +24,10 @@ class LatencyBenchmark(Benchmark):  # type: ignore[misc]
     ) -> None:
         super().__init__(name, func, attr_sources)
         self.type, self.unit = "time", "seconds"
-        self.rounds = 1  # the calls of one process are the whole sample
+        self.rounds = 1  # the calls of one process are the complete sample
 
     def run(self, *combination: Any) -> dict[str, Any]:
-        """The samples of one combination of parameters; raises ValueError when there are none."""
+        """The samples of one combination of parameters; raises ValueError if there are none."""
         samples = [float(seconds) for seconds in self.func(*combination)]
         if not samples:
             raise ValueError(f"{self.name} returned no samples")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training programs run again on other data: what a plan of an earlier run has to serve."""
+"""The training programs run on other data, to test plans made from an earlier run."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 trained on sequences of other lengths."""
+"""GPT-2 trained on other sequence lengths."""
 
 import random
 from dataclasses import replace

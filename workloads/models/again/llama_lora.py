@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama-3-8B fine-tuned on sequences of other lengths."""
+"""Llama-3-8B fine-tuned on other sequence lengths."""
 
 from dataclasses import replace
 

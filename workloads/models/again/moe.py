@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mixture of experts trained on shorter sequences, routed otherwise."""
+"""The mixture of experts trained on shorter sequences with other routes."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-50 trained on more images: its last batches are of other lengths."""
+"""ResNet-50 trained on more images, so its last batches have other sizes."""
 
 from dataclasses import replace
 

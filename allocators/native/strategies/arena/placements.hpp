@@ -1,4 +1,4 @@
-// strategies/arena/placements.hpp: allocated blocks that lie where a plan puts them.
+// strategies/arena/placements.hpp: the live blocks of a planned arena.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,10 +11,11 @@
 
 namespace allocbench {
 
-// The blocks alive of a plan, which may or may not keep to it. Every call takes O(log n) steps.
+// The live blocks of an arena, which may or may not follow the plan. Every call takes O(log n)
+// steps.
 class Placements {
  public:
-  // False, and nothing changes, when a block lies in any of its bytes.
+  // False, and nothing changes, if the block overlaps another one.
   bool add(Block const& block) {
     auto const above = alive_.lower_bound(block.address);
     if (above != alive_.end() && above->first < block.end()) return false;
@@ -23,17 +24,17 @@ class Placements {
     return true;
   }
 
-  // The block at `address`, which is forgotten, or a block of size 0.
+  // Removes and returns the block at `address`, or a block of size 0.
   Block take(Address address) {
-    auto const found = alive_.find(address);
-    if (found == alive_.end()) return {};
-    Block const block = found->second;
-    alive_.erase(found);
+    auto const entry = alive_.find(address);
+    if (entry == alive_.end()) return {};
+    Block const block = entry->second;
+    alive_.erase(entry);
     return block;
   }
 
   bool empty() const { return alive_.empty(); }
-  // A segment in which all of them lie.
+  // The segment that contains all the blocks.
   Segment tiled_in(Address start, Size size) const {
     return tiled(start, size, alive_.begin(), alive_.end());
   }

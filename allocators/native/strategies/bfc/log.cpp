@@ -1,4 +1,4 @@
-// strategies/bfc/log.cpp: what the memory looks like, in words, for a request that was refused.
+// strategies/bfc/log.cpp: a text dump of the memory for an out-of-memory message.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/bfc/log.hpp"
 
@@ -12,10 +12,11 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kSmallest = 256;    // bytes of the smallest chunk
-constexpr std::size_t kBins = 21;  // chunks of 256 << bin bytes and more; the last takes the rest
-constexpr Size kParts = 64;        // in a row of the map
-constexpr std::size_t kRegions = 64;  // in the map
+constexpr Size kSmallest = 256;  // bytes of the smallest chunk
+constexpr std::size_t kBins =
+    21;  // a bin has chunks of 256 << bin bytes or more; the last has no upper bound
+constexpr Size kParts = 64;           // per row of the map
+constexpr std::size_t kRegions = 64;  // shown in the map
 
 std::size_t bin_of(Size size) {
   auto const bin = static_cast<std::size_t>(std::bit_width(std::max(size / kSmallest, Size{1})));
@@ -53,7 +54,7 @@ char fullness(Size used, Size size) {
       '0' + static_cast<int>(10.0 * static_cast<double>(used) / static_cast<double>(size)));
 }
 
-// The parts are equal: a region is a multiple of 256 bytes, so of 64 as well.
+// The parts have equal sizes: a region is a multiple of 256 bytes, so also of 64.
 std::string row(Segment const& region) {
   Size const parts = std::min(region.size / kSmallest, kParts);
   Size const width = region.size / parts;
@@ -82,15 +83,15 @@ std::string memory_log(std::vector<Segment> const& regions, Size peak_in_use, Si
   std::string text;
   for (std::size_t bin = 0; bin < kBins; ++bin)
     if (bins[bin].chunks > 0) text += line(bin, bins[bin]);
-  text += "  in all: in use " + human_bytes(all.bytes_in_use) + ", at its peak " +
+  text += "  total: in use " + human_bytes(all.bytes_in_use) + ", peak " +
           human_bytes(peak_in_use) + "; free " + human_bytes(all.bytes - all.bytes_in_use) +
-          ", the largest chunk " + human_bytes(all.largest_free) + "; memory limit " +
+          ", largest free chunk " + human_bytes(all.largest_free) + "; memory limit " +
           human_bytes(memory_limit) + "; regions " + std::to_string(regions.size());
   if (regions.empty()) return text;
-  text += "\n  map (. free, # in use, a digit: tenths in use):";
-  for (std::size_t at = 0; at < std::min(kRegions, regions.size()); ++at)
-    text += "\n  " + hex(regions[at].address) + " " + row(regions[at]) + " " +
-            human_bytes(regions[at].size);
+  text += "\n  map (. free, # in use, digit: tenths in use):";
+  for (std::size_t region = 0; region < std::min(kRegions, regions.size()); ++region)
+    text += "\n  " + hex(regions[region].address) + " " + row(regions[region]) + " " +
+            human_bytes(regions[region].size);
   if (regions.size() > kRegions)
     text += "\n  and " + std::to_string(regions.size() - kRegions) + " more regions";
   return text;

@@ -1,4 +1,4 @@
-// strategies/bfc/timestamps.hpp: freed chunks that may not be reused yet.
+// strategies/bfc/timestamps.hpp: freed chunks that cannot be reused yet.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,24 +12,23 @@
 
 namespace allocbench {
 
-// Every free gets the next count, and a chunk is unsafe while its count is above the safe frontier:
-// it neither coalesces nor serves a request. The chunks that the frontier has passed become free in
-// batches: each coalesces, in the order of the frees, with at most one neighbour on each side; so
-// two free chunks stay apart when one lies beside a chunk that is itself taken over in the same
-// batch. O(1) expected steps beside those of the pool, but for `largest` and `forget`, which take
-// O(chunks).
+// Every free gets the next count. A chunk whose count is above the safe frontier is unsafe: it
+// neither coalesces nor serves a request. Chunks that the frontier has passed are freed in batches:
+// each coalesces, in the order of the frees, with at most one neighbour on each side. So two free
+// chunks can stay apart if a chunk between them is merged in the same batch. O(1) expected steps in
+// addition to those of the pool, except `largest` and `forget`, which take O(chunks).
 class Timestamps {
  public:
   explicit Timestamps(BestFitPool& pool) : pool_(pool) {}
 
-  // The chunk as it was, or one of size 0 when none is allocated at the address.
+  // Returns the chunk as it was allocated, or one of size 0 if none is allocated at the address.
   Block free(Address address) {
     Block const chunk = pool_.allocated(address);
     if (chunk.size != 0) chunks_.push_back(pool_.give_apart(address));
     return chunk;
   }
 
-  // Advances the frontier by a free; false when it has passed the last.
+  // Moves the frontier past one more free; false if it has passed the last.
   bool advance() {
     if (passed_ == chunks_.size()) return false;
     ++passed_;
@@ -38,7 +37,7 @@ class Timestamps {
 
   void advance_to_last() { passed_ = chunks_.size(); }
 
-  // The batch of the chunks that the frontier has passed.
+  // Frees the batch of chunks that the frontier has passed.
   void merge() {
     if (passed_ == 0) return;
     auto const end = chunks_.begin() + static_cast<std::ptrdiff_t>(passed_);
@@ -50,7 +49,7 @@ class Timestamps {
       if (!pool_.is_gone(chunk)) pool_.coalesce(chunk);
   }
 
-  // Forgets the chunks that are gone from the pool.
+  // Drops the chunks that are no longer in the pool.
   void forget() {
     auto const gone = [&](Index chunk) { return pool_.is_gone(chunk); };
     passed_ -= static_cast<std::size_t>(std::count_if(
@@ -60,17 +59,18 @@ class Timestamps {
 
   std::size_t unsafe() const { return chunks_.size() - passed_; }
 
-  // Bytes of the largest chunk that waits for its batch; 0 when there is none.
+  // Size of the largest chunk waiting for its batch, in bytes; 0 if there is none.
   Size largest() const {
-    Size found = 0;
-    for (Index const chunk : chunks_) found = std::max(found, pool_.block(chunk).size);
-    return found;
+    Size largest_size = 0;
+    for (Index const chunk : chunks_)
+      largest_size = std::max(largest_size, pool_.block(chunk).size);
+    return largest_size;
   }
 
  private:
   BestFitPool& pool_;
   std::deque<Index> chunks_;  // in the order of their counts
-  std::size_t passed_ = 0;    // the first so many lie below the frontier
+  std::size_t passed_ = 0;    // the number at the front that the frontier has passed
 };
 
 }  // namespace allocbench

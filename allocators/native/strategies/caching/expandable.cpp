@@ -49,7 +49,7 @@ Index Caching::reserve_space(Pool& pool) {
 // Maps the pages of an unmapped block that hold its first `wanted` bytes; they become a free block
 // that coalesces.
 bool Caching::map_front(Index block, Size wanted) {
-  Size const page = blocks_.facts(block).space->page;
+  Size const page = blocks_.facts(block).reservation->page;
   Size const size = round_up(wanted, page);
   Address const address = blocks_[block].block.address;
   if (!map(address, size, page)) return false;
@@ -61,7 +61,7 @@ bool Caching::map_front(Index block, Size wanted) {
 void Caching::unmap_pages(Index block) {
   auto const pages = blocks_.pages(block);
   if (pages.size() == 0) return;
-  unmap(pages.begin, pages.size(), blocks_.facts(block).space->page);
+  unmap(pages.begin, pages.size(), blocks_.facts(block).reservation->page);
   Index const unmapped = blocks_.remap(block, pages);
   if (blocks_.whole(unmapped)) unreserve(blocks_.close(unmapped));
 }

@@ -1,4 +1,4 @@
-// strategies/planned/ceiling.hpp: how high blocks reach, by the time of their life.
+// strategies/planned/ceiling.hpp: the highest end of any block, by ranges of time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,36 +11,37 @@
 
 namespace allocbench {
 
-// A tree of the ranges of time, each half of the one above. Every call takes O(log n) steps in the
+// A segment tree over time: each range is half of its parent. Every call takes O(log n) steps for n
 // instants.
 class Ceiling {
  public:
   explicit Ceiling(std::size_t instants) : leaves_(std::bit_ceil(instants)), ranges_(2 * leaves_) {}
 
-  // The highest end of a block alive at an instant from `first` to before `last`.
+  // The highest end of the blocks alive at any instant in [first, last).
   Size over(std::size_t first, std::size_t last) const {
-    Size found = 0;
-    for_each_range(first, last, [&](std::size_t at) { found = std::max(found, ranges_[at].most); });
-    for (std::size_t at : {first, last - 1})
-      for (at += leaves_; at > 0; at /= 2) found = std::max(found, ranges_[at].all);
-    return found;
+    Size highest = 0;
+    for_each_range(first, last,
+                   [&](std::size_t i) { highest = std::max(highest, ranges_[i].most); });
+    for (std::size_t i : {first, last - 1})
+      for (i += leaves_; i > 0; i /= 2) highest = std::max(highest, ranges_[i].all);
+    return highest;
   }
 
-  // A block alive then ends at `end`.
+  // Adds a block with end offset `end` that is alive in [first, last).
   void raise(std::size_t first, std::size_t last, Size end) {
-    for_each_range(first, last, [&](std::size_t at) {
-      ranges_[at].all = std::max(ranges_[at].all, end);
-      for (; at > 0 && ranges_[at].most < end; at /= 2) ranges_[at].most = end;
+    for_each_range(first, last, [&](std::size_t i) {
+      ranges_[i].all = std::max(ranges_[i].all, end);
+      for (; i > 0 && ranges_[i].most < end; i /= 2) ranges_[i].most = end;
     });
   }
 
  private:
   struct Range {
-    Size most = 0;  // the highest end of a block alive at any of its instants
-    Size all = 0;   // of one alive at all of them, that was raised as a whole
+    Size most = 0;  // highest end of the blocks alive at any of its instants
+    Size all = 0;   // highest end of the blocks raised for the whole range
   };
 
-  // The fewest ranges that make up these instants.
+  // Visits the fewest ranges that make up these instants.
   template <class Visit>
   void for_each_range(std::size_t first, std::size_t last, Visit visit) const {
     for (first += leaves_, last += leaves_; first < last; first /= 2, last /= 2) {
@@ -50,7 +51,7 @@ class Ceiling {
   }
 
   std::size_t leaves_;
-  std::vector<Range> ranges_;  // range `at` has the halves 2 * at and 2 * at + 1
+  std::vector<Range> ranges_;  // range i has the halves 2 * i and 2 * i + 1
 };
 
 }  // namespace allocbench

@@ -1,5 +1,5 @@
-// strategies/planned/pages.hpp: which pages of a reservation are mapped, and which hold blocks.
-// blocks. SPDX-License-Identifier: Apache-2.0
+// strategies/planned/pages.hpp: tracks which pages of a reservation are mapped and have blocks.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace allocbench {
 
-// Pages are numbered from the start of the reservation. One is idle when it is mapped and no block
-// touches it. Every call takes one step for each 64 pages that it is about.
+// Pages are numbered from the start of the reservation. A page is idle if it is mapped and no block
+// touches it. Every call takes one step per 64 pages of its run.
 class Pages {
  public:
   struct Run {
@@ -21,14 +21,14 @@ class Pages {
     std::size_t end() const { return first + count; }
   };
 
-  // No block touched these pages, and now one does.
+  // Marks pages that no block touched as touched.
   void touch(Run run) {
     for_each_word(run, [this](Word& word, Bits part) {
       word.touched |= part;
       idle_ -= count(word.mapped & part);
     });
   }
-  // Blocks touched each of these pages, and now none does.
+  // Marks pages as no longer touched by any block.
   void leave(Run run) {
     for_each_word(run, [this](Word& word, Bits part) {
       word.touched &= ~part;
@@ -49,8 +49,7 @@ class Pages {
     if (mapped) idle_end_ = std::max(idle_end_, run.end());
   }
 
-  // The first run of pages, among those of `in`, that are mapped or that are not; count 0 when
-  // there is none.
+  // The first run of mapped (or unmapped) pages within `in`; count 0 if there is none.
   Run first_run(Run in, bool mapped) const {
     auto const wanted = mapped ? &Word::mapped_pages : &Word::unmapped_pages;
     auto const other = mapped ? &Word::unmapped_pages : &Word::mapped_pages;
@@ -58,7 +57,7 @@ class Pages {
     return {begin, first({begin, in.end() - begin}, other) - begin};
   }
 
-  // The highest run of idle pages, at most so many; count 0 when there is none.
+  // The highest run of at most `most` idle pages; count 0 if there is none.
   Run idle_run(std::size_t most) {
     if (idle_ == 0) return {};
     std::size_t word = (idle_end_ - 1) / kBits;
@@ -69,12 +68,12 @@ class Pages {
     return {begin, idle_end_ - begin};
   }
 
-  Run all() const { return {0, words_.size() * kBits}; }  // that ever mattered
+  Run all() const { return {0, words_.size() * kBits}; }  // all pages used so far
   std::size_t mapped() const { return mapped_; }
   std::size_t idle() const { return idle_; }
 
  private:
-  using Bits = std::uint64_t;  // one for each page
+  using Bits = std::uint64_t;  // one bit per page
   static constexpr std::size_t kBits = 64;
 
   struct Word {
@@ -90,18 +89,18 @@ class Pages {
   template <class Change>
   void for_each_word(Run run, Change change) {
     if (all().count < run.end()) words_.resize(std::max(run.end() / kBits + 1, 2 * words_.size()));
-    for (std::size_t at = run.first; at < run.end(); at = (at / kBits + 1) * kBits) {
-      std::size_t const pages = std::min(run.end() - at, kBits - at % kBits);
-      change(words_[at / kBits], ~Bits{0} >> (kBits - pages) << at % kBits);
+    for (std::size_t page = run.first; page < run.end(); page = (page / kBits + 1) * kBits) {
+      std::size_t const pages = std::min(run.end() - page, kBits - page % kBits);
+      change(words_[page / kBits], ~Bits{0} >> (kBits - pages) << page % kBits);
     }
   }
 
-  // The first of these pages that is among `of` a word, or their end.
+  // The first page of the run for which `of` has a bit set, or the end of the run.
   std::size_t first(Run run, Bits (Word::*of)() const) const {
-    for (std::size_t at = run.first; at < run.end(); at = (at / kBits + 1) * kBits) {
-      Word const word = at / kBits < words_.size() ? words_[at / kBits] : Word{};
-      if (Bits const found = (word.*of)() >> at % kBits)
-        return std::min(run.end(), at + static_cast<std::size_t>(std::countr_zero(found)));
+    for (std::size_t page = run.first; page < run.end(); page = (page / kBits + 1) * kBits) {
+      Word const word = page / kBits < words_.size() ? words_[page / kBits] : Word{};
+      if (Bits const bits = (word.*of)() >> page % kBits)
+        return std::min(run.end(), page + static_cast<std::size_t>(std::countr_zero(bits)));
     }
     return run.end();
   }
@@ -112,7 +111,7 @@ class Pages {
 
   std::vector<Word> words_;
   std::size_t mapped_ = 0, idle_ = 0;
-  std::size_t idle_end_ = 0;  // no page from here on is idle
+  std::size_t idle_end_ = 0;  // no page at or after this one is idle
 };
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// strategies/planned/periodic.cpp: a step that comes again and again.
+// strategies/planned/periodic.cpp: plans a step that repeats.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/periodic.hpp"
 
@@ -15,10 +15,11 @@ namespace {
 
 bool wraps(Arc const& arc) { return arc.last <= arc.first; }
 
-// The lifetime of an arc that does not wrap, or the part of one that does in its own step.
+// The lifetime of an arc within its own step.
 Lifetime head(Arc const& arc) { return {arc.size, arc.first, wraps(arc) ? kForever : arc.last}; }
 
-// The part in the next step, of the same kind: so it is alive when that step begins.
+// The part of a wrapping arc in the next step. Steps repeat, so it is also alive at the start of
+// this one.
 bool has_tail(Arc const& arc) { return wraps(arc) && arc.last > 0; }
 Lifetime tail(Arc const& arc) { return {arc.size, 0, arc.last}; }
 
@@ -29,8 +30,8 @@ void alive_with(PlacedBlocks const& placed, Arc const& arc, Visit visit) {
 
 Size best_gap(PlacedBlocks const& placed, Arc const& arc) {
   std::optional<Size> best;
-  Size smallest = 0;  // bytes of the best gap
-  Size end = 0;       // of the blocks looked at
+  Size smallest = 0;  // size of the best gap in bytes
+  Size end = 0;       // of the blocks visited so far
   alive_with(placed, arc, [&](Size offset, Size placed_end) {
     if (end + arc.size <= offset && (!best || offset - end < smallest)) {
       best = end;
@@ -51,7 +52,7 @@ Order order_by(std::size_t count, Key key) {
   return order;
 }
 
-// Those that the arcs touch, counted from 0.
+// The number of instants that the arcs cover.
 std::uint32_t instants_of(std::span<Arc const> arcs) {
   std::uint32_t instants = 1;
   for (Arc const& arc : arcs) instants = std::max({instants, arc.first + 1, arc.last});
@@ -74,16 +75,16 @@ Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size con
   for (Arc& arc : rounded) arc.size = round_up(arc.size, alignment);
   PlacedBlocks placed(lifetimes_of(rounded));
   Plan plan{std::vector<Size>(arcs.size()), 0};
-  // Those given come first, the lowest of them first.
-  auto const key = [&](std::uint32_t at) {
-    return at < given.size() ? std::tuple(false, given[at], 0u, at)
-                             : std::tuple(true, ~rounded[at].size, rounded[at].first, at);
+  // Arcs with given offsets come first, lowest first.
+  auto const key = [&](std::uint32_t i) {
+    return i < given.size() ? std::tuple(false, given[i], 0u, i)
+                            : std::tuple(true, ~rounded[i].size, rounded[i].first, i);
   };
-  for (std::uint32_t const at : order_by(rounded.size(), key)) {
-    Arc const& arc = rounded[at];
-    plan.offsets[at] = at < given.size() ? given[at] : best_gap(placed, arc);
-    placed.add(head(arc), plan.offsets[at]);
-    if (has_tail(arc)) placed.add(tail(arc), plan.offsets[at]);
+  for (std::uint32_t const i : order_by(rounded.size(), key)) {
+    Arc const& arc = rounded[i];
+    plan.offsets[i] = i < given.size() ? given[i] : best_gap(placed, arc);
+    placed.add(head(arc), plan.offsets[i]);
+    if (has_tail(arc)) placed.add(tail(arc), plan.offsets[i]);
   }
   plan.height = placed.height();
   return plan;
@@ -93,15 +94,15 @@ Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
   std::uint32_t const instants = instants_of(arcs);
   Ceiling ceiling(instants);
   Plan plan{std::vector<Size>(arcs.size()), 0};
-  auto const key = [&](std::uint32_t at) { return std::tuple(offsets[at], at); };
-  for (std::uint32_t const at : order_by(arcs.size(), key)) {
-    Arc const& arc = arcs[at];
+  auto const key = [&](std::uint32_t i) { return std::tuple(offsets[i], i); };
+  for (std::uint32_t const i : order_by(arcs.size(), key)) {
+    Arc const& arc = arcs[i];
     std::uint32_t const head_end = wraps(arc) ? instants : arc.last;
     Size offset = ceiling.over(arc.first, head_end);
     if (has_tail(arc)) offset = std::max(offset, ceiling.over(0, arc.last));
     ceiling.raise(arc.first, head_end, offset + arc.size);
     if (has_tail(arc)) ceiling.raise(0, arc.last, offset + arc.size);
-    plan.offsets[at] = offset;
+    plan.offsets[i] = offset;
     plan.height = std::max(plan.height, offset + arc.size);
   }
   return plan;
@@ -115,8 +116,8 @@ Size max_load(std::span<Arc const> arcs) {
     if (wraps(arc)) born[0] += arc.size;
   }
   Size load = 0, most = 0;
-  for (std::size_t at = 0; at < born.size(); ++at) {
-    load += born[at] - died[at];
+  for (std::size_t instant = 0; instant < born.size(); ++instant) {
+    load += born[instant] - died[instant];
     most = std::max(most, load);
   }
   return most;

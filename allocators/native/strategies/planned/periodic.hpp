@@ -1,4 +1,4 @@
-// strategies/planned/periodic.hpp: a step that comes again and again.
+// strategies/planned/periodic.hpp: plans a step that repeats.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,27 +9,27 @@
 
 namespace allocbench {
 
-// A block of a step that repeats, alive from the step's request `first` up to but not including
-// its request `last`. One whose `last` is not above `first` is freed in the next step, before the
-// next step's request `last`.
+// A block of a repeating step, alive from the step's request `first` up to but not including
+// request `last`. If `last` <= `first`, it is freed in the next step, before that step's request
+// `last`.
 struct Arc {
   Size size;
   std::uint32_t first;
   std::uint32_t last;
 };
 
-// The largest block first, in the gap that fits best, lowest among equals: what `greedy_by_size`
-// does, on a circle of time; but the first ones lie at the offsets that are given for them, apart
-// from one another. Sizes are rounded up to `alignment`. O(n^2) steps.
+// Places the largest block first, in the tightest gap, the lowest among equals. Like
+// `greedy_by_size`, but time is a circle, and the first blocks have the offsets `given`, which must
+// not overlap. Sizes are rounded up to `alignment`. O(n^2) steps.
 Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {});
 
-// The same blocks with other sizes, above one another as in an earlier plan, which had these
-// offsets, and as low as that allows. Where all sizes are in proportion between those of two such
-// plans, offsets in the same proportion between theirs keep blocks apart: what lies above what is
-// the same in both. O(n log n) steps.
+// Plans the same blocks with other sizes, each as low as possible, keeping the vertical order of an
+// earlier plan, whose `offsets` are given. Since both plans have the same vertical order,
+// interpolating sizes and offsets between them in the same proportion gives a valid plan too.
+// O(n log n) steps.
 Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets);
 
-// The largest sum of the sizes alive at one request. O(n) steps, and one for each request.
+// The largest sum of sizes alive at one request. O(n) steps, plus one per request.
 Size max_load(std::span<Arc const> arcs);
 
 }  // namespace allocbench

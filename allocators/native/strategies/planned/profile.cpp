@@ -1,4 +1,4 @@
-// strategies/planned/profile.cpp: what a program asks for, step by step, and where it is to lie.
+// strategies/planned/profile.cpp: what a program requests in each step, and the planned places.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/profile.hpp"
 
@@ -13,21 +13,21 @@ namespace {
 using When = StepKind::When;
 
 constexpr std::size_t kMostKinds = 32;
-constexpr std::size_t kLongest = std::size_t{1} << 20;  // requests of a step
-constexpr std::uint64_t kPaid = 64;                     // comparisons, by each request
+constexpr std::size_t kLongest = std::size_t{1} << 20;  // most requests of a step
+constexpr std::uint64_t kPaid = 64;                     // comparisons paid for by each request
 
 }  // namespace
 
 Profile::Placed Profile::request(Size size) {
-  auto const at = static_cast<std::uint32_t>(now_.size());
-  if (at == kLongest) return {};
+  auto const number = static_cast<std::uint32_t>(now_.size());
+  if (number == kLongest) return {};
   now_.push_back({size});
   credit_ = std::min(credit_ + kPaid, kMostCredit);
   Placed placed;
-  if (size >= StepKind::kLeast) placed.ticket = {step_, at};
+  if (size >= StepKind::kLeast) placed.ticket = {step_, number};
   if (guess_ == kNone) return placed;
-  if (kinds_[guess_].steps.contradicts(at, size)) guess_again();
-  placed.offset = kinds_[guess_].steps.place(at, size, pose_);
+  if (kinds_[guess_].steps.contradicts(number, size)) guess_again();
+  placed.offset = kinds_[guess_].steps.place(number, size, pose_);
   return placed;
 }
 
@@ -40,8 +40,8 @@ void Profile::freed(Ticket ticket) {
     last_[ticket.request].end = {When::kNextStep, last};
 }
 
-// Takes a kind that agrees with all that this step has asked for, if there is one. In one step
-// a kind is looked at once.
+// Switches to a kind that agrees with all requests of this step so far, if there is one. Each kind
+// is tried at most once per step.
 void Profile::guess_again() {
   rejected_ |= 1u << guess_;
   if (static_cast<std::size_t>(std::popcount(rejected_)) == kinds_.size()) return;
@@ -83,7 +83,7 @@ void Profile::begin_run() {
   expect(opening_);
 }
 
-// A kind that could not be planned yet is stood in for by the usual one that was.
+// If the kind cannot be planned yet, the most usual planned kind takes its place.
 void Profile::expect(Index kind) {
   plan(kinds_[kind]);
   guess_ = kinds_[kind].steps.stale() ? usual(true) : kind;
@@ -93,13 +93,14 @@ void Profile::expect(Index kind) {
   ++step_;
 }
 
-// Another kind than the one known to come next counts when it comes twice in a row.
+// A successor other than the known one is adopted when it is seen twice in a row.
 void Profile::Kind::see_next(Index kind) {
   if (next == kNone || odd_next == kind) next = kind;
   odd_next = kind;
 }
 
-// The kind that has made the most requests, of equals the last seen; of those planned if any is.
+// The kind with the most requests so far (planned kinds first if `planned`); the most recent on
+// ties.
 Index Profile::usual(bool planned) const {
   auto const rank = [&](Kind const& kind) {
     return std::tuple(planned && kind.steps.planned(), kind.steps.seen() * kind.steps.size(),
@@ -108,41 +109,41 @@ Index Profile::usual(bool planned) const {
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
 }
 
-// The kind of the step that ends, which has seen it.
+// Finds or creates the kind of the step that ends, and updates it with the step.
 Index Profile::learn() {
-  Index found = guess_;
-  if (found == kNone || !kinds_[found].steps.alike(now_)) {
+  Index number = guess_;
+  if (number == kNone || !kinds_[number].steps.alike(now_)) {
     auto const kind =
         std::ranges::find_if(kinds_, [&](Kind const& k) { return k.steps.alike(now_); });
-    found = kind != kinds_.end() ? static_cast<Index>(kind - kinds_.begin()) : unused_kind();
+    number = kind != kinds_.end() ? static_cast<Index>(kind - kinds_.begin()) : unused_kind();
   }
-  Kind& kind = kinds_[found];
+  Kind& kind = kinds_[number];
   kind.steps.see_sizes(now_);
   kind.steps.see_ends(now_, false);
   kind.used = step_;
-  return found;
+  return number;
 }
 
-// A kind that knows nothing: a new one, or the one not seen for longest.
+// An empty kind: a new one, or the one that has not been seen for longest.
 Index Profile::unused_kind() {
-  auto found = static_cast<Index>(kinds_.size());
-  if (found < kMostKinds) {
+  auto oldest = static_cast<Index>(kinds_.size());
+  if (oldest < kMostKinds) {
     kinds_.emplace_back();
-    return found;
+    return oldest;
   }
-  found = before_ == 0 ? 1 : 0;
+  oldest = before_ == 0 ? 1 : 0;
   for (Index kind = 0; kind < kinds_.size(); ++kind)
-    if (kind != before_ && kinds_[kind].used < kinds_[found].used) found = kind;
+    if (kind != before_ && kinds_[kind].used < kinds_[oldest].used) oldest = kind;
   for (Kind& kind : kinds_) {
-    if (kind.next == found) kind.next = kNone;
-    if (kind.odd_next == found) kind.odd_next = kNone;
+    if (kind.next == oldest) kind.next = kNone;
+    if (kind.odd_next == oldest) kind.odd_next = kNone;
   }
-  if (opening_ == found) opening_ = kNone;
-  kinds_[found] = {};
-  return found;
+  if (opening_ == oldest) opening_ = kNone;
+  kinds_[oldest] = {};
+  return oldest;
 }
 
-// Plans a kind that changed, if that is paid for.
+// Plans a kind that has changed, if there is enough credit.
 void Profile::plan(Kind& kind) {
   while (kind.steps.stale()) {
     std::uint64_t const price = kind.steps.price();

@@ -1,13 +1,13 @@
-// strategies/planned/profile.hpp: what a program asks for, step by step, and where it is to lie.
+// strategies/planned/profile.hpp: what a program requests in each step, and the planned places.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program has few kinds of steps: its beginning, a first step that makes the optimizer's state,
-// the steps after it, an evaluation now and then. Which kind comes next is guessed from the kind
-// before it, and guessed anew where the sizes of the step say otherwise. Nothing is known that has
-// not been seen.
+// A program has a few kinds of steps: its start, a first step that creates the optimizer's state,
+// the steps after it, an occasional evaluation. The next kind is predicted from the previous one,
+// and predicted again when the sizes of the step do not match. The profile only knows what it has
+// seen.
 //
-// A request and a free take O(1) steps, amortised: a step is looked through when it ends, and
-// plans are made no faster than requests have paid for them.
+// A request and a free take O(1) amortised steps: a step is examined once when it ends, and
+// requests earn credit that limits how often plans are made.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Profile {
  public:
   static constexpr Size kNowhere = StepKind::kNowhere;
 
-  // Names a request, for when its block is freed; none where the block is not worth a place.
+  // Identifies a request when its block is freed; empty if the block is too small for a place.
   struct Ticket {
     std::uint32_t step = 0;
     std::uint32_t request = kNone;
@@ -33,33 +33,33 @@ class Profile {
     Size offset = kNowhere;  // planned
   };
 
-  // Ends the step and begins the next one, with its first request: what is freed before that dies
-  // in the step that ends.
+  // Ends the step and begins the next one, just before its first request. Anything freed earlier
+  // dies in the step that ends.
   void begin_step();
 
-  // The next request of the step.
+  // Records the next request of the step and returns its planned place.
   Placed request(Size size);
 
   void freed(Ticket ticket);
 
-  // Ends a run and begins another of the same program. What is not planned yet is planned,
-  // whatever that costs.
+  // Ends a run and begins another one of the same program. Plans everything that is not planned
+  // yet, at any cost.
   void begin_run();
 
-  // Whether all steps since `begin_run` were of the kinds expected, and whether this one has asked
-  // for all that its kind asks for.
+  // Whether all steps since `begin_run` were of the expected kinds, and whether this step has made
+  // all the requests of its kind.
   bool follows() const { return follows_; }
   bool complete() const { return guess_ != kNone && now_.size() == kinds_[guess_].steps.size(); }
 
-  // Bytes that the places of this step span, as far as is known.
+  // Bytes spanned by the planned places of this step; 0 if unknown.
   Size height() const { return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_); }
-  std::uint64_t plans() const { return plans_; }  // made so far
+  std::uint64_t plans() const { return plans_; }  // number of plans made so far
 
  private:
   struct Kind {
     StepKind steps;
-    Index next = kNone;      // the kind of the step that comes after
-    Index odd_next = kNone;  // the kind of the step that came after the last one
+    Index next = kNone;      // the kind of the step that follows
+    Index odd_next = kNone;  // the kind that followed the last time
     std::uint32_t used = 0;  // the step in which it was last seen
     void see_next(Index kind);
   };
@@ -74,15 +74,15 @@ class Profile {
   static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;
 
   std::vector<Kind> kinds_;
-  StepKind::Step now_, last_;   // the requests of this step and of the one before
-  Index before_ = kNone;        // the kind of the step before
-  Index guess_ = kNone;         // the kind that this step seems to be of
+  StepKind::Step now_, last_;   // the requests of this step and of the previous one
+  Index before_ = kNone;        // the kind of the previous step
+  Index guess_ = kNone;         // the predicted kind of this step
   Index opening_ = kNone;       // the kind of the first step of a run
   StepKind::Pose pose_;         // of this step
-  std::uint32_t rejected_ = 0;  // a bit for each kind that this step does not agree with
+  std::uint32_t rejected_ = 0;  // a bit for each kind that does not match this step
   bool follows_ = false;
   std::uint32_t step_ = 0;
-  std::uint64_t credit_ = kMostCredit;  // comparisons that requests have paid for
+  std::uint64_t credit_ = kMostCredit;  // comparisons earned by requests
   std::uint64_t plans_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// strategies/planned/profile_file.cpp: a run of a program, as `allocbench plan -o` wrote it.
+// strategies/planned/profile_file.cpp: reads a run written by `allocbench plan -o`.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/profile_file.hpp"
 
@@ -31,8 +31,8 @@ struct Run {
   bool has_steps;
 };
 
-// The numbers of a line after its id, which may hold commas itself; false when they are not.
-bool parse(std::string_view line, bool has_steps, Line& found) {
+// Parses the numbers after the id, which may itself contain commas; false if they are not numbers.
+bool parse(std::string_view line, bool has_steps, Line& block) {
   std::array<std::uint64_t, 5> numbers = {};
   for (std::size_t field = has_steps ? 5 : 4; field-- > 0;) {
     std::size_t const comma = line.rfind(',');
@@ -43,13 +43,13 @@ bool parse(std::string_view line, bool has_steps, Line& found) {
     if (error != std::errc() || end != text.data() + text.size()) return false;
     line = line.substr(0, comma);
   }
-  found = {numbers[0], numbers[1], numbers[2], numbers[4]};
-  return found.lower < found.upper && found.size > 0 && found.size <= kLargest;
+  block = {numbers[0], numbers[1], numbers[2], numbers[4]};
+  return block.lower < block.upper && block.size > 0 && block.size <= kLargest;
 }
 
 Run read(Options const& given, std::string_view option) {
   std::ifstream file(given.text(option));
-  if (!file) given.reject(option, "must be a file that can be read");
+  if (!file) given.reject(option, "must be a readable file");
   std::string line;
   auto const next_line = [&] {
     if (!std::getline(file, line)) return false;
@@ -59,19 +59,19 @@ Run read(Options const& given, std::string_view option) {
   next_line();
   Run run{{}, line == std::string(kHeader) + std::string(kSteps)};
   if (!run.has_steps && line != kHeader)
-    given.reject(option, "is no plan: line 1 is not " + std::string(kHeader) + "[,step]");
+    given.reject(option, "is not a plan file: line 1 is not " + std::string(kHeader) + "[,step]");
   for (std::size_t number = 2; next_line(); ++number) {
     Line block;
     if (!parse(line, run.has_steps, block))
-      given.reject(option, "is no plan: line " + std::to_string(number) +
-                               " is not an id, an instant, a later one, bytes, an offset" +
+      given.reject(option, "is not a plan file: line " + std::to_string(number) +
+                               " must have an id, lower, a larger upper, a size and an offset" +
                                (run.has_steps ? " and a step" : ""));
     run.blocks.push_back(block);
   }
-  if (run.blocks.empty()) given.reject(option, "is a plan without blocks");
+  if (run.blocks.empty()) given.reject(option, "is a plan file without blocks");
   std::ranges::stable_sort(run.blocks, {}, &Line::lower);
   if (run.has_steps && !std::ranges::is_sorted(run.blocks, {}, &Line::step))
-    given.reject(option, "is no plan: a step begins before an earlier one");
+    given.reject(option, "is not a plan file: its steps are out of order");
   return run;
 }
 
@@ -80,8 +80,8 @@ Run read(Options const& given, std::string_view option) {
 Profile read_profile(Options const& given, std::string_view option) {
   Run const run = read(given, option);
   std::vector<std::size_t> frees(run.blocks.size());
-  for (std::size_t at = 0; at < frees.size(); ++at) frees[at] = at;
-  std::ranges::stable_sort(frees, {}, [&](std::size_t at) { return run.blocks[at].upper; });
+  for (std::size_t i = 0; i < frees.size(); ++i) frees[i] = i;
+  std::ranges::stable_sort(frees, {}, [&](std::size_t i) { return run.blocks[i].upper; });
 
   Profile profile;
   StepFinder finder;
@@ -95,12 +95,12 @@ Profile read_profile(Options const& given, std::string_view option) {
       live -= run.blocks[*next_free].size;
     }
   };
-  for (std::size_t at = 0; at < run.blocks.size(); ++at) {
-    Line const& block = run.blocks[at];
+  for (std::size_t i = 0; i < run.blocks.size(); ++i) {
+    Line const& block = run.blocks[i];
     free_until(block.lower);
     if (run.has_steps ? block.step != step : finder.begins(block.size, live)) profile.begin_step();
     step = block.step;
-    tickets[at] = profile.request(block.size).ticket;
+    tickets[i] = profile.request(block.size).ticket;
     live += block.size;
   }
   free_until(~std::uint64_t{0});

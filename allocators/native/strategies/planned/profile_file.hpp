@@ -1,4 +1,4 @@
-// strategies/planned/profile_file.hpp: a run of a program, as `allocbench plan -o` wrote it.
+// strategies/planned/profile_file.hpp: reads a run written by `allocbench plan -o`.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace allocbench {
 
-// The profile of the run in a CSV of id,lower,upper,size,offset,step: a block a line, alive from
-// instant `lower` up to but not including `upper`, requested when `step` steps had begun. Without
-// the last column steps are found as in a run without marks. The order of the lines does not
-// matter, nor do the offsets, which hold for that run alone. Throws SpecError, naming the option
-// and the line, for a file that cannot be read or is no such CSV.
+// Builds the profile of a run from a CSV with the columns id,lower,upper,size,offset,step: one
+// block per line, alive from instant `lower` up to but not including `upper` and requested after
+// `step` steps had begun. Without the column `step`, steps are detected as in a run without marks.
+// The order of the lines does not matter; the offsets, valid only for that run, are ignored. Throws
+// SpecError with the option and the line if the file cannot be read or is not such a CSV.
 Profile read_profile(Options const& given, std::string_view option);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// strategies/planned/step_kind.cpp: what is known of the steps of one kind.
+// strategies/planned/step_kind.cpp: what is known about steps of one kind.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/step_kind.hpp"
 
@@ -8,24 +8,24 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kErratic = 256;  // the share of its size that one may be off the line
+constexpr Size kErratic = 256;  // a size may deviate from the line by 1/256 of it
 constexpr double kMostStretch = 2;
-constexpr double kSpare = 1 + 1.0 / 1024;  // in a stretch, for offsets rounded up
+constexpr double kSpare = 1 + 1.0 / 1024;  // added to a stretch because offsets are rounded up
 
-// On the line through two points, at 0 and at 1.
+// Interpolates between the values at 0 and at 1, or extrapolates.
 Size between(Size at_0, Size at_1, double proportion) {
   auto const a = static_cast<double>(at_0), b = static_cast<double>(at_1);
   return static_cast<Size>(std::max(0.0, a + (b - a) * proportion));
 }
 
-// Further off a line than rounding accounts for.
+// True if the size deviates from the line by more than rounding explains.
 bool far(Size size, Size line) {
   return std::max(size, line) - std::min(size, line) > std::max(line / kErratic, StepKind::kUnit);
 }
 
 }  // namespace
 
-Size StepKind::Request::at(double proportion) const { return between(low, high, proportion); }
+Size StepKind::Request::size_at(double proportion) const { return between(low, high, proportion); }
 
 double StepKind::proportion(Size key) const {
   if (low_key_ == high_key_) return 1;
@@ -36,10 +36,10 @@ double StepKind::proportion(Size key) const {
 bool StepKind::alike(Step const& step) const {
   if (requests_.size() != step.size()) return false;
   std::size_t known = 0, same = 0;
-  for (std::size_t at = 0; at < step.size(); ++at) {
-    if (requests_[at].end.when != When::kThisStep || step[at].size < kLeast) continue;
+  for (std::size_t number = 0; number < step.size(); ++number) {
+    if (requests_[number].end.when != When::kThisStep || step[number].size < kLeast) continue;
     ++known;
-    same += step[at].end == requests_[at].end;
+    same += step[number].end == requests_[number].end;
   }
   return 10 * same >= 9 * known;
 }
@@ -50,7 +50,7 @@ Size StepKind::place(std::size_t request, Size size, Pose& pose) const {
   if (request == key_) pose.proportion = proportion(size);
   if (!known.planned) return kNowhere;
   if (key_ != kNone) {
-    Size const line = known.at(pose.proportion);
+    Size const line = known.size_at(pose.proportion);
     if (size > line + kUnit || far(size, line)) return kNowhere;
     return round_up(between(known.low_offset, known.high_offset, pose.proportion), kUnit);
   }
@@ -80,40 +80,40 @@ void StepKind::see_sizes(Step const& step) {
   if (key_ == kNone) return;
   Size const key = step[key_].size;
   if (key < low_key_ || key > high_key_) return widen(step, key < low_key_);
-  for (std::size_t at = 0; at < step.size(); ++at)
-    stale_ |= requests_[at].see_size(step[at].size, proportion(key));
+  for (std::size_t number = 0; number < step.size(); ++number)
+    stale_ |= requests_[number].see_size(step[number].size, proportion(key));
 }
 
-// The first request whose size varies. A new key begins with the largest sizes seen.
+// Finds the first request whose size varies. A new key starts from the largest sizes seen.
 void StepKind::find_key(Step const& step) {
-  std::size_t at = 0;
+  std::size_t number = 0;
   std::size_t const end = key_ == kNone ? step.size() : key_;
-  while (at < end && step[at].size == requests_[at].high) ++at;
-  if (at == end) return;
+  while (number < end && step[number].size == requests_[number].high) ++number;
+  if (number == end) return;
   for (Request& request : requests_)
     request.low = request.high = std::max(request.low, request.high);
-  key_ = static_cast<Index>(at);
-  low_key_ = high_key_ = requests_[at].high;
+  key_ = static_cast<Index>(number);
+  low_key_ = high_key_ = requests_[number].high;
   stale_ = true;
 }
 
-// The step has a smaller or a larger key than any before: one end of each line moves there. A line
-// that then passes below where its end was is lifted.
+// The step has a smaller or larger key than any before, so that end of each line moves there. If a
+// line then passes below its old end, it is lifted.
 void StepKind::widen(Step const& step, bool below) {
   Size& end_key = below ? low_key_ : high_key_;
   Size const before = std::exchange(end_key, step[key_].size);
-  for (std::size_t at = 0; at < step.size(); ++at) {
-    Request& request = requests_[at];
-    Size const seen = std::exchange(below ? request.low : request.high, step[at].size);
+  for (std::size_t number = 0; number < step.size(); ++number) {
+    Request& request = requests_[number];
+    Size const seen = std::exchange(below ? request.low : request.high, step[number].size);
     request.see_size(seen, proportion(before));
   }
   stale_ = true;
 }
 
-// Lifts the line above a size; up to a unit is rounding. A size far from the line makes the request
-// an erratic one. Whether the plan is to change.
+// Lifts the line above a size; a difference of up to a unit is rounding. A size far from the line
+// marks the request as erratic. Returns true if the plan must change.
 bool StepKind::Request::see_size(Size size, double proportion) {
-  Size const line = at(proportion);
+  Size const line = size_at(proportion);
   bool const was_erratic = std::exchange(erratic, erratic || far(size, line));
   if (size <= line + kUnit) return erratic && !was_erratic;
   low += size - line;
@@ -123,19 +123,19 @@ bool StepKind::Request::see_size(Size size, double proportion) {
 
 void StepKind::see_ends(Step const& step, bool others) {
   if (requests_.size() != step.size()) return;
-  for (std::size_t at = 0; at < step.size(); ++at) {
-    if (step[at].size < kLeast) continue;
-    End end = step[at].end;
+  for (std::size_t number = 0; number < step.size(); ++number) {
+    if (step[number].size < kLeast) continue;
+    End end = step[number].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;
-    if (!requests_[at].see_end(end)) continue;
-    requests_[at].planned = false;
+    if (!requests_[number].see_end(end)) continue;
+    requests_[number].planned = false;
     stale_ = true;
   }
 }
 
-// One odd step changes nothing: another end than the one known counts when it is seen twice in a
-// row. Whether the plan is to change.
+// A single odd step changes nothing: a different end is adopted when it is seen twice in a row.
+// Returns true if the plan must change.
 bool StepKind::Request::see_end(End seen) {
   bool const twice = seen == odd;
   odd = seen;

@@ -1,4 +1,4 @@
-// strategies/planned/step_kind_plan.cpp: where the blocks of a step are to lie.
+// strategies/planned/step_kind_plan.cpp: plans the places of the blocks of a step.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <functional>
@@ -12,9 +12,9 @@ namespace allocbench {
 namespace {
 
 constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
-constexpr Size kMostErratic = 16;           // the share of large bytes that may be erratic
-constexpr std::uint64_t kInOrder = 128;     // comparisons for each block that keeps its order
-constexpr Size kWaste = 2048;               // the share of its load that this may waste
+constexpr Size kMostErratic = 16;  // no places if more than 1/16 of the large bytes are erratic
+constexpr std::uint64_t kInOrder = 128;  // comparisons per block that keeps its order
+constexpr Size kWaste = 2048;            // keeping the order may waste 1/2048 of the load
 
 }  // namespace
 
@@ -36,18 +36,18 @@ bool StepKind::is_erratic() const {
 }
 
 StepKind::Chosen StepKind::chosen() const {
-  std::vector<std::uint32_t> found;
+  std::vector<std::uint32_t> requests;
   if (is_erratic()) return {};
-  for (std::uint32_t at = 0; at < requests_.size(); ++at)
-    if (requests_[at].worth_a_place(at)) found.push_back(at);
-  if (found.size() > kMostPlanned) {
-    auto const size = [&](std::uint32_t at) { return requests_[at].high; };
-    std::ranges::nth_element(found, found.begin() + kMostPlanned, std::greater(), size);
-    found.resize(kMostPlanned);
+  for (std::uint32_t number = 0; number < requests_.size(); ++number)
+    if (requests_[number].worth_a_place(number)) requests.push_back(number);
+  if (requests.size() > kMostPlanned) {
+    auto const size = [&](std::uint32_t number) { return requests_[number].high; };
+    std::ranges::nth_element(requests, requests.begin() + kMostPlanned, std::greater(), size);
+    requests.resize(kMostPlanned);
   }
-  auto const kept = [&](std::uint32_t at) { return requests_[at].planned && !anew_; };
-  auto const others = std::ranges::stable_partition(found, kept);
-  return {found, found.size() - others.size()};
+  auto const kept = [&](std::uint32_t number) { return requests_[number].planned && !anew_; };
+  auto const others = std::ranges::stable_partition(requests, kept);
+  return {requests, requests.size() - others.size()};
 }
 
 std::uint64_t StepKind::price() const {
@@ -55,17 +55,17 @@ std::uint64_t StepKind::price() const {
   return (requests.size() * requests.size() - kept * kept) / 4 + kept * kInOrder;
 }
 
-// What had a place before keeps its order. When that wastes bytes the kind stays stale, and all of
-// it is planned anew for another price.
+// Blocks that had places before keep their order. If that wastes bytes, the kind stays stale, and
+// the next call plans everything from scratch, at its own price.
 void StepKind::plan() {
   auto const [requests, kept] = chosen();
-  Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for what is rounded between the plans
+  Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for rounding between the two plans
   std::vector<Arc> low, high;
   std::vector<Size> before;
-  for (std::uint32_t const at : requests) {
-    Request const& request = requests_[at];
-    low.push_back({round_up(request.low, kUnit) + spare, at, request.end.last});
-    high.push_back({round_up(request.high, kUnit) + spare, at, request.end.last});
+  for (std::uint32_t const number : requests) {
+    Request const& request = requests_[number];
+    low.push_back({round_up(request.low, kUnit) + spare, number, request.end.last});
+    high.push_back({round_up(request.high, kUnit) + spare, number, request.end.last});
     if (before.size() < kept) before.push_back(request.high_offset);
   }
   Plan of_high = plan_in_order(std::span(high).first(kept), before);
@@ -75,11 +75,11 @@ void StepKind::plan() {
   if (anew_) return;
   Plan const of_low = key_ == kNone ? of_high : plan_in_order(low, of_high.offsets);
   for (Request& request : requests_) request.planned = false;
-  for (std::size_t at = 0; at < requests.size(); ++at) {
-    Request& request = requests_[requests[at]];
+  for (std::size_t number = 0; number < requests.size(); ++number) {
+    Request& request = requests_[requests[number]];
     request.planned = true;
-    request.low_offset = of_low.offsets[at];
-    request.high_offset = of_high.offsets[at];
+    request.low_offset = of_low.offsets[number];
+    request.high_offset = of_high.offsets[number];
   }
   low_height_ = of_low.height;
   high_height_ = of_high.height;

@@ -1,4 +1,4 @@
-// strategies/tlsf/segregated_index.hpp: the free blocks, for good fit in constant time.
+// strategies/tlsf/segregated_index.hpp: an index of free blocks for good fit in constant time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace allocbench {
 
-// Good fit means: any block of the first class in which every block is large enough, the last one
-// freed first; only when there is none, the last one freed of the class that the request lies in,
-// if that one happens to be large enough. Blocks of a class form a doubly linked list through the
-// nodes' `left` (towards the head) and `right`. Every operation but `contains` and `largest`,
-// which nothing but checks and statistics use, takes O(1) steps.
-// (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS 2004.)
+// Good fit takes any block of the first class in which every block is large enough, last freed
+// first. If there is none, it takes the last freed block of the class that contains the request, if
+// that one is large enough. The blocks of a class form a doubly linked list through the nodes'
+// `left` (towards the head) and `right`. Every operation takes O(1) steps, except `contains` and
+// `largest`, which only checks and statistics use. (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS
+// 2004.)
 class SegregatedIndex {
  public:
   explicit SegregatedIndex(Nodes& nodes) : nodes_(nodes) { heads_.fill(kNone); }
@@ -51,22 +51,22 @@ class SegregatedIndex {
   }
 
   bool contains(Index node) const {
-    Index at = heads_[Class::of(size(node))];
-    while (at != kNone && at != node) at = nodes_[at].right;
-    return at == node;
+    Index current = heads_[Class::of(size(node))];
+    while (current != kNone && current != node) current = nodes_[current].right;
+    return current == node;
   }
 
-  // Nodes passed by all operations but `contains` and `largest`: they never pass one.
-  static constexpr std::uint64_t steps() { return 0; }
+  // Always 0: no operation except `contains` and `largest` visits further nodes.
+  static constexpr std::uint64_t search_steps() { return 0; }
 
-  // Bytes of the largest free block; 0 when there is none.
+  // Size of the largest free block in bytes; 0 if there is none.
   Size largest() const {
     std::size_t const list = marks_.last();
-    Size found = 0;
-    if (list == Class::kCount) return found;
-    for (Index at = heads_[list]; at != kNone; at = nodes_[at].right)
-      found = std::max(found, size(at));
-    return found;
+    Size largest_size = 0;
+    if (list == Class::kCount) return largest_size;
+    for (Index current = heads_[list]; current != kNone; current = nodes_[current].right)
+      largest_size = std::max(largest_size, size(current));
+    return largest_size;
   }
 
  private:

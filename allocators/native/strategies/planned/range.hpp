@@ -1,5 +1,5 @@
-// strategies/planned/space.hpp: a reservation, the blocks placed in it, and its mapped pages.
-// they lie. SPDX-License-Identifier: Apache-2.0
+// strategies/planned/range.hpp: a reservation with the blocks placed in it and its mapped pages.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
@@ -16,26 +16,26 @@
 
 namespace allocbench {
 
-// Blocks may lie anywhere, one beside the other; of each, something is `Known`. Nothing here calls
-// the device: its owner maps the pages that a block touches. Each page has a list of the blocks
-// that begin or end in it; one without a list that is touched lies within a block. So to place a
-// block, and to take it, is a step for each block that begins or ends where it does, in the same
-// pages, and one for each 64 pages in between.
+// Blocks can be placed at any address, and each has a `Known` value attached. This class never
+// calls the device; its owner maps the pages that a block touches. Each page has a list of the
+// blocks that begin or end in it; a touched page without a list is inside a block. Placing or
+// removing a block thus takes a step for each block that begins or ends in the same pages, plus one
+// per 64 pages in between.
 template <class Known>
-class Space {
+class PlannedRange {
  public:
-  explicit Space(Size page) : page_(page) {}
+  explicit PlannedRange(Size page) : page_(page) {}
 
   void open(Address address, Size size) {
     address_ = address;
     size_ = size;
   }
   bool is_open() const { return size_ != 0; }
-  bool contains(Address at) const { return at - address_ < size_; }
+  bool contains(Address address) const { return address - address_ < size_; }
   Address begin() const { return address_; }
   Size size() const { return size_; }
 
-  // False, and nothing changes, unless all its bytes are addresses of the space without a block.
+  // False, and nothing changes, if the block overlaps another one or is not inside the reservation.
   bool place(Block const& block, Known const& known) {
     if (!contains(block.address) || !contains(block.end() - 1)) return false;
     Pages::Run const run = touched(block);
@@ -43,23 +43,24 @@ class Space {
     if (meets(block, run.first) || meets(block, run.end() - 1) || pages.touched(inner(run)))
       return false;
     pages.touch(unlisted(run));
-    Index const at = placed_.put({block, known, {kNone, kNone}});
-    enlist(run.first, kEnds * at);
-    if (run.count > 1) enlist(run.end() - 1, kEnds * at + 1);
+    Index const index = placed_.put({block, known, {kNone, kNone}});
+    enlist(run.first, kEnds * index);
+    if (run.count > 1) enlist(run.end() - 1, kEnds * index + 1);
     return true;
   }
 
-  // The block at an address of the space, which is forgotten, or a block of size 0.
+  // Removes and returns the block at an address of the reservation, or a block of size 0.
   std::pair<Block, Known> take(Address address) {
     std::size_t const page = (address - address_) / page_;
-    for (Link at = page < lists_.size() ? lists_[page] : kNone; at != kNone; at = next(at)) {
-      Placed const& placed = placed_[at / kEnds];
+    for (Link link = page < lists_.size() ? lists_[page] : kNone; link != kNone;
+         link = next(link)) {
+      Placed const& placed = placed_[link / kEnds];
       if (placed.block.address != address) continue;
       Pages::Run const run = touched(placed.block);
-      unlist(run.first, at);
-      if (run.count > 1) unlist(run.end() - 1, at + 1);
+      unlist(run.first, link);
+      if (run.count > 1) unlist(run.end() - 1, link + 1);
       pages.leave(unlisted(run));
-      placed_.drop(at / kEnds);
+      placed_.drop(link / kEnds);
       return {placed.block, placed.known};
     }
     return {};
@@ -73,7 +74,7 @@ class Space {
   Size bytes(Pages::Run run) const { return run.count * page_; }
   Size mapped() const { return pages.mapped() * page_; }  // bytes
 
-  // The mapped parts, each a segment.
+  // Each mapped range as a segment.
   std::vector<Segment> snapshot() const;
   Size largest_free() const;
   // Throws InvariantViolation.
@@ -82,33 +83,33 @@ class Space {
   Pages pages;
 
  private:
-  using Link = std::uint32_t;  // an end of a block: its index twice, and 1 more for the last page
+  using Link = std::uint32_t;  // one end of a block: twice its index, plus 1 for the last page
   static constexpr Link kEnds = 2;
 
   struct Placed {
     Block block;
     Known known;
-    Link next[kEnds];  // in the lists of its first page and, if that is another, of its last
+    Link next[kEnds];  // in the lists of its first and last page (only one if they are the same)
   };
 
-  Link& next(Link at) { return placed_[at / kEnds].next[at % kEnds]; }
-  Link next(Link at) const { return placed_[at / kEnds].next[at % kEnds]; }
+  Link& next(Link link) { return placed_[link / kEnds].next[link % kEnds]; }
+  Link next(Link link) const { return placed_[link / kEnds].next[link % kEnds]; }
 
-  // Whether any byte of the block, whose first or last page this is, is taken there.
+  // Whether the block overlaps another one in this page, which is its first or last page.
   bool meets(Block const& block, std::size_t page) const {
     if (lists_[page] == kNone) return pages.touched({page, 1});
-    for (Link at = lists_[page]; at != kNone; at = next(at)) {
-      Block const& other = placed_[at / kEnds].block;
+    for (Link link = lists_[page]; link != kNone; link = next(link)) {
+      Block const& other = placed_[link / kEnds].block;
       if (other.address < block.end() && block.address < other.end()) return true;
     }
     return false;
   }
 
-  // Less its first and its last page.
+  // The run without its first and last page.
   static Pages::Run inner(Pages::Run run) {
     return run.count <= 2 ? Pages::Run{run.first, 0} : Pages::Run{run.first + 1, run.count - 2};
   }
-  // Less the first and the last page when blocks begin or end there.
+  // The run without its first and last page if they have lists.
   Pages::Run unlisted(Pages::Run run) const {
     if (lists_[run.end() - 1] != kNone) --run.count;
     if (run.count > 0 && lists_[run.first] != kNone) run = {run.first + 1, run.count - 1};
@@ -117,41 +118,41 @@ class Space {
 
   void enlist(std::size_t page, Link end) { next(end) = std::exchange(lists_[page], end); }
   void unlist(std::size_t page, Link end) {
-    Link* at = &lists_[page];
-    while (*at != end) at = &next(*at);
-    *at = next(end);
+    Link* link = &lists_[page];
+    while (*link != end) link = &next(*link);
+    *link = next(end);
   }
 
   std::map<Address, Block> blocks() const {
-    std::map<Address, Block> found;
+    std::map<Address, Block> blocks;
     for (Link const first : lists_)
-      for (Link at = first; at != kNone; at = next(at)) {
-        Block const& block = placed_[at / kEnds].block;
-        found.emplace(block.address, block);
+      for (Link link = first; link != kNone; link = next(link)) {
+        Block const& block = placed_[link / kEnds].block;
+        blocks.emplace(block.address, block);
       }
-    return found;
+    return blocks;
   }
 
   Address address_ = 0;
   Size size_ = 0;
   Size page_;
-  std::vector<Link> lists_;  // by page, the first in each
+  std::vector<Link> lists_;  // the first link of each page
   Slots<Placed> placed_;
 };
 
-// Free blocks end where the memory does: what is not mapped lies in no segment.
+// Free blocks end where the mapped range ends: unmapped pages are not part of a segment.
 template <class Known>
-std::vector<Segment> Space<Known>::snapshot() const {
-  std::vector<Segment> found;
+std::vector<Segment> PlannedRange<Known>::snapshot() const {
+  std::vector<Segment> segments;
   auto const placed = blocks();
   Segment const all = tiled(address_, size_, placed.begin(), placed.end());
   auto block = all.blocks.begin();
   Pages::Run rest = pages.all();
   for (;;) {
     Pages::Run const run = pages.first_run(rest, true);
-    if (run.count == 0) return found;
+    if (run.count == 0) return segments;
     rest = {run.end(), rest.end() - run.end()};
-    Segment& segment = found.emplace_back(Segment{begin(run), bytes(run), {}});
+    Segment& segment = segments.emplace_back(Segment{begin(run), bytes(run), {}});
     Address const end = segment.address + segment.size;
     while (block->end() <= segment.address) ++block;
     for (;; ++block) {
@@ -164,7 +165,7 @@ std::vector<Segment> Space<Known>::snapshot() const {
 }
 
 template <class Known>
-Size Space<Known>::largest_free() const {
+Size PlannedRange<Known>::largest_free() const {
   Size largest = 0;
   for (Segment const& segment : snapshot())
     for (Block const& block : segment.blocks)
@@ -173,17 +174,17 @@ Size Space<Known>::largest_free() const {
 }
 
 template <class Known>
-void Space<Known>::check() const {
-  Pages found;
+void PlannedRange<Known>::check() const {
+  Pages expected;
   for (auto const& [address, block] : blocks()) {
     Pages::Run run = touched(block);
     require(pages.first_run(run, false).count == 0, "a page with a block is mapped");
-    if (found.touched({run.first, 1})) run = {run.first + 1, run.count - 1};
-    found.touch(run);
+    if (expected.touched({run.first, 1})) run = {run.first + 1, run.count - 1};
+    expected.touch(run);
   }
-  for (std::size_t page = 0; page < std::max(pages.all().count, found.all().count); ++page)
-    require(found.touched({page, 1}) == pages.touched({page, 1}),
-            "a page knows whether blocks touch it");
+  for (std::size_t page = 0; page < std::max(pages.all().count, expected.all().count); ++page)
+    require(expected.touched({page, 1}) == pages.touched({page, 1}),
+            "a page is marked as touched if and only if a block touches it");
 }
 
 }  // namespace allocbench
