@@ -18,7 +18,10 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from allocbench import allocators
+from allocbench.allocators.devices import cost_model
+from allocbench.cards import cards as all_cards
 from allocbench.cli import app
+from allocbench.reports import units
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
@@ -188,10 +191,27 @@ def formats() -> str:
     return table(("format", "what it is", "options"), rows)
 
 
-def devices() -> str:
-    """All devices."""
-    rows = ((f"`{spec}`", told) for spec, told in allocators.DEVICE_SPECS.items())
-    return table(("device", "what it is"), rows)
+def cards() -> str:
+    """The cards that there are simulated devices of."""
+    rows = (
+        (card.name, f"{card.usable:,}{' (estimate)' if card.estimated else ''}", f"{card.free:,}")
+        for card in all_cards()
+    )
+    return table(("card", "bytes reported by the driver", "bytes left to a program"), rows)
+
+
+def device_costs() -> str:
+    """The model of the time of device calls, and where it comes from."""
+    costs = cost_model()
+    rows = (
+        (
+            f"`{call}`",
+            ", ".join(f"{units.size(size)}: {units.seconds(time)}" for size, time in points),
+        )
+        for call, points in costs["calls"].items()
+    )
+    shown = table(("call", "bytes: time; straight lines in between"), rows)
+    return f"{shown}\n\nSource: {costs['source']}. {costs['provenance']}"
 
 
 def workloads() -> str:
@@ -214,7 +234,8 @@ SECTIONS: dict[str, Callable[..., str]] = {
         wrappers,
         planners,
         formats,
-        devices,
+        cards,
+        device_costs,
         workloads,
     )
 }
