@@ -86,3 +86,17 @@ def test_every_strategy_has_a_page(site: Path) -> None:
         ):
             assert unescape(told) in unescape(page), info.name
         assert info.summary in unescape(listed)
+
+
+@pytest.mark.parametrize("page", ["python", "quickstart", "wrappers"])
+def test_examples_in_python_run(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trace.csv").write_text("op,id,size\na,0,1048576\na,1,4096\nf,0,\n")
+    written = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```python\n(.*?)^```$", written, flags=re.MULTILINE | re.DOTALL)
+    assert examples
+    for example in examples:
+        exec(example, {})
+    assert capsys.readouterr().out

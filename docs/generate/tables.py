@@ -7,9 +7,10 @@ calls `on_page_markdown` for every page (`hooks` in mkdocs.yml).
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from allocbench.workloads.formats import FORMATS
 
 ROOT = Path(__file__).parent.parent.parent
 _TYPE = re.compile(r" <(?:str|list\[str\])>$")
+_WIDEST = 70  # letters of a signature on one line
 STRATEGIES = Path("allocators/native/strategies")
 _PLACEHOLDER = re.compile(r"^\{\{ (?P<what>[a-z_]+)(?: (?P<of>[a-z_]+))? \}\}$", flags=re.MULTILINE)
 
@@ -71,8 +73,10 @@ def definitions(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what Markdown would take for markup."""
-    return re.sub(r"([*_<\[\]])", r"\\\1", " ".join(text.split()))
+    """Text on one line; what Markdown would take for markup is escaped, except in code."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    parts[::2] = [re.sub(r"([*_<\[\]])", r"\\\1", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def strategy(name: str) -> str:
@@ -142,7 +146,7 @@ def all_commands() -> Iterator[tuple[Context, str, TyperCommand | TyperGroup]]:
 def _command(parent: Context, name: str, command: TyperCommand | TyperGroup) -> str:
     context = Context(command, info_name=name, parent=parent)
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    examples = cleandoc(command.epilog or "").splitlines()[1:]
+    examples = inspect.cleandoc(command.epilog or "").splitlines()[1:]
     told = (command.help or "").replace("\\[", "[")
     rows = []
     for parameter in command.get_params(context):
@@ -223,6 +227,38 @@ def workloads() -> str:
     return table(("workload", "kind", "what it is"), rows)
 
 
+def functions(module: str) -> str:
+    """The public functions of a module of the package: signature and docstring."""
+    found = importlib.import_module(f"allocbench.{module}")
+    named = getattr(found, "__all__", [name for name in vars(found) if not name.startswith("_")])
+    return "\n\n".join(
+        _function(name, getattr(found, name))
+        for name in named
+        if inspect.isfunction(getattr(found, name))
+        and (module != "api" or getattr(found, name).__module__ == found.__name__)
+    )
+
+
+def _function(name: str, function: Callable[..., object]) -> str:
+    signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(function)))
+    if len(signature) > _WIDEST:
+        inner, _, returned = signature.removeprefix("(").rpartition(") -> ")
+        listed = re.sub(r", (?=\w+:|\*)", ",\n    ", inner)
+        signature = f"(\n    {listed},\n) -> {returned}"
+    told = "\n\n".join(map(_paragraph, (inspect.getdoc(function) or "").split("\n\n")))
+    return f"### {name}\n\n```python\n{name}{signature}\n```\n\n{told}"
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of a docstring; one that begins with `name: ` explains arguments, as a list."""
+    parts = re.split(r"^(\w+(?:, \w+)*): ", text, flags=re.MULTILINE)
+    if len(parts) == 1:
+        return _plain(text)
+    pairs = zip(parts[1::2], parts[2::2], strict=True)
+    listed = "\n".join(f"- `{name}`: {_plain(told)}" for name, told in pairs)
+    return f"{_plain(parts[0])}\n\n{listed}"
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -237,5 +273,6 @@ SECTIONS: dict[str, Callable[..., str]] = {
         cards,
         device_costs,
         workloads,
+        functions,
     )
 }
