@@ -7,7 +7,6 @@ command needs is imported when the command is run, so that help and version come
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from allocbench import standard_output
 from allocbench.base.text import one_line
 from allocbench.commands import COMMANDS, EXAMPLES
 
@@ -62,11 +62,12 @@ class Group(_QuickGroup):
         """Run a command and leave with its exit code."""
         given = sys.argv[1:] if args is None else [*args]
         extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *given])}
+        standard_output.accept_any_text()
         try:
             code = super().main(given or ["--help"], *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            standard_output.abandon()
             code = 1
         except Exception as error:
             code = _fail(error)
@@ -90,6 +91,9 @@ def _fail(error: Exception) -> int:
     """Tell a user's mistake in one line; raises again what is none."""
     if isinstance(error, TyperException):
         message = error.format_message()
+    elif isinstance(error, OSError) and (failure := standard_output.failure(error)):
+        standard_output.abandon()
+        message = failure
     else:
         from allocbench.errors import USER_ERRORS  # imports all that raises them
 

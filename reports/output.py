@@ -12,10 +12,7 @@ class ResultError(ValueError):
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write UTF-8 text to `path`, or to standard output when it is "-", as `write_bytes` does."""
-    if str(path) == "-":
-        sys.stdout.write(text)
-        return
+    """Write text as UTF-8, whatever the encoding of the terminal is, as `write_bytes` does."""
     write_bytes(text.encode("utf-8"), path)
 
 
@@ -25,6 +22,7 @@ def write_bytes(data: bytes, path: str | Path) -> None:
     Raises ResultError naming the path.
     """
     if str(path) == "-":
+        sys.stdout.flush()
         sys.stdout.buffer.write(data)
         return
     try:

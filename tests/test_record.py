@@ -274,6 +274,6 @@ def test_match_says_how_far_two_traces_agree() -> None:
     shown = run("match good.csv t.parquet")
     assert shown.exit_code == 0
     assert "peak error" in shown.stdout
-    told = run("match t.parquet t.parquet --json --rounding 512").stdout
+    told = run("match t.parquet t.parquet --json - --rounding 512").stdout
     assert '"matched": 4' in told
     assert '"peak_error": 0.0' in told

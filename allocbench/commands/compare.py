@@ -15,6 +15,7 @@ from rich.text import Text
 from allocbench import experiment, inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
+from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import bundle, findings, ranking, results, tables
 from allocbench.reports.bundle import Bundle
@@ -93,14 +94,14 @@ def run(
             done=done,
         )
     found = Bundle(results.frame(rows), details)
-    if json:
-        results.write(rows, json)
+    asked: dict[str, Write] = {json: partial(results.write, rows)} if json else {}
     if bundled:
-        bundle.write(found, bundled)
+        asked[bundled] = partial(bundle.write, found)
     if html and write_html:
-        write_html(found, html, command=context.obj, reference=reference)
-    if STDOUT not in (json, html, bundled):
-        show(results.frame(rows), reference)
+        asked[html] = partial(write_html, found, command=context.obj, reference=reference)
+    with written(asked, ".zip", partial(bundle.write, found)):
+        if STDOUT not in asked:
+            show(results.frame(rows), reference)
 
 
 def _html_writer() -> Any:

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from allocbench import inputs, options
 from allocbench.base.text import one_line
-from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.keeping import records_written
+from allocbench.outputs import STDOUT, check_outputs
 from allocbench.picture import LEGEND, picture
 from allocbench.questions import explain
 from allocbench.questions.explain import Explanation
@@ -53,14 +54,13 @@ def run(
     ((name, trace),) = inputs.load_all([workload], model).items()
     with progress_bar(explain.STAGES) as begin:
         found = explain.explain(trace, allocator, device, begin=begin)
-    if json:
-        write_records(explain.frame(found), json)
-    if json == STDOUT:
-        return
-    if found is None:
-        console().print(Text(f"{name} completes through {allocator} on {device}: nothing failed"))
-        return
-    _print(f"{name} through {allocator} on {device}", found)
+    with records_written(explain.frame(found), json):
+        if json != STDOUT and found is None:
+            console().print(
+                Text(f"{name} completes through {allocator} on {device}: nothing failed")
+            )
+        elif json != STDOUT and found is not None:
+            _print(f"{name} through {allocator} on {device}", found)
 
 
 def _print(title: str, found: Explanation) -> None:

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from allocbench import inputs, options
 from allocbench.cards import context
-from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.keeping import records_written
+from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import fit
 from allocbench.questions.fit import Bounds
 from allocbench.reports import units
@@ -55,10 +56,9 @@ def run(
         begin("best plan")
         known = fit.bounds(trace, time_limit)
         found = fit.fit(trace, specs, device, workload=name, known=known, begin=begin)
-    if json:
-        write_records(found, json)
-    if json != STDOUT:
-        _print(name, found, known)
+    with records_written(found, json):
+        if json != STDOUT:
+            _print(name, found, known)
 
 
 def _print(name: str, found: pd.DataFrame, known: Bounds) -> None:

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-import json
+import json as json_text
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs
+from allocbench import inputs, options
+from allocbench.keeping import written
+from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
 from allocbench.workloads.alignment import Agreement, agreement
@@ -36,18 +39,28 @@ def run(
     smallest: Annotated[
         int, typer.Option(metavar="BYTES", min=0, help="Leave out blocks below this size.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: options.Json = None,
 ) -> None:
     """Match two traces of the same program event by event, and compare their peaks.
 
     The match is the longest sequence of allocs and frees, compared by size, that both traces
     contain in the same order. Marks, streams and block ids are ignored.
     """
+    check_outputs(json)
     found = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
-    if as_json:
-        derived = {name: getattr(found, name) for name in ("precision", "recall", "peak_error")}
-        typer.echo(json.dumps(asdict(found) | derived))
-        return
+    write = partial(_write, found)
+    with written({json: write} if json else {}, ".json", write):
+        if json != STDOUT:
+            _print(found)
+
+
+def _write(found: Agreement, path: str) -> None:
+    derived = {name: getattr(found, name) for name in ("precision", "recall", "peak_error")}
+    with open_output(path) as sink:
+        sink.write(json_text.dumps(asdict(found) | derived).encode() + b"\n")
+
+
+def _print(found: Agreement) -> None:
     out = console()
     out.print(_table(found))
     if found.missed:

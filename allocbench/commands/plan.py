@@ -18,6 +18,7 @@ from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.errors import UsageError, errors_naming
 from allocbench.graph_plans import ModelPlan, plan_model
+from allocbench.keeping import written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
@@ -106,14 +107,19 @@ def _write(
     table: Table,
 ) -> None:
     """Write the files that were asked for, and print the table unless one is standard output."""
-    if output:
-        with open_output(output) as sink:
-            write(sink)
-    if json:
-        with open_output(json) as sink:
+
+    def write_numbers(path: str) -> None:
+        with open_output(path) as sink:
             sink.write(json_text.dumps(numbers, indent=2).encode() + b"\n")
-    if STDOUT not in (json, output):
-        console().print(table)
+
+    def write_offsets(path: str) -> None:
+        with open_output(path) as sink:
+            write(sink)
+
+    asked = {output: write_offsets, json: write_numbers}
+    with written({path: one for path, one in asked.items() if path}, ".csv", write_offsets):
+        if STDOUT not in asked:
+            console().print(table)
 
 
 def _plan_model(source: str, planner: str, alignment: int | None, time_limit: float) -> ModelPlan:

@@ -12,7 +12,8 @@ from rich.text import Text
 from allocbench import inputs, options
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
-from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.keeping import records_written
+from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import recommend as recommending
 from allocbench.questions.recommend import Study
 from allocbench.questions.switching import how
@@ -82,10 +83,9 @@ def run(
             seed=seed,
             begin=begin,
         )
-    if json:
-        write_records(found.rows, json)
-    if json != STDOUT:
-        _print(name, found, device)
+    with records_written(found.rows, json):
+        if json != STDOUT:
+            _print(name, found, device)
 
 
 def _print(name: str, found: Study, device: str) -> None:

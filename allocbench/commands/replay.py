@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, BinaryIO
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from allocbench import experiment, inputs, options, served
 from allocbench.experiment import Arrays, Effort
+from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
@@ -82,12 +84,14 @@ def run(
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
+        asked: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
         if snapshot or perfetto:
-            _export(served.serve(trace, allocator, device), snapshot, perfetto)
-        if json:
-            results.write([row], json)
-    if STDOUT not in (json, placements, snapshot, perfetto):
-        console().print(_metrics(row))
+            one = served.serve(trace, allocator, device)
+            exports = {snapshot: write_snapshot, perfetto: write_perfetto}
+            asked |= {path: partial(_export, one, to) for path, to in exports.items() if path}
+    with written(asked, ".json", partial(results.write, [row])):
+        if STDOUT not in (placements, *asked):
+            console().print(_metrics(row))
 
 
 @contextmanager
@@ -100,11 +104,9 @@ def _placements_to(path: str | None) -> Iterator[Callable[[Arrays], None] | None
         yield lambda placements: _write_placements(placements, sink)
 
 
-def _export(one: Served, snapshot: str | None, perfetto: str | None) -> None:
-    for path, write in ((snapshot, write_snapshot), (perfetto, write_perfetto)):
-        if path:
-            with open_output(path) as sink:
-                write(one, sink)
+def _export(one: Served, write: Callable[[Served, BinaryIO], None], path: str) -> None:
+    with open_output(path) as sink:
+        write(one, sink)
 
 
 def _write_placements(placements: Arrays, sink: BinaryIO) -> None:

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from allocbench import inputs, options
 from allocbench.errors import UsageError
-from allocbench.outputs import STDOUT, check_outputs, write_records
+from allocbench.keeping import records_written
+from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.results import records
@@ -62,10 +63,9 @@ def run(
     with progress_bar(budget) as begin:
         tuned = tuning.tune(trace, allocator, device, budget=budget, seed=seed, begin=begin)
     found = tuning.frame(tuned, trace, device)
-    if json:
-        write_records(found, json)
-    if json != STDOUT:
-        _print(f"{name} through {allocator} on {device}", found, tuned)
+    with records_written(found, json):
+        if json != STDOUT:
+            _print(f"{name} through {allocator} on {device}", found, tuned)
 
 
 def tuner() -> ModuleType:

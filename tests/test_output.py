@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a command has found is shown and kept, whatever standard output and files are like."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from allocbench.reports import bundle, html
+from tests.commands import QUICK, folder, python, run
+
+__all__ = ["folder"]  # the fixture, by its import
+
+FEW = f"--allocators bfc,naive {QUICK}"
+SHOWN = [
+    "--help",
+    "list workloads",
+    "inspect good.csv",
+    f"compare good.csv {FEW}",
+    "explain good.csv --device sim:2MiB",
+    f"replay good.csv --allocator bfc {QUICK}",
+    "plan good.csv --planner best_fit",
+]
+"""Commands that between them print every letter that tables and pictures have."""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An own folder for temporary files."""
+    path = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+def shown(line: str, encoding: str) -> bytes:
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "100"}
+    ended = subprocess.run(python(*line.split()), env=environment, capture_output=True)
+    assert ended.stderr == b""
+    assert ended.returncode == 0
+    return ended.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("line", SHOWN)
+def test_every_encoding_has_the_letters(line: str, encoding: str) -> None:
+    text = shown(line, encoding).decode(encoding)
+    assert "?" not in text.replace("in pieces?", "")
+
+
+def test_what_another_program_reads_is_utf_8() -> None:
+    for option in ("--html -", "--json -"):
+        line = f"compare good.csv {FEW} {option}"
+        assert shown(line, "ascii").decode("utf-8").rstrip().endswith(("</html>", "]"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--version",
+        "--help",
+        "list",
+        f"compare good.csv {FEW}",
+        f"compare good.csv {FEW} --json -",
+        f"compare good.csv {FEW} --html -",
+        "convert good.csv -",
+    ],
+)
+def test_a_full_standard_output_is_one_line(line: str) -> None:
+    environment = os.environ | {"TMPDIR": str(Path.cwd())}
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            python(*line.split()), env=environment, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    told = "error: standard output: cannot write: No space left on device"
+    assert ended.stderr.startswith(told)
+    assert ended.stderr.count("\n") == 1
+    assert ended.returncode == 2
+    kept = list(Path().glob("allocbench-*.zip"))
+    assert len(kept) == line.endswith(" -") * line.startswith("compare")
+    assert all(bundle.read(path).rows["allocator"].tolist() == ["bfc", "naive"] for path in kept)
+
+
+@pytest.mark.parametrize(
+    ("line", "extension"),
+    [
+        (f"compare good.csv {FEW} --html /dev/full", ".zip"),
+        (f"compare good.csv {FEW} --json /dev/full --html report.html", ".zip"),
+        (f"replay good.csv --allocator bfc {QUICK} --json /dev/full", ".json"),
+        (f"replay good.csv --allocator bfc {QUICK} --perfetto /dev/full", ".json"),
+        ("fit good.csv --allocators bfc --time-limit 0 --json /dev/full", ".json"),
+        ("explain good.csv --device sim:2MiB --json /dev/full", ".json"),
+        ("plan good.csv --planner best_fit -o /dev/full", ".csv"),
+        ("match good.csv good.parquet --json /dev/full", ".json"),
+    ],
+)
+def test_results_that_cannot_be_written_are_shown_and_kept(
+    line: str, extension: str, temporary: Path
+) -> None:
+    ended = run(line)
+    (kept,) = temporary.iterdir()
+    told = "error: /dev/full: cannot write: No space left on device; the results are kept in"
+    assert ended.stderr == f"{told} {kept}\n"
+    assert ended.exit_code == 2
+    assert kept.suffix == extension
+    expected = run(line.replace("/dev/full", "written"))
+    assert expected.exit_code == 0
+    assert ended.stdout == expected.stdout
+    if line.startswith("compare"):
+        rows = bundle.read(kept).rows
+        assert list(rows["allocator"]) == ["bfc", "naive"]
+        assert Path("report.html").exists() == ("report.html" in line)
+    elif extension == ".json":
+        assert json.loads(kept.read_text())
+
+
+def test_a_report_that_fails_loses_nothing(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("of a chart")
+
+    monkeypatch.setattr(html, "write", broken)
+    ended = run(f"compare good.csv {FEW} --html report.html")
+    (kept,) = temporary.iterdir()
+    assert isinstance(ended.exception, KeyError)
+    assert ended.exception.__notes__ == [f"the results are kept in {kept}"]
+    assert "naive" in ended.stdout
+    assert list(bundle.read(kept).rows["allocator"]) == ["bfc", "naive"]
+
+
+def test_when_nothing_can_be_kept_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    ended = run(f"compare good.csv {FEW} --html /dev/full")
+    assert "the results could not be kept in a temporary file either: " in ended.stderr
+    assert "naive" in ended.stdout
