@@ -20,6 +20,10 @@ from tests import stand_in as stand_in_module
 from tests.oracle import Watched
 
 pytest_plugins = ["tests.leftovers"]
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Libraries with threads of their own: on small tensors these only wait for each other."""
+
+os.environ |= dict.fromkeys(ONE_THREAD, "1")  # before torch is imported, and for subprocesses
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")

@@ -77,11 +77,7 @@ def test_recreating_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
 # --- the programs
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_programs_run_on_a_cpu(module: str) -> None:
-    program = program_of(module)
-    marks: list[str] = []
-    program.run(program.tiny, "cpu", marks.append)
+def check_marks(marks: list[str]) -> None:
     assert (marks[0], marks[-1]) == ("init", "teardown")
     assert marks.count("step") >= 3
 
@@ -100,7 +96,7 @@ EXACT = {"allocbench.workloads.models.resnet", "allocbench.workloads.models.diff
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_fake_tensors_allocate_what_real_ones_do(module: str) -> None:
+def test_programs_run_on_a_cpu_and_fake_tensors_allocate_what_real_ones_do(module: str) -> None:
     program = program_of(module)
     autocast = torch.autocast if module not in EXACT else lambda *_: nullcontext()
 
@@ -109,11 +105,20 @@ def test_fake_tensors_allocate_what_real_ones_do(module: str) -> None:
             program.run(program.tiny, "cpu", mark)
 
     real = recorded(run)
+    check_marks([real.labels[block] for block in real.block[real.op == MARK]])
     with FakeTensorMode():
         fake = recorded(run)
     assert rows(real) == rows(fake)
     assert real.allocs > 400
     assert (real.op == FREE).sum() == real.allocs
+
+
+@pytest.mark.parametrize("module", sorted(EXACT))
+def test_programs_run_on_a_cpu_under_autocast_too(module: str) -> None:
+    program = program_of(module)
+    marks: list[str] = []
+    program.run(program.tiny, "cpu", marks.append)
+    check_marks(marks)
 
 
 def test_decoding_with_a_cache_equals_recomputing() -> None:
