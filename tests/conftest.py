@@ -136,27 +136,27 @@ def measured_times() -> Iterator[None]:
 
 @pytest.fixture(params=allocators.names())
 def name(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
+    result: str = request.param
+    return result
 
 
 @pytest.fixture(params=CASES, ids=str)
 def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
+    result: Case = request.param
+    return result
 
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., allocators.Allocator]]:
-    """An allocator of a spec on a device of its own, checked when the test ends."""
-    made: list[allocators.Allocator] = []
+    """An allocator created from a spec on its own device, checked when the test ends."""
+    created: list[allocators.Allocator] = []
 
     def one(spec: str, capacity: int | str = "1GiB", **device: Any) -> allocators.Allocator:
-        made.append(allocators.make(spec, allocators.SimulatedDevice(capacity, **device)))
-        return made[-1]
+        created.append(allocators.make(spec, allocators.SimulatedDevice(capacity, **device)))
+        return created[-1]
 
     yield one
-    for allocator in made:
+    for allocator in created:
         allocator.check()
 
 

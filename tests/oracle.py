@@ -15,12 +15,12 @@ from typing import Protocol
 from allocbench import allocators
 
 
-class Promise(StrEnum):
+class Rule(StrEnum):
     NOT_NULL = "a block with bytes has an address other than 0"
     ALIGNED = "an address is a multiple of the alignment"
     LARGE_ENOUGH = "a block is at least as large as its request"
     APART = "live blocks do not overlap"
-    INSIDE = "a live block lies inside one segment held"
+    INSIDE = "a live block is inside one segment"
     SEGMENTS_APART = "segments do not overlap"
     TILED = "the blocks of a segment follow one another from its begin to its end"
     LIVE_SHOWN = "the snapshot's allocated blocks are the live ones, with their requests"
@@ -112,21 +112,21 @@ class Judge:
     def fail(self) -> None:
         self.failures += 1
 
-    def blocks_broken(self) -> list[Promise]:
+    def blocks_broken(self) -> list[Rule]:
         """The rules about live blocks that need no snapshot."""
         live = list(self.live.values())
         broken = []
         if any(block.address == 0 for block in live):
-            broken.append(Promise.NOT_NULL)
+            broken.append(Rule.NOT_NULL)
         if any(block.address % self.alignment for block in live):
-            broken.append(Promise.ALIGNED)
+            broken.append(Rule.ALIGNED)
         if any(block.size < block.requested for block in live):
-            broken.append(Promise.LARGE_ENOUGH)
+            broken.append(Rule.LARGE_ENOUGH)
         if _overlap([(block.address, block.end) for block in live]):
-            broken.append(Promise.APART)
+            broken.append(Rule.APART)
         return broken
 
-    def broken(self, segments: Sequence[Segment], stats: Stats, largest_free: int) -> list[Promise]:
+    def broken(self, segments: Sequence[Segment], stats: Stats, largest_free: int) -> list[Rule]:
         """The rules broken after the events so far; empty if none."""
         shown = [block for segment in segments for block in segment.blocks]
         shown_bytes = sum(segment.size for segment in segments)
@@ -135,54 +135,52 @@ class Judge:
         now = (stats.requested, stats.allocated, stats.reserved)
         self.peaks = [max(peak, value) for peak, value in zip(self.peaks, now, strict=True)]
         kept = {
-            Promise.INSIDE: all(
+            Rule.INSIDE: all(
                 any(s.address <= b.address and b.end <= s.address + s.size for s in segments)
                 for b in self.live.values()
             ),
-            Promise.SEGMENTS_APART: not _overlap(
-                [(s.address, s.address + s.size) for s in segments]
-            ),
-            Promise.TILED: all(_tiled(segment) for segment in segments),
-            Promise.LARGE_ENOUGH: all(block.requested <= block.size for block in shown),
-            Promise.LIVE_SHOWN: sorted((b.address, b.requested) for b in allocated)
+            Rule.SEGMENTS_APART: not _overlap([(s.address, s.address + s.size) for s in segments]),
+            Rule.TILED: all(_tiled(segment) for segment in segments),
+            Rule.LARGE_ENOUGH: all(block.requested <= block.size for block in shown),
+            Rule.LIVE_SHOWN: sorted((b.address, b.requested) for b in allocated)
             == sorted((b.address, b.requested) for b in self.live.values()),
-            Promise.REQUESTED: stats.requested == sum(b.requested for b in self.live.values()),
-            Promise.ALLOCATED: stats.allocated == sum(b.size for b in allocated),
-            Promise.RESERVED: stats.reserved == shown_bytes
+            Rule.REQUESTED: stats.requested == sum(b.requested for b in self.live.values()),
+            Rule.ALLOCATED: stats.allocated == sum(b.size for b in allocated),
+            Rule.RESERVED: stats.reserved == shown_bytes
             or (self.from_pool and stats.reserved > shown_bytes),
-            Promise.ORDERED: 0 <= now[0] <= now[1] <= now[2] <= self.capacity,
+            Rule.ORDERED: 0 <= now[0] <= now[1] <= now[2] <= self.capacity,
             # Reserved bytes can exceed a peak within a request: memory is obtained, then returned.
-            Promise.PEAKS: [stats.peak_requested, stats.peak_allocated] == self.peaks[:2]
+            Rule.PEAKS: [stats.peak_requested, stats.peak_allocated] == self.peaks[:2]
             and self.peaks[2] <= stats.peak_reserved <= self.capacity,
-            Promise.COUNTS: (stats.allocations, stats.frees, stats.failures)
+            Rule.COUNTS: (stats.allocations, stats.frees, stats.failures)
             == (self.allocations, self.frees, self.failures),
-            Promise.LARGEST_FREE: largest_free == max(free, default=0),
+            Rule.LARGEST_FREE: largest_free == max(free, default=0),
         }
-        return self.blocks_broken() + [promise for promise, is_kept in kept.items() if not is_kept]
+        return self.blocks_broken() + [rule for rule, is_kept in kept.items() if not is_kept]
 
 
 def _overlap(ranges: Iterable[tuple[int, int]]) -> bool:
     ranges = list(ranges)
     return any(
         begin < other_end and other_begin < end
-        for at, (begin, end) in enumerate(ranges)
-        for other_begin, other_end in ranges[:at]
+        for address, (begin, end) in enumerate(ranges)
+        for other_begin, other_end in ranges[:address]
     )
 
 
 def _tiled(segment: Segment) -> bool:
-    at = segment.address
+    address = segment.address
     for block in segment.blocks:
-        if block.address != at or block.size <= 0:
+        if block.address != address or block.size <= 0:
             return False
-        at += block.size
-    return at == segment.address + segment.size
+        address += block.size
+    return address == segment.address + segment.size
 
 
 class Watched:
     """An allocator whose every call is checked; blocks are named by request order.
 
-    Each call raises AssertionError with the broken promises, and what `check` raises.
+    Each call raises AssertionError with the broken rules, and what `check` raises.
     """
 
     def __init__(self, allocator: allocators.Allocator, alignment: int = 256) -> None:

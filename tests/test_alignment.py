@@ -17,11 +17,11 @@ symbols = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=40)
 def table(left: list[Symbol], right: list[Symbol]) -> int:
     """Longest common subsequence by dynamic programming, O(n m) on purpose."""
     row = [0] * (len(right) + 1)
-    for one in left:
+    for symbol in left:
         last = row
         row = [0]
         for place, other in enumerate(right):
-            row.append(last[place] + 1 if one == other else max(last[place + 1], row[place]))
+            row.append(last[place] + 1 if symbol == other else max(last[place + 1], row[place]))
     return row[-1]
 
 
@@ -32,10 +32,10 @@ def test_common_is_the_longest_common_subsequence(left: list[Symbol], right: lis
 
 @given(valid_traces())
 def test_a_trace_agrees_with_itself(trace: Trace) -> None:
-    found = agreement(trace, trace)
-    assert found.matched == found.captured_events == found.recorded_events
-    assert (found.precision, found.recall, found.peak_error) == (1.0, 1.0, 0.0)
-    assert found.missed == {}
+    result = agreement(trace, trace)
+    assert result.matched == result.captured_events == result.recorded_events
+    assert (result.precision, result.recall, result.peak_error) == (1.0, 1.0, 0.0)
+    assert result.missed == {}
 
 
 CAPTURED = [(ALLOC, 0, 1000), (ALLOC, 1, 512), (FREE, 0, 0), (ALLOC, 2, 4096), (FREE, 1, 0)]
@@ -59,35 +59,35 @@ def recorded() -> Trace:
 
 
 def test_the_events_that_one_trace_misses() -> None:
-    found = agreement(make(CAPTURED), recorded(), rounding=512)
-    assert (found.matched, found.captured_events, found.recorded_events) == (5, 5, 7)
-    assert (found.precision, found.recall) == (1.0, 5 / 7)
-    assert found.missed == {4096: 1, 8_519_680: 1}
-    assert (found.captured_peak, found.recorded_peak) == (512 + 4096, 8_519_680 + 512 + 8192)
-    assert found.peak_error == found.captured_peak / found.recorded_peak - 1
+    result = agreement(make(CAPTURED), recorded(), rounding=512)
+    assert (result.matched, result.captured_events, result.recorded_events) == (5, 5, 7)
+    assert (result.precision, result.recall) == (1.0, 5 / 7)
+    assert result.missed == {4096: 1, 8_519_680: 1}
+    assert (result.captured_peak, result.recorded_peak) == (512 + 4096, 8_519_680 + 512 + 8192)
+    assert result.peak_error == result.captured_peak / result.recorded_peak - 1
 
 
 def test_sizes_are_compared_exactly_unless_rounded() -> None:
-    found = agreement(make(CAPTURED), recorded())
-    assert found.matched == 3
-    assert found.missed == {1024: 1, 4096: 1, 8_519_680: 1}
+    result = agreement(make(CAPTURED), recorded())
+    assert result.matched == 3
+    assert result.missed == {1024: 1, 4096: 1, 8_519_680: 1}
 
 
 def test_small_blocks_can_be_left_out() -> None:
-    found = agreement(make(CAPTURED), recorded(), rounding=512, smallest=1024)
-    assert (found.matched, found.captured_events, found.recorded_events) == (3, 3, 5)
+    result = agreement(make(CAPTURED), recorded(), rounding=512, smallest=1024)
+    assert (result.matched, result.captured_events, result.recorded_events) == (3, 3, 5)
 
 
 def test_consecutive_frees_have_no_order() -> None:
     allocs = [(ALLOC, 0, 1), (ALLOC, 1, 2)]
-    one, other = ([*allocs, (FREE, first, 0), (FREE, 1 - first, 0)] for first in (0, 1))
-    assert agreement(make(one), make(other)).matched == 4
+    left, other = ([*allocs, (FREE, first, 0), (FREE, 1 - first, 0)] for first in (0, 1))
+    assert agreement(make(left), make(other)).matched == 4
 
 
 def test_an_empty_trace() -> None:
     empty = make([])
-    found = agreement(empty, make(CAPTURED))
-    assert (found.precision, found.recall, found.peak_error) == (1.0, 0.0, -1.0)
+    result = agreement(empty, make(CAPTURED))
+    assert (result.precision, result.recall, result.peak_error) == (1.0, 0.0, -1.0)
     assert agreement(make(CAPTURED), empty).peak_error == 0.0
 
 
@@ -104,5 +104,5 @@ def test_traces_are_not_changed() -> None:
 
 @pytest.mark.parametrize("other", ["resnet50-train", "gpt2-train"])
 def test_different_programs_agree_little(other: str) -> None:
-    found = agreement(catalog.load("dlrm-train"), catalog.load(other))
-    assert found.recall < 0.3
+    result = agreement(catalog.load("dlrm-train"), catalog.load(other))
+    assert result.recall < 0.3

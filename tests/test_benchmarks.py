@@ -60,14 +60,14 @@ def test_every_workload_exists() -> None:
 
 
 def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
-    found = list(tracked())
-    assert len(found) > 40
-    areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in found}
+    result = list(tracked())
+    assert len(result) > 40
+    areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in result}
     assert areas == {
         *("capture", "cupy", "gpu_inference", "gpu_training", "importing"),
         *("latency", "memory", "planners", "scaling"),
     }
-    for kind, name, function in found:
+    for kind, name, function in result:
         assert function.version.isdigit(), (kind, name)
         assert name.startswith("latency_") or re.match("seconds|bytes|ratio|count", function.unit)
         assert len(kind.params) == len(kind.param_names) > 0  # type: ignore[attr-defined]
@@ -175,9 +175,9 @@ def test_the_plugin_passes_the_samples_to_asv(monkeypatch: pytest.MonkeyPatch) -
     def latency_two() -> list[float]:
         return [1e-8, 3e-8]
 
-    found = kind("latency_two", latency_two, [latency_two])
-    assert (found.type, found.unit) == ("time", "seconds")
-    assert found.run() == {"samples": [1e-8, 3e-8], "number": 1}
+    result = kind("latency_two", latency_two, [latency_two])
+    assert (result.type, result.unit) == ("time", "seconds")
+    assert result.run() == {"samples": [1e-8, 3e-8], "number": 1}
     with pytest.raises(ValueError, match="no samples"):
         kind("latency_none", lambda: [], []).run()
 

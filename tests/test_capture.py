@@ -372,7 +372,7 @@ def test_saved_activations_die_as_backward_uses_them() -> None:
 
     trace = recorded(run)
     backward = int(np.flatnonzero(trace.op == MARK)[1])
-    made = set(trace.block[:backward][trace.op[:backward] == ALLOC].tolist())
-    freed = [block for op, block, _ in rows(trace)[backward:] if op == FREE and block in made]
+    created = set(trace.block[:backward][trace.op[:backward] == ALLOC].tolist())
+    freed = [block for op, block, _ in rows(trace)[backward:] if op == FREE and block in created]
     activations = freed[:3]
     assert activations == sorted(activations, reverse=True)

@@ -52,8 +52,8 @@ def before_first_step(trace: Trace) -> Trace:
 
 def test_names() -> None:
     assert catalog.captured() == NAMES
-    made = [generator.name for generator in catalog.generators()]
-    assert catalog.names() == [*NAMES, *made]
+    created = [generator.name for generator in catalog.generators()]
+    assert catalog.names() == [*NAMES, *created]
     assert [catalog.info(name).name for name in catalog.names()] == catalog.names()
     assert len(set(catalog.names())) == len(catalog.names())
     assert len(NAMES) >= 12
@@ -146,8 +146,8 @@ def test_decoding_grows_every_cache_by_a_token_a_step() -> None:
     grown = Counter(allocated(trace, "aten::cat"))
     token = 2 * 8 * 128  # bytes of one token's keys, or values, in one layer
     for request in config_of(trace)["requests"]:
-        for made in range(1, request["answer"] + 1):
-            assert grown[token * (request["prompt"] + made)] >= 2 * 32
+        for created in range(1, request["answer"] + 1):
+            assert grown[token * (request["prompt"] + created)] >= 2 * 32
 
 
 # Parameters of each model as published, with the difference of ours.

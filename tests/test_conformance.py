@@ -105,15 +105,15 @@ def test_04_the_snapshot_tiles_every_segment_and_its_sums_are_the_stats(case: Ca
     last_end = 0
     for segment in watched.allocator.snapshot():
         assert segment.address >= last_end
-        at = segment.address
+        position = segment.address
         for block in segment.blocks:
-            assert block.address == at
+            assert block.address == position
             assert block.allocated == (block.requested > 0)
-            at += block.size
+            position += block.size
             requested += block.requested
             allocated += block.size if block.allocated else 0
         last_end = segment.address + segment.size
-        assert at == last_end
+        assert position == last_end
         reserved += segment.size
     stats = watched.allocator.stats()
     assert (requested, allocated, reserved) == (stats.requested, stats.allocated, stats.reserved)
@@ -193,9 +193,9 @@ def test_09_a_fitting_request_succeeds_after_the_device_was_emptied(case: Case) 
 
 def test_10_the_same_trace_gets_the_same_addresses(case: Case) -> None:
     trace = in_steps(10)
-    (first, one), (second, other) = (on_ample_device(case, trace) for _ in range(2))
-    for column, values in one.items():
-        np.testing.assert_array_equal(values, other[column])
+    (first, once), (second, again) = (on_ample_device(case, trace) for _ in range(2))
+    for column, values in once.items():
+        np.testing.assert_array_equal(values, again[column])
     assert state(first) == state(second)
 
 
@@ -244,7 +244,9 @@ def state(allocator: allocators.Allocator) -> object:
         (s.address, s.size, [(b.address, b.size, b.requested) for b in s.blocks])
         for s in allocator.snapshot()
     ]
-    counters = {name: at for name, at in allocator.counters().items() if name != "search_steps"}
+    counters = {
+        name: index for name, index in allocator.counters().items() if name != "search_steps"
+    }
     return counted, segments, allocator.device.reserved, counters
 
 

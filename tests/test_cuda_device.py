@@ -198,17 +198,17 @@ CALLS = [
 def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) -> None:
     reached = 0
     for spec in SPECS:
-        for at in (1, 2, 5):
+        for index in (1, 2, 5):
             device = allocators.CudaDevice()
             before = driver.calls(call)
-            driver.fail(call, at, error)
+            driver.fail(call, index, error)
             try:
                 allocator = allocators.make(spec, device)
             except allocators.DeviceError:
                 reached += 1
                 device.close()
                 continue
-            drift(allocator, seed=at)
+            drift(allocator, seed=index)
             allocator.check()
             assert allocator.stats().reserved <= device.reserved
             del allocator
@@ -216,11 +216,11 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
                 device.close()
             except allocators.DeviceError:  # close itself failed
                 device.close()
-            reached += driver.calls(call) - before >= at
+            reached += driver.calls(call) - before >= index
             driver.fail()
             left = driver.outstanding()
             left.pop("contexts", None)
-            assert left == {}, (spec, at)
+            assert left == {}, (spec, index)
     assert reached
 
 
@@ -255,10 +255,10 @@ def test_a_failure_names_the_call_the_error_and_the_size(
     driver: Driver, call: str, action: str, size: str
 ) -> None:
     driver.fail(call, 1)
-    said = message(call, action)
+    shown = message(call, action)
     name = call.removesuffix("_v2")
-    assert f"cuda:0: {name}: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal memory access)" in said
-    assert size in said
+    assert f"cuda:0: {name}: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal memory access)" in shown
+    assert size in shown
 
 
 def test_memory_kept_by_the_driver_is_reported_at_close(driver: Driver) -> None:
@@ -393,8 +393,8 @@ def test_a_forked_child_is_refused_and_frees_nothing(tmp_path: Path, spec: str) 
     path = tmp_path / "report"
     done = python(FORKS, spec, STAND_IN_REPORT=str(path))
     assert done.stderr == ""
-    said, parent = done.stdout.splitlines()
-    assert "cannot be used by its child" in said
-    assert "start it with spawn" in said
+    shown, parent = done.stdout.splitlines()
+    assert "cannot be used in the forked child" in shown
+    assert "start processes with spawn" in shown
     assert parent == "0 0 0"
     assert set(report(path).values()) == {0}

@@ -68,15 +68,15 @@ def test_an_address_is_never_reused() -> None:
 
 def test_two_allocators_share_capacity_but_not_segments() -> None:
     device = allocators.SimulatedDevice(3 * MIB)
-    one, other = allocators.make("naive", device), allocators.make("naive", device)
-    mine, theirs = one.allocate(MIB), other.allocate(2 * MIB)
-    assert not served(one, 1)
+    left, right = allocators.make("naive", device), allocators.make("naive", device)
+    mine, theirs = left.allocate(MIB), right.allocate(2 * MIB)
+    assert not served(left, 1)
     with pytest.raises(allocators.BadFree):
-        one.deallocate(theirs)
-    del one
+        left.deallocate(theirs)
+    del left
     gc.collect()
     assert device.reserved == 2 * MIB
-    assert other.allocate(MIB) > mine
+    assert right.allocate(MIB) > mine
 
 
 def test_an_allocator_keeps_its_device_alive() -> None:
@@ -126,7 +126,7 @@ def test_the_cost_model_has_its_provenance() -> None:
 @pytest.mark.parametrize("call", [1, 2, 5])
 def test_the_kth_call_fails(call: int) -> None:
     allocator = naive(fail_call=call)
-    assert [served(allocator, 1) for _ in range(6)] == [at != call for at in range(1, 7)]
+    assert [served(allocator, 1) for _ in range(6)] == [index != call for index in range(1, 7)]
 
 
 def test_large_calls_fail() -> None:

@@ -75,10 +75,10 @@ def test_each_gpu_has_its_own_memory(
 ) -> None:
     program, alloc, free = torch_calls("naive")
     assert alloc(0, 0, 0) is None
-    one, other = alloc(600 * MIB, 0, 0), alloc(600 * MIB, 1, 0)
-    assert one != other
+    first, second = alloc(600 * MIB, 0, 0), alloc(600 * MIB, 1, 0)
+    assert first != second
     assert [use.ordinal for use in program.uses()] == [0, 1]
-    free(other, 600 * MIB, 1, 0)
+    free(second, 600 * MIB, 1, 0)
     assert [use.reserved for use in program.uses()] == [600 * MIB, 0]
 
 

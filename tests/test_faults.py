@@ -18,9 +18,9 @@ SIZES = (100, 5000, 3 * MIB, 700, 9 * MIB, MIB + 1, 256, 5 * MIB)
 
 def work(watched: Watched) -> None:
     """Requests of all sizes with frees in between."""
-    for at, size in enumerate(SIZES * 3):
+    for index, size in enumerate(SIZES * 3):
         watched.allocate(size)
-        if at % 3 == 2 and watched.live:
+        if index % 3 == 2 and watched.live:
             watched.free(watched.live[0])
 
 
@@ -112,15 +112,15 @@ def test_the_error_message_has_the_numbers(case: Case) -> None:
         "largest": watched.allocator.largest_free(),
     }
     number = r"(?:[\d.]+ \w+ \()?(\d+) bytes\)?"
-    found = re.match(
+    result = re.match(
         f"{case.info.name}: out of memory: asked for {number}; reserved {number} of a device of "
         f"{number}; allocated {number} for requests of {number}; free {number}, "
         f"largest free block {number}",
         str(caught.value),
     )
-    assert found is not None, str(caught.value)
+    assert result is not None, str(caught.value)
     order = ("asked", "reserved", "device", "allocated", "requested", "free", "largest")
-    assert {k: int(v) for k, v in zip(order, found.groups(), strict=True)} == held
+    assert {k: int(v) for k, v in zip(order, result.groups(), strict=True)} == held
 
 
 def test_a_deleted_allocator_returns_everything(case: Case) -> None:

@@ -83,8 +83,8 @@ def slowly(trace: Trace) -> dict[str, Any]:
 
 
 def test_numbers_worked_out_by_hand() -> None:
-    found = asdict(features(make(STEPS, labels=("step",))))
-    assert found == {
+    result = asdict(features(make(STEPS, labels=("step",))))
+    assert result == {
         "steps": 3,
         "streams": 1,
         "live_blocks_peak": 4,
@@ -107,10 +107,10 @@ def test_numbers_worked_out_by_hand() -> None:
 @settings(max_examples=60)
 @given(valid_traces())
 def test_features_follow_their_definitions(trace: Trace) -> None:
-    found, expected = asdict(features(trace)), slowly(trace)
-    assert found.keys() == expected.keys()
+    result, expected = asdict(features(trace)), slowly(trace)
+    assert result.keys() == expected.keys()
     for name, value in expected.items():
-        assert found[name] == (pytest.approx(value, rel=1e-6) if value else value), name
+        assert result[name] == (pytest.approx(value, rel=1e-6) if value else value), name
 
 
 def test_extremes() -> None:

@@ -64,20 +64,20 @@ def recorded(run: Callable[[Mark], None]) -> Trace:
         torch.autograd.set_multithreading_enabled(True)
         gc.unfreeze()
         gc.enable()
-    nodes, found = [*profiler.profiler.kineto_results.experimental_event_tree()], []
+    nodes, result = [*profiler.profiler.kineto_results.experimental_event_tree()], []
     while nodes:
         node = nodes.pop()
         nodes += node.children
         if type(node.extra_fields).__name__ == "_ExtraFields_Allocation":
-            found.append((node.start_time_ns, node.extra_fields))
+            result.append((node.start_time_ns, node.extra_fields))
     events, live, blocks = list[Event](), dict[int, int](), 0
-    for _, one in sorted(found, key=lambda pair: pair[0]):
-        if one.alloc_size > 0:
-            live[one.ptr] = blocks
-            events.append((ALLOC, blocks, one.alloc_size))
+    for _, event in sorted(result, key=lambda pair: pair[0]):
+        if event.alloc_size > 0:
+            live[event.ptr] = blocks
+            events.append((ALLOC, blocks, event.alloc_size))
             blocks += 1
-        elif one.alloc_size < 0:
-            events.append((FREE, live.pop(one.ptr), 0))
+        elif event.alloc_size < 0:
+            events.append((FREE, live.pop(event.ptr), 0))
     trace = make(events)
     trace.validate()
     return trace
@@ -110,20 +110,20 @@ def run_of(module: str, config: Callable[[Any], Any]) -> Callable[[Mark], None]:
 @pytest.mark.parametrize("module", CASES)
 def test_a_capture_is_contained_in_the_real_events(module: str) -> None:
     run = run_of(module, CASES[module])
-    found = agreement(captured(run), recorded(run), smallest=4096)
-    assert abs(found.peak_error) <= 0.01
-    assert found.captured_events > 200
-    assert found.precision > 0.99
+    result = agreement(captured(run), recorded(run), smallest=4096)
+    assert abs(result.peak_error) <= 0.01
+    assert result.captured_events > 200
+    assert result.precision > 0.99
 
 
 def test_convolutions_allocate_more_than_they_return() -> None:
     """A capture of ResNet misses only allocations inside the CPU's kernels."""
     run = run_of("resnet", lambda tiny: tiny)
-    found = agreement(captured(run), recorded(run))
-    assert found.precision == 1.0
-    assert found.recall < 0.6
+    result = agreement(captured(run), recorded(run))
+    assert result.precision == 1.0
+    assert result.recall < 0.6
     # Convolutions without a library unfold their inputs: the same bytes on every processor.
-    assert (found.captured_peak, found.recorded_peak) == (634_384, 1_614_628)
+    assert (result.captured_peak, result.recorded_peak) == (634_384, 1_614_628)
 
 
 # --- autograd works in place, except while a dispatch mode is active
@@ -168,8 +168,8 @@ def held(mark: Mark) -> None:
 @pytest.mark.parametrize("run", [residual, indexed, selected, gathered, held])
 def test_gradients_are_accumulated_as_autograd_does(run: Callable[[Mark], None]) -> None:
     real, seen = recorded(run), captured(run)
-    found = agreement(seen, real, smallest=1024)
-    assert found.captured_events == found.recorded_events == found.matched
-    assert found.peak_error == 0.0
+    result = agreement(seen, real, smallest=1024)
+    assert result.captured_events == result.recorded_events == result.matched
+    assert result.peak_error == 0.0
     seen.validate()
     assert seen.blocks == seen.allocs

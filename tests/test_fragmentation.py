@@ -18,15 +18,15 @@ TABLE = PAGE.read_text(encoding="utf-8")
 
 @pytest.mark.parametrize("name", again.names())
 def test_planned_removes_most_of_the_fragmentation_of_caching(name: str) -> None:
-    found = fragmentation.measure(name)
-    assert found["caching"] > 0
-    assert found["repeated"] <= 0.05 * found["caching"], "with the plan of the same run"
-    assert found["other"] <= 0.30 * found["caching"], "with the plan of another run"
-    assert found["alone_later"] <= 0.20 * found["caching_later"], "alone, from the second step on"
+    result = fragmentation.measure(name)
+    assert result["caching"] > 0
+    assert result["repeated"] <= 0.05 * result["caching"], "with the plan of the same run"
+    assert result["other"] <= 0.30 * result["caching"], "with the plan of another run"
+    assert result["alone_later"] <= 0.20 * result["caching_later"], "alone, from the second step on"
     row = next(line for line in TABLE.splitlines() if line.startswith(f"| {name} |"))
     shown = re.findall(r"[\d.]+ [KMG]iB", row)
     ways = ("max_load", "caching", "repeated", "other", "caching_later", "alone_later")
-    assert shown == [units.size(found[way]) for way in ways]
+    assert shown == [units.size(result[way]) for way in ways]
 
 
 def test_another_run_makes_other_requests() -> None:

@@ -24,19 +24,19 @@ def trace() -> Trace:
     op, block, size = bytearray(EVENTS), np.zeros(EVENTS, np.uint32), np.zeros(EVENTS, np.uint64)
     live: list[int] = []
     blocks = 0
-    for at in range(EVENTS):
+    for index in range(EVENTS):
         if not live or drawn.random() < 1 - len(live) / (2 * LIVE):
-            op[at], block[at] = ALLOC, blocks
-            size[at] = int(math.exp(top * drawn.random()))
+            op[index], block[index] = ALLOC, blocks
+            size[index] = int(math.exp(top * drawn.random()))
             live.append(blocks)
             blocks += 1
         else:
             victim = int(drawn.random() * len(live))
             live[victim], live[-1] = live[-1], live[victim]
-            op[at], block[at] = FREE, live.pop()
-    found = Trace(np.frombuffer(op, np.uint8), block, size, np.zeros(EVENTS, np.uint16))
-    found.validate()
-    return found
+            op[index], block[index] = FREE, live.pop()
+    actual = Trace(np.frombuffer(op, np.uint8), block, size, np.zeros(EVENTS, np.uint16))
+    actual.validate()
+    return actual
 
 
 def test_a_million_random_events_break_no_rule(trace: Trace, name: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tests.oracle import Judge, Promise
+from tests.oracle import Judge, Rule
 
 BASE = 1 << 21
 
@@ -70,14 +70,14 @@ class World:
         self.judge.alloc(1, 500, address, size)
         self.judge.allocations -= 1
 
-    def show(self, at: int, **changes: int) -> None:
+    def show(self, index: int, **changes: int) -> None:
         blocks = self.segments[0].blocks
-        blocks[at] = replace(blocks[at], **changes)
+        blocks[index] = replace(blocks[index], **changes)
 
     def count(self, **changes: int) -> None:
         self.stats = replace(self.stats, **changes)
 
-    def broken(self) -> list[Promise]:
+    def broken(self) -> list[Rule]:
         return self.judge.broken(self.segments, self.stats, self.largest_free)
 
 
@@ -85,50 +85,50 @@ def test_a_correct_allocator_breaks_no_rule() -> None:
     assert World().broken() == []
 
 
-BREAKS: list[tuple[Promise, Callable[[World], object]]] = [
-    (Promise.NOT_NULL, lambda w: w.move(0)),
-    (Promise.ALIGNED, lambda w: w.move(BASE + 513)),
-    (Promise.LARGE_ENOUGH, lambda w: w.move(BASE + 512, 499)),
-    (Promise.LARGE_ENOUGH, lambda w: w.show(1, requested=513)),
-    (Promise.APART, lambda w: w.move(BASE + 256)),
-    (Promise.APART, lambda w: w.move(BASE)),
-    (Promise.APART, lambda w: w.move(BASE - 256)),
-    (Promise.INSIDE, lambda w: w.move(BASE + 4096)),
-    (Promise.INSIDE, lambda w: w.move(BASE + 3840)),
-    (Promise.INSIDE, lambda w: w.segments.clear()),
-    (Promise.SEGMENTS_APART, lambda w: w.segments.append(Segment(BASE + 4095, 1, []))),
-    (Promise.TILED, lambda w: w.show(2, size=3071)),
-    (Promise.TILED, lambda w: w.show(1, address=BASE + 513)),
-    (Promise.TILED, lambda w: w.segments[0].blocks.insert(1, Block(BASE + 512, 0, 0))),
-    (Promise.LIVE_SHOWN, lambda w: w.show(2, requested=1)),
-    (Promise.LIVE_SHOWN, lambda w: w.show(1, requested=0)),
-    (Promise.LIVE_SHOWN, lambda w: w.show(1, requested=499)),
-    (Promise.REQUESTED, lambda w: w.count(requested=801)),
-    (Promise.ALLOCATED, lambda w: w.count(allocated=1025)),
-    (Promise.RESERVED, lambda w: w.count(reserved=4097)),
-    (Promise.ORDERED, lambda w: w.count(requested=1025)),
-    (Promise.ORDERED, lambda w: w.count(allocated=4097)),
-    (Promise.ORDERED, lambda w: w.count(reserved=(1 << 20) + 1)),
-    (Promise.PEAKS, lambda w: w.count(peak_requested=801)),
-    (Promise.PEAKS, lambda w: w.count(peak_allocated=1023)),
-    (Promise.PEAKS, lambda w: w.count(peak_reserved=4095)),
-    (Promise.PEAKS, lambda w: w.count(peak_reserved=(1 << 20) + 1)),
-    (Promise.COUNTS, lambda w: w.count(allocations=1)),
-    (Promise.COUNTS, lambda w: w.count(frees=1)),
-    (Promise.COUNTS, lambda w: w.judge.fail()),
-    (Promise.LARGEST_FREE, lambda w: setattr(w, "largest_free", 3073)),
+BREAKS: list[tuple[Rule, Callable[[World], object]]] = [
+    (Rule.NOT_NULL, lambda w: w.move(0)),
+    (Rule.ALIGNED, lambda w: w.move(BASE + 513)),
+    (Rule.LARGE_ENOUGH, lambda w: w.move(BASE + 512, 499)),
+    (Rule.LARGE_ENOUGH, lambda w: w.show(1, requested=513)),
+    (Rule.APART, lambda w: w.move(BASE + 256)),
+    (Rule.APART, lambda w: w.move(BASE)),
+    (Rule.APART, lambda w: w.move(BASE - 256)),
+    (Rule.INSIDE, lambda w: w.move(BASE + 4096)),
+    (Rule.INSIDE, lambda w: w.move(BASE + 3840)),
+    (Rule.INSIDE, lambda w: w.segments.clear()),
+    (Rule.SEGMENTS_APART, lambda w: w.segments.append(Segment(BASE + 4095, 1, []))),
+    (Rule.TILED, lambda w: w.show(2, size=3071)),
+    (Rule.TILED, lambda w: w.show(1, address=BASE + 513)),
+    (Rule.TILED, lambda w: w.segments[0].blocks.insert(1, Block(BASE + 512, 0, 0))),
+    (Rule.LIVE_SHOWN, lambda w: w.show(2, requested=1)),
+    (Rule.LIVE_SHOWN, lambda w: w.show(1, requested=0)),
+    (Rule.LIVE_SHOWN, lambda w: w.show(1, requested=499)),
+    (Rule.REQUESTED, lambda w: w.count(requested=801)),
+    (Rule.ALLOCATED, lambda w: w.count(allocated=1025)),
+    (Rule.RESERVED, lambda w: w.count(reserved=4097)),
+    (Rule.ORDERED, lambda w: w.count(requested=1025)),
+    (Rule.ORDERED, lambda w: w.count(allocated=4097)),
+    (Rule.ORDERED, lambda w: w.count(reserved=(1 << 20) + 1)),
+    (Rule.PEAKS, lambda w: w.count(peak_requested=801)),
+    (Rule.PEAKS, lambda w: w.count(peak_allocated=1023)),
+    (Rule.PEAKS, lambda w: w.count(peak_reserved=4095)),
+    (Rule.PEAKS, lambda w: w.count(peak_reserved=(1 << 20) + 1)),
+    (Rule.COUNTS, lambda w: w.count(allocations=1)),
+    (Rule.COUNTS, lambda w: w.count(frees=1)),
+    (Rule.COUNTS, lambda w: w.judge.fail()),
+    (Rule.LARGEST_FREE, lambda w: setattr(w, "largest_free", 3073)),
 ]
 
 
-@pytest.mark.parametrize(("promise", "break_it"), BREAKS)
-def test_a_broken_rule_is_named(promise: Promise, break_it: Callable[[World], object]) -> None:
+@pytest.mark.parametrize(("rule", "break_it"), BREAKS)
+def test_a_broken_rule_is_named(rule: Rule, break_it: Callable[[World], object]) -> None:
     world = World()
     break_it(world)
-    assert promise in world.broken()
+    assert rule in world.broken()
 
 
 def test_every_rule_can_be_broken() -> None:
-    assert {promise for promise, _ in BREAKS} == set(Promise)
+    assert {rule for rule, _ in BREAKS} == set(Rule)
 
 
 def test_a_peak_is_remembered() -> None:
@@ -139,4 +139,4 @@ def test_a_peak_is_remembered() -> None:
     world.count(requested=300, allocated=512, frees=1)
     assert world.broken() == []
     world.count(peak_requested=300)
-    assert world.broken() == [Promise.PEAKS]
+    assert world.broken() == [Rule.PEAKS]

@@ -18,7 +18,7 @@ def run(tmp_path: Path, code: str) -> str:
 
 
 def test_cupy_uses_an_allocator(tmp_path: Path) -> None:
-    said = run(
+    output_text = run(
         tmp_path,
         """
 import cupy
@@ -44,7 +44,7 @@ elsewhere = cupy.cuda.alloc(100)
 assert [use.ordinal for use in program.uses()] == [0, 1]
 """,
     )
-    *failure, streams = said.splitlines()
+    *failure, streams = output_text.splitlines()
     assert failure[0].startswith("caching: out of memory: asked for 1.00 TiB")
     assert streams == "[0, 0, 1, 1, 0, 0]"
 
@@ -76,7 +76,7 @@ assert third.on().device.reserved == 0
 
 
 def test_rmm_uses_an_allocator(tmp_path: Path) -> None:
-    said = run(
+    output_text = run(
         tmp_path,
         """
 import rmm
@@ -99,13 +99,13 @@ except allocators.SpecError as error:
     print(error)
 """,
     )
-    first, *_, last = said.splitlines()
+    first, *_, last = output_text.splitlines()
     assert first.startswith("caching: out of memory: asked for 1.00 TiB")
     assert last == "this version of RMM is too old: its streams have no __cuda_stream__"
 
 
 def test_numba_uses_an_allocator(tmp_path: Path) -> None:
-    said = run(
+    output_text = run(
         tmp_path,
         """
 import numba
@@ -122,7 +122,7 @@ except NotImplementedError as error:
     print(error)
 """,
     )
-    info, refusal = said.splitlines()
+    info, refusal = output_text.splitlines()
     free, total = (int(word) for word in info.split())
     assert 0 < free < total == CAPACITY
     assert "cannot be shared" in refusal

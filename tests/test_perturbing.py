@@ -20,13 +20,13 @@ def sizes_of(trace: Trace) -> list[int]:
 @settings(max_examples=200)
 @given(valid_traces(), st.integers(0, 5))
 def test_any_valid_trace_stays_valid_and_keeps_its_events(trace: Trace, seed: int) -> None:
-    made = perturbed(trace, seed)
-    made.validate()
-    assert sizes_of(made) == sizes_of(trace)
+    created = perturbed(trace, seed)
+    created.validate()
+    assert sizes_of(created) == sizes_of(trace)
     for op in range(4):
-        assert np.count_nonzero(made.op == op) == np.count_nonzero(trace.op == op)
-    assert made.steps == trace.steps
-    assert_same(made, perturbed(trace, seed))
+        assert np.count_nonzero(created.op == op) == np.count_nonzero(trace.op == op)
+    assert created.steps == trace.steps
+    assert_same(created, perturbed(trace, seed))
 
 
 @pytest.mark.parametrize(
@@ -34,10 +34,10 @@ def test_any_valid_trace_stays_valid_and_keeps_its_events(trace: Trace, seed: in
 )
 def test_a_real_trace_really_changes(workload: str) -> None:
     trace = catalog.load(workload)
-    made = perturbed(trace, 1)
-    assert len(made) == len(trace)
-    assert not np.array_equal(made.size, trace.size) or not np.array_equal(made.op, trace.op)
-    assert trace.max_load / 2 < made.max_load < 2 * trace.max_load
+    created = perturbed(trace, 1)
+    assert len(created) == len(trace)
+    assert not np.array_equal(created.size, trace.size) or not np.array_equal(created.op, trace.op)
+    assert trace.max_load / 2 < created.max_load < 2 * trace.max_load
 
 
 def test_steps_are_shuffled_but_not_blocks_that_outlive_them() -> None:
@@ -50,15 +50,15 @@ def test_steps_are_shuffled_but_not_blocks_that_outlive_them() -> None:
     events[-2:] = [(FREE, 1, 0), (FREE, steps, 0)]  # in another order, for once
     trace = make(events, labels=("", "step"))
     trace.validate()
-    made = perturbed(trace, 4)
-    sizes = made.size.tolist()
+    created = perturbed(trace, 4)
+    sizes = created.size.tolist()
     carried = [size for size in sizes if size >= 1000]
     assert carried == list(range(1000, 1000 + steps))
     own = [size for size in sizes if 100 <= size < 200]
     assert own[0] == 100
     assert own != sorted(own)
     assert sorted(own) == list(range(100, 100 + steps))
-    spans = lifetimes(made)
-    assert int(spans.last[0]) == len(made)
+    spans = lifetimes(created)
+    assert int(spans.last[0]) == len(created)
     own_spans = (spans.last - spans.first)[(spans.size >= 100) & (spans.size < 200)]
     assert own_spans.max() <= 4

@@ -88,13 +88,13 @@ def test_a_block_waits_for_all_its_streams_independently_of_others(
     start: START, driver: Driver
 ) -> None:
     memory = start("caching").on()
-    both, one = memory.allocate(30 * MIB), memory.allocate(40 * MIB)
-    for address, stream in ((both, SIDE), (both, OTHER), (one, OTHER)):
+    both, single = memory.allocate(30 * MIB), memory.allocate(40 * MIB)
+    for address, stream in ((both, SIDE), (both, OTHER), (single, OTHER)):
         memory.use_on(address, stream)
     driver.hold(SIDE)
     memory.deallocate(both)
-    memory.deallocate(one)
-    assert memory.allocate(40 * MIB) == one
+    memory.deallocate(single)
+    assert memory.allocate(40 * MIB) == single
     assert memory.allocate(30 * MIB) != both
     driver.hold(SIDE, False)
     assert memory.allocate(30 * MIB) == both
@@ -138,10 +138,10 @@ def test_out_of_memory_has_all_the_numbers(start: START) -> None:
     memory.allocate(100 * MIB)
     with pytest.raises(allocators.OutOfMemory) as caught:
         memory.allocate(600 * MIB)
-    said = str(caught.value)
-    assert "bfc: out of memory: asked for 600.00 MiB (629145600 bytes)" in said
-    assert "of a device of 512.00 MiB" in said
-    assert "Stand-in GPU 0: free" in said
+    output_text = str(caught.value)
+    assert "bfc: out of memory: asked for 600.00 MiB (629145600 bytes)" in output_text
+    assert "of a device of 512.00 MiB" in output_text
+    assert "Stand-in GPU 0: free" in output_text
     assert memory.seen().failures == 1
 
 
@@ -232,10 +232,10 @@ CALLS = [
 @pytest.mark.parametrize("error", [OUT_OF_MEMORY, ILLEGAL_ADDRESS])
 @pytest.mark.parametrize("call", CALLS)
 def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) -> None:
-    for at in (1, 2, 4):
+    for index in (1, 2, 4):
         program = Program("caching", poison=True)
         memory = program.on()
-        driver.fail(call, at, error)
+        driver.fail(call, index, error)
         live = []
         for n in range(12):
             try:
@@ -256,7 +256,7 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
         left = driver.outstanding()
         if call == "cuEventDestroy_v2":  # one event, which is destroyed with the context
             left.pop("events", None)
-        assert left == {}, at
+        assert left == {}, index
         driver.forget()
 
 
@@ -316,11 +316,11 @@ def test_an_invalid_spec_does_not_start(driver: Driver) -> None:
 def test_latencies_are_accurate_to_one_part_in_32() -> None:
     rng = np.random.default_rng(0)
     ticks = np.exp(rng.uniform(0, 30, 5000)).astype(np.uint64)
-    latency, one = _core.Latency(), _core.Latency()
-    one.add(1)
+    latency, single = _core.Latency(), _core.Latency()
+    single.add(1)
     for value in ticks.tolist():
         latency.add(value)
-    second = one.max
+    second = single.max
     assert latency.count == 5000
     assert latency.mean == pytest.approx(ticks.mean() * second)
     assert latency.max == pytest.approx(int(ticks.max()) * second)
@@ -342,5 +342,5 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     )
     done = python(code, STAND_IN_REPORT=str(tmp_path / "report"))
     assert done.stderr == ""
-    assert "cannot be used by its child" in done.stdout
+    assert "cannot be used in the forked child" in done.stdout
     assert {line.split()[1] for line in (tmp_path / "report").read_text().splitlines()} == {"0"}

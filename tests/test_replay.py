@@ -48,18 +48,18 @@ def walk(
     address: dict[int, int | None] = {}
     births: list[int] = []
     top = 0
-    for at, (op, block, size) in enumerate(rows(trace)):
+    for index, (op, block, size) in enumerate(rows(trace)):
         if op == ALLOC:
             try:
-                address[block] = found = allocator.allocate(size)
+                address[block] = actual = allocator.allocate(size)
             except allocators.OutOfMemory:
-                address[block] = found = None
+                address[block] = actual = None
             # Addresses only increase: memory above all earlier memory is a new segment.
             for segment in allocator.snapshot():
                 if segment.address + segment.size > top:
                     births.append(max(segment.address, top))
                     top = segment.address + segment.size
-            placements.append((-1, -1, 0) if found is None else where(allocator, births, found))
+            placements.append((-1, -1, 0) if actual is None else where(allocator, births, actual))
         elif op == FREE:
             if (gone := address.pop(block)) is not None:
                 allocator.deallocate(gone)
@@ -68,7 +68,7 @@ def walk(
         elif op == TRIM:
             allocator.trim()
         if op in (ALLOC, FREE):
-            moments.append(now(allocator, at))
+            moments.append(now(allocator, index))
     return moments, placements
 
 
@@ -92,11 +92,11 @@ def program() -> Trace:
     """A trace with steps and trims that needs more than the device has."""
     steps = in_steps(3, steps=3)
     events: list[Event] = []
-    for at, (op, block, size) in enumerate(rows(steps)):
+    for index, (op, block, size) in enumerate(rows(steps)):
         events.append((op, block, size))
-        if at % 50 == 49:
+        if index % 50 == 49:
             events.append((TRIM, 0, 0))
-        if at % 70 == 69:
+        if index % 70 == 69:
             events.append((MARK, 1, 0))
     return trace_of(events, labels=("step", "forward"))
 
@@ -159,7 +159,11 @@ def test_blocks_alive_at_the_end_are_freed_after_the_measurement(case: Case) -> 
 
 def test_placements_can_be_received_in_batches() -> None:
     trace = trace_of(
-        [event for at in range(100_000) for event in ((ALLOC, at, 100 + at), (FREE, at, 0))]
+        [
+            event
+            for index in range(100_000)
+            for event in ((ALLOC, index, 100 + index), (FREE, index, 0))
+        ]
     )
     parts: list[dict[str, Any]] = []
     bfc, again = Case("bfc").make(GIB).allocator, Case("bfc").make(GIB).allocator

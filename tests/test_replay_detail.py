@@ -20,9 +20,9 @@ KINDS = ("requested", "allocated", "reserved")
 
 
 def detail(case: Case, trace: Trace, samples: int, capacity: int = GIB) -> Any:
-    found = allocators.replay(trace, case.make(capacity).allocator, samples=samples, detail=True)
-    assert found.detail is not None
-    return found, found.detail
+    actual = allocators.replay(trace, case.make(capacity).allocator, samples=samples, detail=True)
+    assert actual.detail is not None
+    return actual, actual.detail
 
 
 def levels(columns: Any) -> list[tuple[int, ...]]:
@@ -43,9 +43,9 @@ def free_classes(allocator: allocators.Allocator) -> dict[int, tuple[int, int]]:
 
 def by_hand(trace: Trace, allocator: allocators.Allocator, at_events: set[int]) -> dict[int, Any]:
     """The free blocks after certain events of a trace that is replayed step by step in Python."""
-    found: dict[int, Any] = {}
+    actual: dict[int, Any] = {}
     address: dict[int, int | None] = {}
-    for at, (op, block, size) in enumerate(rows(trace)):
+    for index, (op, block, size) in enumerate(rows(trace)):
         if op == ALLOC:
             try:
                 address[block] = allocator.allocate(size)
@@ -58,9 +58,9 @@ def by_hand(trace: Trace, allocator: allocators.Allocator, at_events: set[int]) 
             allocator.step()
         elif op == TRIM:
             allocator.trim()
-        if at in at_events:
-            found[at] = free_classes(allocator)
-    return found
+        if index in at_events:
+            actual[index] = free_classes(allocator)
+    return actual
 
 
 @pytest.mark.parametrize("samples", [1, 5, 40])
@@ -89,8 +89,8 @@ def test_device_calls_add_up_to_the_counts_and_to_the_reserved_bytes(
     case: Case, capacity: int
 ) -> None:
     trace = program()
-    result, found = detail(case, trace, len(trace), capacity)
-    calls = found["device_calls"]
+    result, actual = detail(case, trace, len(trace), capacity)
+    calls = actual["device_calls"]
     kind = np.array(CALL_KINDS)[calls["kind"]]
     for name in CALL_KINDS:
         assert np.count_nonzero(kind == name) == getattr(result.device, f"{name}_calls")
@@ -101,16 +101,16 @@ def test_device_calls_add_up_to_the_counts_and_to_the_reserved_bytes(
     change = np.where(np.isin(kind, ["malloc", "map"]), 1, -1) * calls["size"].astype(np.int64)
     change[calls["refused"] == 1] = 0
     held = np.cumsum(change)
-    for event, *_, reserved in levels(found["envelope"]):
+    for event, *_, reserved in levels(actual["envelope"]):
         before = int(np.searchsorted(calls["event"], event, side="right"))
         assert reserved == (held[before - 1] if before else 0)
 
 
 def test_free_blocks_are_those_of_a_snapshot(case: Case) -> None:
     trace = program()
-    found = detail(case, trace, 80)[1]["free_blocks"]
+    actual = detail(case, trace, 80)[1]["free_blocks"]
     seen: dict[int, dict[int, tuple[int, int]]] = {}
-    columns = (found[name].tolist() for name in ("event", "size_class", "blocks", "bytes"))
+    columns = (actual[name].tolist() for name in ("event", "size_class", "blocks", "bytes"))
     for event, size_class, blocks, size in zip(*columns, strict=True):
         seen.setdefault(event, {})[size_class] = (blocks, size)
     last = len(trace) - 1
@@ -120,12 +120,12 @@ def test_free_blocks_are_those_of_a_snapshot(case: Case) -> None:
 
 def test_placements_have_the_programs_addresses(case: Case) -> None:
     trace = trace_of([(ALLOC, 0, 5000), (ALLOC, 1, 700), (FREE, 0, 0), (ALLOC, 2, 3 << 30)])
-    found = detail(case, trace, 1)[1]["placements"]
+    actual = detail(case, trace, 1)[1]["placements"]
     by_hand = case.make(GIB).allocator
     addresses = [by_hand.allocate(5000), by_hand.allocate(700), 0]
-    assert found["address"].tolist() == addresses
-    assert found["size"][-1] == 0
-    assert (found["size"][:2] >= [5000, 700]).all()
+    assert actual["address"].tolist() == addresses
+    assert actual["size"][-1] == 0
+    assert (actual["size"][:2] >= [5000, 700]).all()
 
 
 def test_there_is_no_detail_unless_requested() -> None:

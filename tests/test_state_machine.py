@@ -87,7 +87,7 @@ class Calls(RuleBasedStateMachine):
                 self.watched.allocator.deallocate(address)
 
     @invariant()
-    def all_promises_hold(self) -> None:
+    def all_rules_hold(self) -> None:
         if hasattr(self, "watched"):
             self.watched.verify()
 

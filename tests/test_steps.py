@@ -31,9 +31,9 @@ def steps_of_an_operation(name: str, blocks: int, sizes: tuple[int, int]) -> flo
     live = live[1::2]
     before = allocator.counters()["search_steps"]
     for _ in range(2000):
-        at = drawn.randrange(len(live))
-        allocator.deallocate(live[at])
-        live[at] = allocator.allocate(int(math.exp(drawn.uniform(low, high))))
+        position = drawn.randrange(len(live))
+        allocator.deallocate(live[position])
+        live[position] = allocator.allocate(int(math.exp(drawn.uniform(low, high))))
     return (allocator.counters()["search_steps"] - before) / 4000
 
 
@@ -48,7 +48,7 @@ def test_constant_search_steps_do_not_grow_with_the_blocks(
 @pytest.mark.parametrize("sizes", [(1000, 1001), (256, 1 << 20)], ids=["one size", "many sizes"])
 @pytest.mark.parametrize("name", LOGARITHMIC)
 def test_logarithmic_search_steps_grow_no_faster(name: str, sizes: tuple[int, int]) -> None:
-    found = [steps_of_an_operation(name, blocks, sizes) for blocks in NUMBERS]
+    result = [steps_of_an_operation(name, blocks, sizes) for blocks in NUMBERS]
     bounds = [4 * math.log2(blocks) for blocks in NUMBERS]
-    assert all(steps <= bound for steps, bound in zip(found, bounds, strict=True)), found
-    assert found[-1] > 1, "an index of a million blocks cannot be searched in a step"
+    assert all(steps <= bound for steps, bound in zip(result, bounds, strict=True)), result
+    assert result[-1] > 1, "an index of a million blocks cannot be searched in a step"

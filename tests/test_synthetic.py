@@ -192,7 +192,7 @@ def test_buffers_freed_on_another_stream_cannot_be_reused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("random:nope=1", "random: no option 'nope'; valid options: allocs, max_size, max_live"),
         ("random:allocs=0", "random: allocs=0 must be a whole number from 1 to 1,000,000,000"),
@@ -206,15 +206,15 @@ def test_buffers_freed_on_another_stream_cannot_be_reused_at_once() -> None:
         ("gpt2-train:seed=1", "gpt2-train:seed=1: gpt2-train is a bundled trace and has no option"),
     ],
 )
-def test_invalid_options_are_reported(spec: str, told: str) -> None:
-    assert told in message_of(lambda: catalog.load(spec))
+def test_invalid_options_are_reported(spec: str, message: str) -> None:
+    assert message in message_of(lambda: catalog.load(spec))
 
 
 def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MOST_ALLOCS", 100)
     catalog.load("ramp:blocks=100,repeats=1")
-    told = message_of(lambda: catalog.load("ramp:blocks=101,repeats=1"))
-    assert told == "ramp: needs more than 100 allocs: reduce its options"
+    message = message_of(lambda: catalog.load("ramp:blocks=101,repeats=1"))
+    assert message == "ramp: needs more than 100 allocs: reduce its options"
 
 
 def test_commands_take_specs() -> None:

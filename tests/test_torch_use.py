@@ -107,12 +107,12 @@ memory.deallocate(outside)
 @pytest.fixture(scope="module")
 def torch_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Calls compiled with the headers of the installed torch."""
-    made = tmp_path_factory.mktemp("torch_calls") / "calls.so"
+    created = tmp_path_factory.mktemp("torch_calls") / "calls.so"
     source = stand_in.SOURCES / "torch_calls" / "calls.cpp"
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-shared", "-fPIC", str(source)]
     command += ["-isystem", str(TORCH / "include"), "-L", str(TORCH / "lib"), "-lc10"]
-    subprocess.run([*command, "-o", str(made)], check=True)
-    return made
+    subprocess.run([*command, "-o", str(created)], check=True)
+    return created
 
 
 def test_torch_catches_its_own_out_of_memory_error(torch_calls: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_program_that_uses_no_gpu_is_reported(script: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--allocator", "nope", "--", "true"], "--allocator: no allocator is called 'nope'"),
         (["--allocator", "bfc", "--", "no-such"], "no-such: no such program"),
@@ -257,11 +257,13 @@ def test_a_program_that_uses_no_gpu_is_reported(script: Path) -> None:
         (["--allocator", "bfc"], "Missing argument"),
     ],
 )
-def test_an_invalid_command_line_is_one_line(script: Path, arguments: list[str], told: str) -> None:
+def test_an_invalid_command_line_is_one_line(
+    script: Path, arguments: list[str], message: str
+) -> None:
     done = allocbench(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -88,7 +88,7 @@ def test_keyword_options_apply_to_the_outermost_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("limit:bytes=1MiB", "'limit' wraps an allocator: write of=NAME"),
         ("check", f"valid names: {', '.join(info.name for info in allocators.strategies())}"),
@@ -106,8 +106,8 @@ def test_keyword_options_apply_to_the_outermost_layer() -> None:
         ("per_stream:of=check:of=bfc:nope=1", "bfc has no option 'nope'"),
     ],
 )
-def test_an_invalid_layer_is_an_error_that_lists_valid_ones(spec: str, told: str) -> None:
-    with pytest.raises(allocators.SpecError, match=told) as caught:
+def test_an_invalid_layer_is_an_error_that_lists_valid_ones(spec: str, message: str) -> None:
+    with pytest.raises(allocators.SpecError, match=message) as caught:
         made(spec)
     assert "\n" not in str(caught.value)
 
@@ -204,8 +204,8 @@ def test_a_recording_of_a_replay_is_the_trace(name: str) -> None:
 
 
 def recording(allocator: allocators.Allocator) -> Trace:
-    found = allocators.recording(allocator)
-    return Trace(found.op, found.block, found.size, found.stream, found.labels)
+    actual = allocators.recording(allocator)
+    return Trace(actual.op, actual.block, actual.size, actual.stream, actual.labels)
 
 
 def test_a_recording_has_steps_trims_streams_and_no_failed_request() -> None:
@@ -220,13 +220,13 @@ def test_a_recording_has_steps_trims_streams_and_no_failed_request() -> None:
     allocator.allocate(0)
     allocator.deallocate(address, stream=4)
     allocator.allocate(7)
-    found = recording(allocator)
-    assert found.op.tolist() == [ALLOC, MARK, TRIM, FREE, ALLOC]
-    assert found.block.tolist() == [0, 0, 0, 0, 1]
-    assert found.size.tolist() == [100, 0, 0, 0, 7]
-    assert found.stream.tolist() == [3, 0, 0, 4, 0]
-    assert found.labels[found.step_label] == "step"
-    found.validate()
+    actual = recording(allocator)
+    assert actual.op.tolist() == [ALLOC, MARK, TRIM, FREE, ALLOC]
+    assert actual.block.tolist() == [0, 0, 0, 0, 1]
+    assert actual.size.tolist() == [100, 0, 0, 0, 7]
+    assert actual.stream.tolist() == [3, 0, 0, 4, 0]
+    assert actual.labels[actual.step_label] == "step"
+    actual.validate()
 
 
 def test_a_stream_number_too_large_for_a_trace_is_an_error() -> None:
@@ -249,12 +249,12 @@ def test_invalid_frees_are_distinguished() -> None:
     allocator = made("check:of=bfc")
     first, second = allocator.allocate(5000), allocator.allocate(700)
     allocator.deallocate(first)
-    for address, told in (
+    for address, message in (
         (first, "double free of {}: the block of request 0 is free"),
         (second + 256, r"foreign free of {}: 256 bytes into the block of request 1 \(700 bytes"),
         (1 << 60, "foreign free of {}: never handed out"),
     ):
-        with pytest.raises(allocators.BadFree, match="check: " + told.format(hex(address))):
+        with pytest.raises(allocators.BadFree, match="check: " + message.format(hex(address))):
             allocator.deallocate(address)
     assert allocator.allocate(5000) == first  # no longer free: best fit
     allocator.deallocate(first)

@@ -251,7 +251,7 @@ def bundled(name: str) -> Workload:
 
 
 def recreate(names: Iterable[str], folder: Path = DATA) -> None:
-    """Capture workloads anew, some at a time, and write them as `folder`/NAME.parquet."""
+    """Capture workloads again, several in parallel, and write them as `folder`/NAME.parquet."""
     from concurrent.futures import ThreadPoolExecutor
 
     from allocbench.workloads.files import write

@@ -20,9 +20,9 @@ class TraceError(ValueError):
 class Provenance:
     """The origin of a trace.
 
-    `live_at_start` is the number of blocks that were already live when recording began: the
-    first so many allocs of the trace stand for them. `extra` holds whatever else its maker
-    wants to say, as plain JSON values.
+    `live_at_start` is the number of blocks that were already live when recording began; the same
+    number of allocs at the start of the trace represents them. `extra` holds any further
+    information as plain JSON values.
     """
 
     name: str = ""

@@ -15,7 +15,7 @@ from allocbench.allocators import PlanResult
 Block = tuple[int, int, int]  # bytes, first instant, instant after the last
 
 
-class Promise(StrEnum):
+class Rule(StrEnum):
     COMPLETE = "every block has an offset"
     ALIGNED = "an offset is a multiple of the alignment"
     APART = "blocks alive together do not overlap"
@@ -24,31 +24,31 @@ class Promise(StrEnum):
     BOUNDED = "max load <= lower bound <= height"
 
 
-def broken(blocks: Sequence[Block], made: PlanResult, alignment: int = 1) -> list[Promise]:
+def broken(blocks: Sequence[Block], created: PlanResult, alignment: int = 1) -> list[Rule]:
     """The rules that a plan breaks; empty if it is valid."""
-    offsets = made.offsets.tolist()
+    offsets = created.offsets.tolist()
     if len(offsets) != len(blocks):
-        return [Promise.COMPLETE]
+        return [Rule.COMPLETE]
     ends = [offset + size for offset, (size, _, _) in zip(offsets, blocks, strict=True)]
     kept = {
-        Promise.ALIGNED: all(offset % alignment == 0 for offset in offsets),
-        Promise.APART: all(
+        Rule.ALIGNED: all(offset % alignment == 0 for offset in offsets),
+        Rule.APART: all(
             not alive_together(blocks[a], blocks[b])
             or ends[a] <= offsets[b]
             or ends[b] <= offsets[a]
             for a in range(len(blocks))
             for b in range(a)
         ),
-        Promise.HEIGHT: made.height == max(ends, default=0),
-        Promise.MAX_LOAD: made.max_load
+        Rule.HEIGHT: created.height == max(ends, default=0),
+        Rule.MAX_LOAD: created.max_load
         == max((load(blocks, instant) for _, instant, _ in blocks), default=0),
-        Promise.BOUNDED: made.max_load <= made.lower_bound <= made.height,
+        Rule.BOUNDED: created.max_load <= created.lower_bound <= created.height,
     }
-    return [promise for promise, is_kept in kept.items() if not is_kept]
+    return [rule for rule, is_kept in kept.items() if not is_kept]
 
 
-def alive_together(one: Block, other: Block) -> bool:
-    return one[1] < other[2] and other[1] < one[2]
+def alive_together(block: Block, other: Block) -> bool:
+    return block[1] < other[2] and other[1] < block[2]
 
 
 def load(blocks: Sequence[Block], instant: int) -> int:
@@ -83,11 +83,11 @@ def plan(
 ) -> PlanResult:
     """A plan by the named planner, checked by the judge so that tests can rely on it."""
     sizes, first, last = ([block[field] for block in blocks] for field in range(3))
-    made = allocators.plan(
+    created = allocators.plan(
         sizes, first, last, planner=planner, alignment=alignment, time_limit=time_limit
     )
-    assert not (found := broken(blocks, made, alignment)), "; ".join(found)
-    return made
+    assert not (result := broken(blocks, created, alignment)), "; ".join(result)
+    return created
 
 
 def blocks_of(

@@ -22,7 +22,7 @@ def place_in_order(
 ) -> list[int]:
     """Offsets of blocks placed in this order, each in the gap chosen among those that hold it.
 
-    Without such a gap it lies above the blocks alive together with it.
+    Without such a gap it is placed above the blocks alive together with it.
     """
     offsets: dict[int, int] = {}
     for block in order:

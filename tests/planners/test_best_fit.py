@@ -13,7 +13,8 @@ from tests.planners.stated import place_in_order
 @given(blocks_of(40), st.sampled_from([1, 4, 64]))
 def test_offsets_follow_the_rule(blocks: list[Block], alignment: int) -> None:
     order = sorted(
-        range(len(blocks)), key=lambda at: (-blocks[at][0], blocks[at][1] - blocks[at][2], at)
+        range(len(blocks)),
+        key=lambda index: (-blocks[index][0], blocks[index][1] - blocks[index][2], index),
     )
     stated = place_in_order(
         blocks, order, alignment, lambda gaps: min(gaps, key=lambda gap: (gap[2] - gap[1], gap[1]))

@@ -22,44 +22,44 @@ def _random(
     rng: random.Random, count: int, *, instants: int, longest: int, largest: int
 ) -> list[Block]:
     begins = [rng.randrange(instants) for _ in range(count)]
-    return [(rng.randint(1, largest), at, at + rng.randint(1, longest)) for at in begins]
+    return [(rng.randint(1, largest), index, index + rng.randint(1, longest)) for index in begins]
 
 
 @given(blocks_of(6, largest=8, instants=6, longest=4), st.sampled_from([1, 4]))
 @example([(3, 0, 2), (2, 1, 4), (2, 3, 6), (3, 5, 8), (1, 0, 8)], 1)
 def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
-    made = plan(blocks, "exact", alignment, time_limit=60)
-    assert made.optimal
-    assert made.height == lowest_height(blocks, alignment)
+    result = plan(blocks, "exact", alignment, time_limit=60)
+    assert result.optimal
+    assert result.height == lowest_height(blocks, alignment)
 
 
 def test_only_the_topmost_block_can_omit_its_rounding() -> None:
     blocks = [(1, 0, 1)] * 3 + [(1, 10, 12)] * 2 + [(1, 1, 2), (1, 4, 20), (1, 2, 3), (1, 12, 13)]
     blocks += [(1, 19, 20), (3, 1, 10), (3, 0, 11), (6, 0, 10), (6, 2, 11), (4, 9, 25), (7, 11, 12)]
-    made = plan(blocks, "exact", 4, time_limit=60)
-    assert (made.height, made.optimal) == (29, True)
+    result = plan(blocks, "exact", 4, time_limit=60)
+    assert (result.height, result.optimal) == (29, True)
 
 
 def test_a_bound_above_the_load_is_proven_by_search() -> None:
     blocks = [(2, 0, 1), (3, 0, 2), (1, 1, 3), (1, 1, 4), (1, 2, 4), (3, 3, 5), (2, 4, 5)]
-    made = plan(blocks, "exact", time_limit=60)
-    assert (made.max_load, made.lower_bound, made.height) == (5, 6, lowest_height(blocks))
+    result = plan(blocks, "exact", time_limit=60)
+    assert (result.max_load, result.lower_bound, result.height) == (5, 6, lowest_height(blocks))
 
 
 def test_the_example_of_minimalloc() -> None:
     blocks = read_lifetimes(DATA / "input.12.csv")
-    made = plan(
+    result = plan(
         list(zip(blocks.size.tolist(), blocks.first.tolist(), blocks.last.tolist(), strict=True)),
         "exact",
     )
-    assert (made.height, made.optimal) == (12, True)
+    assert (result.height, result.optimal) == (12, True)
 
 
 def test_plans_that_greedy_misses_are_found() -> None:
     blocks = _random(random.Random(0), 1000, instants=4000, longest=80, largest=1000)
-    made = plan(blocks, "exact", time_limit=60)
-    assert made.optimal
-    assert made.height < plan(blocks, "greedy_by_size").height
+    result = plan(blocks, "exact", time_limit=60)
+    assert result.optimal
+    assert result.height < plan(blocks, "greedy_by_size").height
 
 
 def _without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int) -> list[Block]:
@@ -81,20 +81,20 @@ HARD = _without_a_gap(random.Random(0), load=1000, instants=40, largest=400)
 
 
 def test_an_unproven_plan_is_valid_and_reported_as_such() -> None:
-    made = plan(HARD, "exact", time_limit=0.5)
-    assert not made.optimal
-    assert made.height < plan(HARD, "greedy_by_size").height
+    result = plan(HARD, "exact", time_limit=0.5)
+    assert not result.optimal
+    assert result.height < plan(HARD, "greedy_by_size").height
 
 
 def test_progress_is_reported_and_never_worsens() -> None:
     seen: list[tuple[float, int, int]] = []
-    made = _plan_hard(lambda *now: seen.append(now), time_limit=2)
+    result = _plan_hard(lambda *now: seen.append(now), time_limit=2)
     assert seen
     assert sorted(seen) == seen
     heights, bounds = [height for _, height, _ in seen], [bound for _, _, bound in seen]
     assert sorted(heights, reverse=True) == heights
     assert sorted(bounds) == bounds
-    assert bounds[-1] <= made.lower_bound <= made.height <= heights[-1]
+    assert bounds[-1] <= result.lower_bound <= result.height <= heights[-1]
 
 
 def test_an_exception_in_report_ends_the_search() -> None:

@@ -15,8 +15,8 @@ Lifetime = tuple[int, int, int]  # bytes, first instant, instant after the last
 
 def plan(lifetimes: list[Lifetime], alignment: int) -> tuple[list[int], int]:
     size, first, last = np.array(lifetimes, np.uint64).reshape(-1, 3).T
-    made = allocators.plan(size, first, last, planner="execution_order", alignment=alignment)
-    return made.offsets.tolist(), made.height
+    result = allocators.plan(size, first, last, planner="execution_order", alignment=alignment)
+    return result.offsets.tolist(), result.height
 
 
 def stated(lifetimes: list[Lifetime], alignment: int) -> list[int]:

@@ -21,8 +21,8 @@ Op = tuple[str, list[int], list[int]]
 
 def test_the_models_cover_every_rule() -> None:
     assert len(MODELS) == 43
-    owners = [(at, t[2]) for model in MODELS for at, t in enumerate(model["tensors"])]
-    assert sum(at != owner for at, owner in owners) == 46
+    owners = [(index, t[2]) for model in MODELS for index, t in enumerate(model["tensors"])]
+    assert sum(index != owner for index, owner in owners) == 46
     assert sum(len(op[3]) for model in MODELS for op in model["operators"]) == 212
 
 
@@ -40,10 +40,10 @@ def graph_of(model: dict[str, Any]) -> Graph:
 
 @pytest.mark.parametrize("model", MODELS, ids=[model["name"] for model in MODELS])
 def test_tensor_for_tensor(model: dict[str, Any]) -> None:
-    made = plan_graph(graph_of(model))
-    assert made.offsets == [offset for _, offset, _ in model["tensors"]]
-    assert made.owners == [owner for _, _, owner in model["tensors"]]
-    assert made.arena_size == model["arena_size"]
+    result = plan_graph(graph_of(model))
+    assert result.offsets == [offset for _, offset, _ in model["tensors"]]
+    assert result.owners == [owner for _, _, owner in model["tensors"]]
+    assert result.arena_size == model["arena_size"]
 
 
 def plan(
@@ -58,12 +58,12 @@ def plan(
     operators = list(operators)
     count = 1 + max(tensor for _, ins, outs in operators for tensor in ins + outs)
     tensors = [
-        Tensor((sizes or {}).get(at, 64), (placements or {}).get(at, Placement.ARENA))
-        for at in range(count)
+        Tensor((sizes or {}).get(index, 64), (placements or {}).get(index, Placement.ARENA))
+        for index in range(count)
     ]
     variables = options.pop("variables", [])
-    made = [Operator(ins, outs, [], name) for name, ins, outs in operators]
-    return plan_graph(Graph(tensors, made, list(inputs), list(outputs), variables), **options)
+    result = [Operator(ins, outs, [], name) for name, ins, outs in operators]
+    return plan_graph(Graph(tensors, result, list(inputs), list(outputs), variables), **options)
 
 
 def owner(name: str, inputs: list[int], **others: Any) -> int:
@@ -110,17 +110,17 @@ def test_a_graph_output_has_its_own_memory() -> None:
 
 def test_a_chain_of_in_place_operators_has_one_owner() -> None:
     chain: list[Op] = [("CONV_2D", [0], [1]), ("RESHAPE", [1], [2]), ("RESHAPE", [2], [3])]
-    made = plan([*chain, ("CONV_2D", [0], [4]), ("CONV_2D", [3], [5])], [5])
-    assert made.owners == [0, 1, 1, 1, 4, 5]
-    assert made.offsets[4] not in {made.offsets[1], made.offsets[0]}
+    result = plan([*chain, ("CONV_2D", [0], [4]), ("CONV_2D", [3], [5])], [5])
+    assert result.owners == [0, 1, 1, 1, 4, 5]
+    assert result.offsets[4] not in {result.offsets[1], result.offsets[0]}
 
 
 def test_preserved_intermediates_share_nothing_and_never_die() -> None:
     chain: list[Op] = [("CONV_2D", [0], [1]), ("RELU", [1], [2]), ("RESHAPE", [2], [3])]
     assert plan(chain, [3]).arena_size == 192
-    made = plan([*chain, ("RELU", [3], [4])], [4], preserve_intermediates=True)
-    assert made.owners == [0, 1, 2, 3, 4]
-    assert made.arena_size == 5 * 64
+    result = plan([*chain, ("RELU", [3], [4])], [4], preserve_intermediates=True)
+    assert result.owners == [0, 1, 2, 3, 4]
+    assert result.arena_size == 5 * 64
 
 
 def test_inputs_are_preserved_unless_told_otherwise() -> None:
@@ -132,9 +132,9 @@ def test_inputs_are_preserved_unless_told_otherwise() -> None:
 def test_variables_have_their_own_arena_and_dynamic_tensors_none() -> None:
     kinds = {1: Placement.PERSISTENT, 2: Placement.DYNAMIC, 5: Placement.PERSISTENT}
     operators: list[Op] = [("RELU", [0, 1, 5], [2]), ("RELU", [2], [3]), ("RELU", [3], [4])]
-    made = plan(operators, [4], placements=kinds, variables=[1, 5])
-    assert made.offsets == [0, 0, None, 64, 128, 64]
-    assert (made.arena_size, made.persistent_arena_size) == (192, 128)
+    result = plan(operators, [4], placements=kinds, variables=[1, 5])
+    assert result.offsets == [0, 0, None, 64, 128, 64]
+    assert (result.arena_size, result.persistent_arena_size) == (192, 128)
 
 
 def test_an_empty_tensor_has_offset_zero() -> None:

@@ -20,10 +20,10 @@ def choose(gaps: list[Gap]) -> Gap:
 
 @given(blocks_of(40), st.sampled_from([1, 4, 64]), st.sets(st.integers(0, 39)))
 def test_offsets_follow_the_rule(blocks: list[Block], alignment: int, whole: set[int]) -> None:
-    blocks = [(b[0], 0, FOREVER) if at in whole else b for at, b in enumerate(blocks)]
-    through = [at for at in range(len(blocks)) if at in whole]
-    rest = [at for at in range(len(blocks)) if at not in whole]
-    rest.sort(key=lambda at: (-blocks[at][0], blocks[at][1], -at))
+    blocks = [(b[0], 0, FOREVER) if index in whole else b for index, b in enumerate(blocks)]
+    through = [index for index in range(len(blocks)) if index in whole]
+    rest = [index for index in range(len(blocks)) if index not in whole]
+    rest.sort(key=lambda index: (-blocks[index][0], blocks[index][1], -index))
     stated = place_in_order(blocks, through + rest, alignment, choose)
     assert plan(blocks, "greedy_by_size", alignment).offsets.tolist() == stated
 

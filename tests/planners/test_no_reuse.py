@@ -7,6 +7,6 @@ from tests.planners.judge import plan
 
 
 def test_blocks_are_stacked_in_the_order_given() -> None:
-    made = plan([(100, 5, 6), (1, 0, 1), (64, 1, 2)], "no_reuse", 64)
-    assert made.offsets.tolist() == [0, 128, 192]
-    assert made.height == 256
+    result = plan([(100, 5, 6), (1, 0, 1), (64, 1, 2)], "no_reuse", 64)
+    assert result.offsets.tolist() == [0, 128, 192]
+    assert result.height == 256

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from allocbench import allocators
 from allocbench.allocators import FOREVER, PlanResult
-from tests.planners.judge import Block, Promise, blocks_of, broken, plan
+from tests.planners.judge import Block, Rule, blocks_of, broken, plan
 
 PLANNERS = allocators.planners()
 ALIGNMENTS = st.sampled_from([1, 4, 64])
@@ -40,14 +40,19 @@ def test_exact_is_no_higher_than_any_other(blocks: list[Block], alignment: int) 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_an_empty_plan_has_height_zero(planner: str) -> None:
-    made = plan([], planner)
-    assert (made.height, made.max_load, made.lower_bound, made.optimal) == (0, 0, 0, True)
+    result = plan([], planner)
+    assert (result.height, result.max_load, result.lower_bound, result.optimal) == (
+        0,
+        0,
+        0,
+        True,
+    )
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_a_block_may_last_forever(planner: str) -> None:
-    made = plan([(8, 0, FOREVER), (8, 5, FOREVER), (8, 0, 5)], planner)
-    assert made.lower_bound == 16
+    result = plan([(8, 0, FOREVER), (8, 5, FOREVER), (8, 0, 5)], planner)
+    assert result.lower_bound == 16
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
@@ -107,23 +112,23 @@ def moved(*offsets: int) -> PlanResult:
 
 
 BREAKS = [
-    (Promise.COMPLETE, moved(0)),
-    (Promise.ALIGNED, moved(0, 6)),
-    (Promise.APART, moved(0, 0)),
-    (Promise.APART, moved(3, 0)),
-    (Promise.HEIGHT, replace(MADE, height=9)),
-    (Promise.HEIGHT, replace(MADE, height=7)),
-    (Promise.MAX_LOAD, replace(MADE, max_load=7)),
-    (Promise.BOUNDED, replace(MADE, lower_bound=9)),
-    (Promise.BOUNDED, replace(MADE, lower_bound=7)),
+    (Rule.COMPLETE, moved(0)),
+    (Rule.ALIGNED, moved(0, 6)),
+    (Rule.APART, moved(0, 0)),
+    (Rule.APART, moved(3, 0)),
+    (Rule.HEIGHT, replace(MADE, height=9)),
+    (Rule.HEIGHT, replace(MADE, height=7)),
+    (Rule.MAX_LOAD, replace(MADE, max_load=7)),
+    (Rule.BOUNDED, replace(MADE, lower_bound=9)),
+    (Rule.BOUNDED, replace(MADE, lower_bound=7)),
 ]
 
 
-@pytest.mark.parametrize(("promise", "made"), BREAKS)
-def test_a_broken_rule_is_named(promise: Promise, made: PlanResult) -> None:
+@pytest.mark.parametrize(("rule", "result"), BREAKS)
+def test_a_broken_rule_is_named(rule: Rule, result: PlanResult) -> None:
     assert broken(GOOD, MADE, 4) == []
-    assert promise in broken(GOOD, made, 4)
+    assert rule in broken(GOOD, result, 4)
 
 
 def test_every_rule_can_be_broken() -> None:
-    assert {promise for promise, _ in BREAKS} == {*Promise}
+    assert {rule for rule, _ in BREAKS} == {*Rule}

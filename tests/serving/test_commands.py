@@ -46,7 +46,7 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("inspect log --model gpt-5", "log: model=gpt-5 must be one of llama-3-8b, llama-3-70b"),
         ("inspect log:memory=10GiB", "log: no room for keys and values: weights of 15.0 GiB"),
@@ -61,6 +61,6 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
         ("convert log new.csv --model nope", "log: model=nope must be one of"),
     ],
 )
-def test_an_invalid_model_or_option_is_reported(line: str, told: str) -> None:
+def test_an_invalid_model_or_option_is_reported(line: str, message: str) -> None:
     Path("log").write_text(AZURE)
-    assert told in error(line)
+    assert message in error(line)

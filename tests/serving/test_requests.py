@@ -80,12 +80,12 @@ def test_keys_and_values_of_a_token() -> None:
 
 def test_a_pass_reads_all_experts_only_when_enough_tokens_go_through_it() -> None:
     mixtral = dataclasses.replace(MODELS["mixtral-8x7b"], tensor_parallel=1)
-    one, _ = mixtral.touched(1)
+    few, _ = mixtral.touched(1)
     many, _ = mixtral.touched(1000)
     table = mixtral.vocabulary * mixtral.hidden * 2
     assert many == pytest.approx(mixtral.weight_bytes - table, rel=1e-6)
     experts = 8 * 3 * 14336 * 4096 * 32 * 2
-    assert one == pytest.approx(many - experts * 6 / 8, rel=1e-6)
+    assert few == pytest.approx(many - experts * 6 / 8, rel=1e-6)
     assert mixtral.touched(10)[1] == 10 * mixtral.touched(1)[1]
 
 
@@ -97,8 +97,8 @@ def test_a_model_is_given_by_name_or_numbers_or_both() -> None:
     assert model(model="qwen2.5-7b", layers="2").layers == 2
     assert model(model="qwen2.5-7b", layers="2").qkv_bias == 1
     numbers = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16}
-    told = message_of(lambda: model(model="custom", **numbers))
-    assert told == "model=custom needs ffn, vocabulary"
+    error_line = message_of(lambda: model(model="custom", **numbers))
+    assert error_line == "model=custom needs ffn, vocabulary"
     assert model(model="custom", **numbers, ffn=96, vocabulary=100) == Model(
         2, 64, 4, 2, 16, 96, 100
     )
@@ -124,18 +124,18 @@ def test_common_prefixes_are_chosen_by_zipfs_law() -> None:
     stated = {"count": 20_000, "prefixes": 4, "prefix_tokens": 1024}
     drawn = requests.draw(**settle(requests.OPTIONS, stated))
     assert drawn.prefix is not None
-    assert {tuple(one) for one in drawn.prefix} == {(0, 1), (2, 3), (4, 5), (6, 7)}
-    shares = np.bincount([one[0] // 2 for one in drawn.prefix]) / 20_000
+    assert {tuple(prefix) for prefix in drawn.prefix} == {(0, 1), (2, 3), (4, 5), (6, 7)}
+    shares = np.bincount([prefix[0] // 2 for prefix in drawn.prefix]) / 20_000
     expected = np.array([1, 1 / 2, 1 / 3, 1 / 4])
     np.testing.assert_allclose(shares, expected / expected.sum(), rtol=0.05)
     assert drawn.prompt.min() > 1024
 
 
 def test_azure() -> None:
-    found = log(AZURE)
-    assert found.arrival.tolist() == pytest.approx([0, 2.5, 4.314579])
-    assert (found.prompt.tolist(), found.output.tolist()) == ([374, 879, 396], [44, 55, 109])
-    assert (found.prefix, found.skipped) == (None, 1)
+    result = log(AZURE)
+    assert result.arrival.tolist() == pytest.approx([0, 2.5, 4.314579])
+    assert (result.prompt.tolist(), result.output.tolist()) == ([374, 879, 396], [44, 55, 109])
+    assert (result.prefix, result.skipped) == (None, 1)
     at_once = log(
         AZURE.partition("\n")[0]
         + "".join(f"\n2023-11-16 18:15:{60 - n % 2 - 1},{n + 1},1" for n in range(200))
@@ -146,17 +146,17 @@ def test_azure() -> None:
 
 
 def test_burstgpt_columns_are_found_by_name() -> None:
-    found = log(BURST)
-    assert (found.arrival.tolist(), found.prompt.tolist()) == ([0, 40.5], [472, 1087])
-    assert (found.output.tolist(), found.skipped) == ([18, 230], 1)
+    result = log(BURST)
+    assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 40.5], [472, 1087])
+    assert (result.output.tolist(), result.skipped) == ([18, 230], 1)
     later = log(BURST_LATER)
     assert (later.arrival.tolist(), later.prompt.tolist()) == ([0, 1], [472, 1087])
 
 
 def test_mooncake() -> None:
-    found = log(MOONCAKE)
-    assert (found.arrival.tolist(), found.prompt.tolist()) == ([0, 27.5], [1100, 520])
-    assert (found.output.tolist(), found.prefix) == ([5, 7], [[0, 1, 2], [0, 9]])
+    result = log(MOONCAKE)
+    assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 27.5], [1100, 520])
+    assert (result.output.tolist(), result.prefix) == ([5, 7], [[0, 1, 2], [0, 9]])
     long = '{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": ['
     long += ", ".join("1234567" for _ in range(20_000)) + "]}\n"
     assert logs.is_log(long.encode()[: 1 << 16])
@@ -177,7 +177,7 @@ def test_other_files_are_not_logs(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error_line"),
     [
         (AZURE.replace(",396,", ",x,"), "line 3: ContextTokens 'x' is not a whole number"),
         (AZURE.replace(",109", ",-1"), "line 3: GeneratedTokens '-1' is not a whole number"),
@@ -195,12 +195,12 @@ def test_other_files_are_not_logs(text: str) -> None:
         (BURST.replace(",18,", ",0,").replace(",230,", ",0,"), "no request that was answered"),
     ],
 )
-def test_a_broken_log_is_reported_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_broken_log_is_reported_in_one_line(tmp_path: Path, text: str, error_line: str) -> None:
     path = tmp_path / "requests.txt"
     path.write_text(text)
     message = message_of(lambda: read(path))
     assert message.startswith(f"{path}: ")
-    assert told in message
+    assert error_line in message
 
 
 def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> None:
@@ -220,5 +220,5 @@ def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> N
 
 
 def test_at_least_four_are_in_the_catalogue() -> None:
-    names = [one.name for one in catalog.generators() if one.kind == "serving"]
+    names = [generator.name for generator in catalog.generators() if generator.kind == "serving"]
     assert len(names) >= 4

@@ -52,8 +52,8 @@ def sizes(trace: Trace, *labels: str) -> list[int]:
     """Sizes allocated with certain labels, in order."""
     assert trace.label is not None
     chosen = [trace.labels.index(label) for label in labels if label in trace.labels]
-    found: list[int] = trace.size[(trace.op == ALLOC) & np.isin(trace.label, chosen)].tolist()
-    return found
+    result: list[int] = trace.size[(trace.op == ALLOC) & np.isin(trace.label, chosen)].tolist()
+    return result
 
 
 def most(trace: Trace, *labels: str) -> int:
@@ -243,8 +243,8 @@ def test_a_block_completed_by_the_answer_is_not_shared() -> None:
     ids = [[1], [7, 8, 9], [7, 8, 9, 4]]
     hits = []
     for count in (2, 3):
-        found = requests(*asked[:count], prefix=ids[:count])
-        _, counts = served(found, kv="paged", kv_budget=2400 * TOKEN)
+        result = requests(*asked[:count], prefix=ids[:count])
+        _, counts = served(result, kv="paged", kv_budget=2400 * TOKEN)
         assert counts.preemptions == 1
         hits.append(counts.prefix_tokens)
     assert hits[1] - hits[0] == 1024
@@ -253,8 +253,8 @@ def test_a_block_completed_by_the_answer_is_not_shared() -> None:
 def test_requests_that_can_never_fit_are_rejected() -> None:
     _, counts = served(requests((0, 1000, 100), (1, 10, 10)), kv="paged", kv_budget=500 * TOKEN)
     assert (counts.requests, counts.rejected) == (2, 1)
-    told = message_of(lambda: served(requests((0, 1000, 100)), kv_budget=500 * TOKEN))
-    assert told == "none of the 1 requests fits in 256,000 bytes of keys and values"
+    message = message_of(lambda: served(requests((0, 1000, 100)), kv_budget=500 * TOKEN))
+    assert message == "none of the 1 requests fits in 256,000 bytes of keys and values"
 
 
 def test_a_prefix_is_shared_and_kept_until_its_pages_are_needed() -> None:
@@ -301,7 +301,7 @@ def test_every_request_is_answered_within_the_budget(
     asked: list[tuple[float, int, int, int]], kv: str, budget: int, **given: Any
 ) -> None:
     asked.sort()
-    found = requests(
+    result = requests(
         *((arrival, prompt, output) for arrival, prompt, output, _ in asked),
         prefix=[range(10 * text, 10 * text + 1 + prompt // 512) for _, prompt, _, text in asked],
     )
@@ -314,9 +314,9 @@ def test_every_request_is_answered_within_the_budget(
         total = [prompt + output for _, prompt, output, _ in asked]
         rejected = sum((2 * n if double else n + 32) > budget for n in total)
     if rejected == len(asked):
-        assert "requests fits in" in message_of(lambda: served(found, **options))
+        assert "requests fits in" in message_of(lambda: served(result, **options))
         return
-    trace, counts = served(found, **options)
+    trace, counts = served(result, **options)
     if kv == "paged":
         assert most(trace, "kv_page") <= budget * TOKEN
     else:
@@ -348,7 +348,7 @@ def test_the_catalogue_matches_its_summaries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ("serve-chat:token_budget=100", "token_budget=100 is less than max_sequences=256"),
         ("serve-paged:page=24", "page=24 does not divide 512"),
@@ -361,5 +361,5 @@ def test_the_catalogue_matches_its_summaries() -> None:
         ("serve-chat:rate=-1", "rate=-1 must be a number from 1e-06 to"),
     ],
 )
-def test_invalid_settings_are_reported(spec: str, told: str) -> None:
-    assert told in message_of(lambda: catalog.load(spec))
+def test_invalid_settings_are_reported(spec: str, message: str) -> None:
+    assert message in message_of(lambda: catalog.load(spec))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for the CUDA driver, compiled on first use by a test: see state.hpp.
 
-It lives in a folder of its own for as long as the tests run; nothing installed can reach it.
+It is in a temporary folder while the tests run, out of reach of anything installed.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
 @functools.cache
 def folder() -> Path:
     """The folder that contains libcuda.so.1."""
-    made = Path(tempfile.mkdtemp(prefix="stand_in_"))
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return compile_into(made)
+    created = Path(tempfile.mkdtemp(prefix="stand_in_"))
+    atexit.register(shutil.rmtree, created, ignore_errors=True)
+    return compile_into(created)
 
 
-def compile_into(made: Path) -> Path:
+def compile_into(created: Path) -> Path:
     """Compile libcuda.so.1 into a folder; returns the folder."""
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror"]
     command += ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1"]
-    command += ["-o", str(made / "libcuda.so.1"), *map(str, sorted(SOURCES.glob("*.cpp")))]
+    command += ["-o", str(created / "libcuda.so.1"), *map(str, sorted(SOURCES.glob("*.cpp")))]
     subprocess.run(command, check=True)
-    return made
+    return created
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -80,16 +80,16 @@ class Driver:
 
     def outstanding(self) -> dict[str, int]:
         """Resources held from the driver, without those at zero."""
-        found = {kind: self._library.stand_in_outstanding(kind.encode()) for kind in KINDS}
-        return {kind: count for kind, count in found.items() if count}
+        result = {kind: self._library.stand_in_outstanding(kind.encode()) for kind in KINDS}
+        return {kind: count for kind, count in result.items() if count}
 
     def calls(self, name: str) -> int:
         """Number of calls of one function in this process."""
         return int(self._library.stand_in_calls(name.encode()))
 
-    def fail(self, name: str = "", at: int = 0, error: int = ILLEGAL_ADDRESS) -> None:
+    def fail(self, name: str = "", index: int = 0, error: int = ILLEGAL_ADDRESS) -> None:
         """Fail the `at`-th call from now on, or every call if 0; without a name, fail none."""
-        self._library.stand_in_fail(name.encode(), at, error)
+        self._library.stand_in_fail(name.encode(), index, error)
 
     def hold(self, stream: int, hold: bool = True) -> None:
         """Block the work on a stream, or let it finish."""

@@ -21,14 +21,14 @@ def blocks(allocator: Allocator) -> list[list[int]]:
 
 def place(allocator: Allocator, address: int) -> tuple[int, int]:
     """The index of the segment that contains an address, and the offset of the address in it."""
-    for at, segment in enumerate(allocator.snapshot()):
+    for position, segment in enumerate(allocator.snapshot()):
         if segment.address <= address < segment.address + segment.size:
-            return at, address - segment.address
-    raise AssertionError(f"{address} lies in no segment")
+            return position, address - segment.address
+    raise AssertionError(f"{address} is not in any segment")
 
 
 def granted(allocator: Allocator, address: int) -> int:
     """Size of the allocated block at an address, in bytes."""
-    at, _ = place(allocator, address)
-    (size,) = (b.size for b in allocator.snapshot()[at].blocks if b.address == address)
+    position, _ = place(allocator, address)
+    (size,) = (b.size for b in allocator.snapshot()[position].blocks if b.address == address)
     return size

@@ -100,8 +100,8 @@ def test_a_freed_chunk_coalesces_at_once(make: Make, order: tuple[int, ...]) -> 
     allocator = make("bfc")
     chunks = [allocator.allocate(size) for size in (512, 1024, 2048)]
     allocator.allocate(256)
-    for at in order:
-        allocator.deallocate(chunks[at])
+    for position in order:
+        allocator.deallocate(chunks[position])
         (row,) = blocks(allocator)
         assert not any(a < 0 and b < 0 for a, b in pairwise(row))
     assert blocks(allocator)[0][:2] == [-3584, 256]
@@ -141,11 +141,11 @@ FIRST_CUTS = [16000000000, 14400000000, 12960000000, 11664000000, 10497599488]
 
 def cuts(size: int) -> list[int]:
     """The sizes requested after refusals: 90% in float32, rounded up to 256."""
-    found = [size]
-    while len(found) < 200 and (len(found) < 2 or found[-1] != found[-2]):
-        less = int(np.float32(found[-1]) * np.float32(0.9))
-        found.append(-(-less // 256) * 256)
-    return found[:-1]
+    result = [size]
+    while len(result) < 200 and (len(result) < 2 or result[-1] != result[-2]):
+        less = int(np.float32(result[-1]) * np.float32(0.9))
+        result.append(-(-less // 256) * 256)
+    return result[:-1]
 
 
 def test_a_refused_region_is_reduced_by_10_percent_in_float32(make: Make) -> None:

@@ -22,8 +22,8 @@ def log(allocator: allocators.Allocator, size: int) -> list[str]:
 
 def rows(lines: list[str]) -> list[str]:
     """The rows of the map, without the address and size of their regions."""
-    at = next(at for at, line in enumerate(lines) if line.startswith("  map"))
-    return [line.split()[1] for line in lines[at + 1 :]]
+    index = next(index for index, line in enumerate(lines) if line.startswith("  map"))
+    return [line.split()[1] for line in lines[index + 1 :]]
 
 
 def test_the_bins_hold_chunks_by_their_size(make: Make) -> None:

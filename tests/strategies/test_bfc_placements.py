@@ -37,8 +37,8 @@ def test_block_for_block(case: dict[str, Any]) -> None:
     allocator.check()
 
     wanted = events[events["op"] == "a"][["id", "segment", "offset", "granted"]]
-    found = pd.DataFrame(result.placements)[["block", "segment", "offset", "size"]]
-    assert found.to_numpy().tolist() == wanted.to_numpy().tolist()
+    actual = pd.DataFrame(result.placements)[["block", "segment", "offset", "size"]]
+    assert actual.to_numpy().tolist() == wanted.to_numpy().tolist()
     stats, calls = allocator.stats(), device.stats()
     assert {
         "failures": stats.failures,

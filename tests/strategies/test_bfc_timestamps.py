@@ -117,8 +117,8 @@ def test_a_new_region_is_preferred_to_an_unsafe_chunk(make: Make) -> None:
 def test_out_of_memory_makes_chunks_safe_one_by_one_in_free_order(make: Make) -> None:
     allocator = make(SPEC + ",memory_limit=2MiB")
     quarters = [allocator.allocate(MIB // 2) for _ in range(4)]
-    for at in (2, 0, 1, 3):
-        allocator.deallocate(quarters[at])
+    for index in (2, 0, 1, 3):
+        allocator.deallocate(quarters[index])
     assert allocator.allocate(MIB // 2) == quarters[2]
     assert (unsafe(allocator), early(allocator)) == (3, 1)
     assert allocator.allocate(MIB) == quarters[0]  # from the next two
@@ -211,8 +211,8 @@ def test_the_statistics_count_an_unsafe_chunk_as_free(make: Make) -> None:
 def test_the_marks_of_a_trace_are_the_steps(make: Make) -> None:
     step = [(ALLOC, 0, MIB), (FREE, 0, 0), (ALLOC, 1, MIB), (FREE, 1, 0), (MARK, 0, 0)]
     trace = trace_of(step * 3, labels=("step",))
-    found = allocators.replay(trace, make(SPEC), placements=True).placements
-    np.testing.assert_array_equal(found["offset"], [0, MIB] * 3)
+    result = allocators.replay(trace, make(SPEC), placements=True).placements
+    np.testing.assert_array_equal(result["offset"], [0, MIB] * 3)
     without = allocators.replay(trace, make("bfc"), placements=True).placements
     np.testing.assert_array_equal(without["offset"], [0] * 6)
 
@@ -220,8 +220,8 @@ def test_the_marks_of_a_trace_are_the_steps(make: Make) -> None:
 def test_other_marks_are_not_steps(make: Make) -> None:
     step = [(ALLOC, 0, MIB // 2), (FREE, 0, 0), (MARK, 0, 0)]
     trace = trace_of(step * 3, labels=("forward",))
-    found = allocators.replay(trace, make(SPEC), placements=True).placements
-    np.testing.assert_array_equal(found["offset"], [0, MIB // 2, MIB])
+    result = allocators.replay(trace, make(SPEC), placements=True).placements
+    np.testing.assert_array_equal(result["offset"], [0, MIB // 2, MIB])
 
 
 def test_without_the_option_no_chunks_are_counted(make: Make) -> None:

@@ -61,9 +61,9 @@ def test_the_smallest_block_that_is_large_enough_is_halved(make: Make) -> None:
 def test_the_lowest_of_equal_blocks_is_taken(make: Make) -> None:
     allocator = make("buddy:region=8KiB", "8KiB")
     addresses = [allocator.allocate(1024) for _ in range(8)]
-    for at in (6, 2, 4):
-        allocator.deallocate(addresses[at])
-    assert [allocator.allocate(1) for _ in range(3)] == [addresses[at] for at in (2, 4, 6)]
+    for index in (6, 2, 4):
+        allocator.deallocate(addresses[index])
+    assert [allocator.allocate(1) for _ in range(3)] == [addresses[index] for index in (2, 4, 6)]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
@@ -71,9 +71,9 @@ def test_buddies_merge_and_other_neighbours_do_not(make: Make, order: tuple[int,
     allocator = make("buddy:region=4KiB", "4KiB")
     addresses = [allocator.allocate(1024) for _ in range(4)]
     freed = set()
-    for at in order:
-        allocator.deallocate(addresses[at])
-        freed.add(at)
+    for index in order:
+        allocator.deallocate(addresses[index])
+        freed.add(index)
         halves = [
             [-2048] if {a, a + 1} <= freed else [-1024 if b in freed else 1024 for b in (a, a + 1)]
             for a in (0, 2)
@@ -110,8 +110,8 @@ def test_offsets_are_relative_to_the_region(make: Make, region: int) -> None:
     assert [place(allocator, address) for address in addresses] == [
         (0, quarter * region // 4) for quarter in range(4)
     ]
-    for at in (2, 0, 3, 1):
-        allocator.deallocate(addresses[at])
+    for index in (2, 0, 3, 1):
+        allocator.deallocate(addresses[index])
     assert blocks(allocator) == [[-region]]
 
 

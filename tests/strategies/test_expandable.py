@@ -84,8 +84,8 @@ def test_a_mapped_block_that_fits_needs_no_device_call(make: Make) -> None:
 def test_free_pages_from_different_places_become_one_block(make: Make) -> None:
     allocator = make("expandable", 5 * PAGE)
     held = [allocator.allocate(PAGE) for _ in range(5)]
-    for at in (0, 2, 4):
-        allocator.deallocate(held[at])
+    for index in (0, 2, 4):
+        allocator.deallocate(held[index])
     address = allocator.allocate(3 * PAGE)
     assert granted(allocator, address) == 3 * PAGE
     assert allocator.stats().reserved == 5 * PAGE
@@ -111,8 +111,8 @@ def test_a_page_that_holds_part_of_a_block_stays(make: Make) -> None:
 def test_the_range_that_lacks_the_fewest_pages_is_taken(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size * PAGE) for size in (2, 1, 4, 1, 3)]
-    for at in (0, 2):
-        allocator.deallocate(held[at])
+    for index in (0, 2):
+        allocator.deallocate(held[index])
     allocator.allocate(5 * PAGE)  # at the end, using all but the last of the 2 + 4 free pages
     assert moved(allocator) == (1, 5)
     assert allocator.allocate(PAGE) == held[2] + 3 * PAGE
@@ -155,8 +155,8 @@ def test_pages_next_to_the_range_can_be_moved(make: Make) -> None:
 def test_pages_are_taken_from_the_smallest_free_blocks_first(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size * PAGE) for size in (3, 1, 2, 1)]
-    for at in (0, 2):
-        allocator.deallocate(held[at])
+    for index in (0, 2):
+        allocator.deallocate(held[index])
     allocator.allocate(4 * PAGE)
     # Two pages of the smaller block and two of the larger one, which keeps its last page.
     assert [sum(1 for b in s if b < 0) for s in blocks(allocator)] == [1, 0]
@@ -214,8 +214,8 @@ def test_new_pages_are_mapped_up_to_the_slack(make: Make, slack: str, pages: int
 def test_with_infinite_slack_pages_move_only_on_a_full_device(make: Make) -> None:
     allocator = make("expandable:slack=inf", 7 * PAGE)
     held = [allocator.allocate(PAGE) for _ in range(4)]
-    for at in (0, 2):
-        allocator.deallocate(held[at])
+    for index in (0, 2):
+        allocator.deallocate(held[index])
     allocator.allocate(2 * PAGE)
     assert moved(allocator) == (0, 0)
     allocator.allocate(3 * PAGE)
@@ -238,8 +238,8 @@ def test_free_pages_replace_a_page_refused_half_way(make: Make, call: int) -> No
 def test_a_request_that_cannot_be_served_changes_nothing(make: Make) -> None:
     allocator = make("expandable", 6 * PAGE)
     held = [allocator.allocate(PAGE) for _ in range(5)]
-    for at in (0, 2):
-        allocator.deallocate(held[at])
+    for index in (0, 2):
+        allocator.deallocate(held[index])
     before = blocks(allocator), calls(allocator)
     assert fails(allocator, 4 * PAGE)
     assert (blocks(allocator), calls(allocator)) == before
@@ -252,8 +252,8 @@ def test_a_request_that_cannot_be_served_changes_nothing(make: Make) -> None:
 def test_a_trim_unmaps_wholly_free_pages(make: Make) -> None:
     allocator = make("expandable")
     held = [allocator.allocate(size) for size in (3 * MIB, 2 * MIB, 5 * MIB)]
-    for at in (0, 2):
-        allocator.deallocate(held[at])
+    for index in (0, 2):
+        allocator.deallocate(held[index])
     allocator.trim()
     assert blocks(allocator) == [[-MIB, 2 * MIB, -MIB]]
     allocator.deallocate(held[1])
@@ -325,10 +325,10 @@ def idle_pages(allocator: allocators.Allocator, page: int) -> int:
     count = 0
     for segment in allocator.snapshot():
         used = {
-            at // page
+            index // page
             for block in segment.blocks
             if block.allocated
-            for at in range(block.address // page * page, block.address + block.size, page)
+            for index in range(block.address // page * page, block.address + block.size, page)
         }
         assert segment.address % page == segment.size % page == 0
         count += segment.size // page - len(used)

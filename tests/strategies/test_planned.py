@@ -216,7 +216,7 @@ def test_a_block_that_lives_into_the_next_step_has_a_place() -> None:
 def test_blocks_across_steps_avoid_both_steps_at_every_length(late_units: int) -> None:
     watched = planned()
     handed_on = get(watched, 8)
-    found = []
+    result = []
     for length in (600, 600, 900, 900, 600, 600, 900, 900, 700, 700, 850, 850, 651, 651):
         before = counted(watched)["fallback_requests"]
         watched.step()
@@ -225,24 +225,24 @@ def test_blocks_across_steps_avoid_both_steps_at_every_length(late_units: int) -
         watched.free(early)
         handed_on = get(watched, 3 * length << 10)
         watched.free(get(watched, late_units * length << 10))
-        found.append(counted(watched)["fallback_requests"] - before)
-    assert found[7::2] == [0] * 4, "after a step of the same length"
+        result.append(counted(watched)["fallback_requests"] - before)
+    assert result[7::2] == [0] * 4, "after a step of the same length"
 
 
 def test_blocks_across_steps_can_be_below_blocks_placed_later() -> None:
     watched = planned()
     handed_on = get(watched, 8)
-    found = []
-    for at, length in enumerate((*[600] * 8, 900, 900, 600, 600, 700, 700)):
+    result = []
+    for index, length in enumerate((*[600] * 8, 900, 900, 600, 600, 700, 700)):
         before = counted(watched)["fallback_requests"]
         watched.step()
         early = get(watched, 5 * length << 10)
         watched.free(handed_on)
-        if at >= 4:
+        if index >= 4:
             watched.free(early)
         handed_on = get(watched, 4 * length << 10)
-        found.append(counted(watched)["fallback_requests"] - before)
-    assert found[7::2] == [0] * 4, "after a step of the same length"
+        result.append(counted(watched)["fallback_requests"] - before)
+    assert result[7::2] == [0] * 4, "after a step of the same length"
 
 
 def test_a_second_branch_is_learned() -> None:
@@ -317,9 +317,9 @@ def test_the_future_of_a_trace_has_no_influence(marked: bool) -> None:
             run_step(watched, length, marked=marked)
         if marked:
             watched.step()
-        found = [watched.address(get(watched, size)) for size in (5600, 2100 << 10)]
+        result = [watched.address(get(watched, size)) for size in (5600, 2100 << 10)]
         for size in after:
             get(watched, size)
-        return found
+        return result
 
     assert addresses([]) == addresses([MIB, 77 * MIB, 12]) == addresses([30 * MIB])

@@ -48,7 +48,7 @@ def test_a_plan_file_serves_the_very_first_step(written: Callable[..., str]) -> 
 def test_places_end_with_the_reserved_addresses(
     written: Callable[..., str],
 ) -> None:
-    together = [f"{at},{at},{100 + at},{10 * MIB},0" for at in range(12)]
+    together = [f"{index},{index},{100 + index},{10 * MIB},0" for index in range(12)]
     watched = planned("52MiB", written([LINES[0].removesuffix(",step"), *together]))
     for _ in together:
         watched.free(get(watched, 10 * MIB))
@@ -89,9 +89,9 @@ def test_a_missing_plan_file_is_named_in_the_error(make: Make, tmp_path: Path) -
 def test_a_repeated_run_needs_little_more_than_its_load(workload: str, tmp_path: Path) -> None:
     trace = catalog.load(workload)
     device = allocators.SimulatedDevice("80GiB")
-    found = allocators.replay(trace, allocators.make(plan_of(trace, tmp_path / "p.csv"), device))
-    assert found.stats.failures == 0
-    assert found.stats.peak_reserved - found.max_load < 16 * MIB
+    result = allocators.replay(trace, allocators.make(plan_of(trace, tmp_path / "p.csv"), device))
+    assert result.stats.failures == 0
+    assert result.stats.peak_reserved - result.max_load < 16 * MIB
 
 
 def test_a_plan_serves_a_run_without_marks(tmp_path: Path) -> None:
@@ -100,6 +100,6 @@ def test_a_plan_serves_a_run_without_marks(tmp_path: Path) -> None:
     marked = allocators.replay(trace, allocators.make(spec, allocators.SimulatedDevice("80GiB")))
     kept = trace.op != 2
     bare = Trace(trace.op[kept], trace.block[kept], trace.size[kept], trace.stream[kept])
-    found = allocators.replay(bare, allocators.make(spec, allocators.SimulatedDevice("80GiB")))
-    assert found.counters["planned_requests"] == marked.counters["planned_requests"]
-    assert found.stats.peak_reserved == marked.stats.peak_reserved
+    result = allocators.replay(bare, allocators.make(spec, allocators.SimulatedDevice("80GiB")))
+    assert result.counters["planned_requests"] == marked.counters["planned_requests"]
+    assert result.stats.peak_reserved == marked.stats.peak_reserved

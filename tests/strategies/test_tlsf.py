@@ -17,13 +17,13 @@ KIB = 1024
 
 def holes(allocator: allocators.Allocator, *sizes: int) -> list[int]:
     """Creates free blocks of these sizes, freed in this order, with none next to another."""
-    made = []
+    created = []
     for size in sizes:
-        made.append(allocator.allocate(size))
+        created.append(allocator.allocate(size))
         allocator.allocate(256)
-    for address in made:
+    for address in created:
         allocator.deallocate(address)
-    return made
+    return created
 
 
 @pytest.mark.parametrize(("size", "rounded"), [(1, 256), (256, 256), (257, 512), (10**6, 1000192)])
