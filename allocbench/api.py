@@ -9,7 +9,7 @@ TraceError.
 
     api.fit("gpt2-train")
     api.explain("trace.parquet", "caching", "sim:24GiB")
-    api.recommend("gpt2-train", "sim:24GiB", "balanced")
+    api.recommend("gpt2-train", "sim:24GiB")
     api.tune("gpt2-train", budget=100)
     api.sweep(["gpt2-train", "llm-decode"], ["bfc", "caching"], ["sim:24GiB"], "sweep.jsonl")
     api.history("benchmarks/results/asv")
@@ -28,8 +28,9 @@ from allocbench.experiment import Effort
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
+from allocbench.questions.runner import Runner
 from allocbench.reports import asv
-from allocbench.reports.recommending import Objective
+from allocbench.reports.recommending import WEIGHTS, Weights
 from allocbench.workloads import Trace
 
 Workload: TypeAlias = Trace | str
@@ -78,35 +79,37 @@ def tune(
     """
     from allocbench.questions import tune as tuning
 
-    trace = _trace(workload)
-    found = tuning.tune(trace, allocator, device, budget=budget, seed=seed)
-    return tuning.frame(found, trace, device)
+    run = Runner(_trace(workload), device)
+    found = tuning.tune(run.trace, allocator, device, budget=budget, seed=seed, runner=run)
+    return tuning.frame(found, run)
 
 
 def recommend(
     workload: Workload,
     device: str = options.DEVICE,
-    objective: Objective = "memory",
     *,
+    weights: Weights = WEIGHTS,
     orders: int = recommending.ORDERS,
     tuning: int = recommending.TUNING,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The allocators ranked, best first: see `allocbench.questions.recommend.Study.rows`.
 
-    `attrs["recommendation"]` of the frame is the `allocbench.reports.recommending.Recommendation`.
+    `attrs["advice"]` of the frame is the `allocbench.reports.recommending.Advice`, and
+    `attrs["confidence"]` the `allocbench.reports.confidence.Confidence`.
     Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.
     """
     found = recommending.study(
         _trace(workload),
         device,
-        objective,
         workload=_name(workload),
+        weights=weights,
         orders=orders,
         tuning=tuning,
         seed=seed,
     )
-    found.rows.attrs["recommendation"] = found.recommendation
+    found.rows.attrs["advice"] = found.advice
+    found.rows.attrs["confidence"] = found.confidence
     return found.rows
 
 

@@ -68,6 +68,22 @@ def context() -> int:
     return int(_table()["context"]["bytes"])
 
 
+def note(device: str = "") -> str:
+    """What is counted of a card, and of a device that is none, in a sentence."""
+    words = (
+        f"Cards: what their drivers report, less {context() >> 20} MiB for the CUDA context"
+        " (an estimate)"
+    )
+    if not device.startswith("sim:") or label(device) != device:
+        return f"{words}."
+    return f"{words}; a program can use all of {device}."
+
+
+def label(device: str) -> str:
+    """What a device is called in sentences: the card's name where its spec is that of a card."""
+    return next((card.name for card in cards() if card.device == device), device)
+
+
 def find(name: str) -> list[Card]:
     """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090" or "H100" (two cards)."""
     wanted = _plain(name)

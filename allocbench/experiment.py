@@ -10,31 +10,35 @@ from __future__ import annotations
 import datetime
 import platform
 import re
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from allocbench import __version__, allocators
-from allocbench.allocators import Allocator, ReplayResult, StrategyInfo, Unavailable
-from allocbench.allocators.spec import parse
+from allocbench.allocators import Allocator, Unavailable
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
-from allocbench.questions.capacity import min_capacity, roomy
+from allocbench.questions.capacity import roomy
+from allocbench.questions.runner import (
+    PASSES,
+    Arrays,
+    Row,
+    Runner,
+    can_be_made,
+    counted,
+    fresh,
+    innermost,
+    time_passes,
+)
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Features, Trace, features
 
-Row: TypeAlias = dict[str, Any]
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-
-PASSES = 3
 _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
 
 
@@ -42,8 +46,8 @@ _PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
 class Effort:
     """How much a run measures beside the replay that counts bytes.
 
-    `passes`: cold and steady passes that time the whole trace; with 0 of them no host time is
-    measured, that of single calls included. `capacity`: whether to search for min_capacity.
+    `passes`: how often the whole trace is timed, cold and steady; with 0 no host time is measured,
+    that of single calls included. `capacity`: whether to search for min_capacity, and the card.
     """
 
     passes: int = PASSES
@@ -63,7 +67,7 @@ def check(specs: Sequence[str], device: str) -> None:
     """
     for spec in specs:
         try:
-            _fresh(spec, device)
+            fresh(spec, device)
         except Unavailable:
             if len(specs) == 1:
                 raise
@@ -80,6 +84,7 @@ def run(
     stage: Callable[[str], None] = lambda name: None,
     placements: Callable[[Arrays], None] | None = None,
     prepared: Prepared | None = None,
+    times: Row | None = None,
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
 
@@ -92,38 +97,39 @@ def run(
     prepared: the trace, when the tables of `reports.details` are wanted; they come from a replay
         of their own, and there are none without it.
 
-    Each stage has its own device and allocator. Time: cold passes, each on a new allocator, as many
-    as the effort says, and as many steady ones, all on the last of them. Latency: the second pass
-    over an allocator, call by call. Host seconds never contain the device's. What is no candidate,
-    the floor, has its time taken on a device with room for all it ever asks for: else that would be
-    the time of failing. An allocator that cannot work on the device has a row that says why, and
-    no timeline. Raises SpecError.
+    times: what `times_of` has found; measured here when None.
+
+    Each stage has its own device and allocator. Time: see `runner.time_passes`. Latency: the second
+    pass over an allocator, call by call. Host seconds never contain the device's. An allocator
+    that cannot work on the device has a row that says why, and no timeline. Raises SpecError.
     """
     stage("replay")
     row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
     row |= asdict(described or features(trace))
     try:
-        made = _fresh(allocator, device)
+        made = fresh(allocator, device)
     except Unavailable:
-        info = allocators.info(parse(allocator).layers[-1].name)
+        info = allocators.info(innermost(allocator))
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
-    measured = _measured(trace, made, placements)
-    found = _details(prepared, _fresh(allocator, device)) if prepared else {}
+    measured = counted(trace, made, placements)
+    found = _details(prepared, fresh(allocator, device)) if prepared else {}
     row |= measured
     if effort.passes:
-        timed_on = device if row["candidate"] else roomy(device, trace)
-        stage("time")
-        row |= _passes(trace, allocator, timed_on, effort.passes)
+        if times is None:
+            found_times = times_of(
+                trace, [allocator], device, effort.passes, lambda _: stage("time")
+            )
+            times = found_times[allocator]
+        row |= times
         stage("latency")
-        seconds = _timed_calls(trace, _fresh(allocator, timed_on))
+        seconds = _timed_calls(trace, fresh(allocator, _timed_on(trace, allocator, device)))
         row |= _latency(*seconds)
         if prepared:
             found |= of_latency(prepared, *seconds[:2])
     if effort.capacity:
         stage("min capacity")
-        bounds = {name: measured[name] for name in ("max_load", "peak_reserved")}
-        row["min_capacity"] = min_capacity(trace, allocator, device, **bounds)
+        row |= Runner(trace, device).enough(allocator)
     return {name: row.get(name) for name in SCHEMA}, with_key(found, row)
 
 
@@ -131,6 +137,30 @@ def without_result(trace: Trace, allocator: str, device: str, why: str, *, workl
     """The row of a run that has no result; `why` goes on after the allocator's name and "it"."""
     row = _identity(trace, allocator, device, workload) | _origin() | {"unavailable": why}
     return {name: row.get(name) for name in SCHEMA}
+
+
+def times_of(
+    trace: Trace,
+    specs: Sequence[str],
+    device: str,
+    passes: int,
+    begin: Callable[[str], None] = lambda spec: None,
+) -> dict[str, Row]:
+    """The host time of each allocator that can work on a device: see `runner.time_passes`.
+
+    A floor is timed on a device with room for all it ever asks for: else that would be the time of
+    failing. On a GPU, whose memory they would share, the specs do not take turns.
+    """
+    on = {spec: _timed_on(trace, spec, device) for spec in specs if can_be_made(spec, device)}
+    if allocators.make_device(device).simulated:
+        return time_passes(trace, on, passes, begin)
+    return {
+        spec: time_passes(trace, {spec: where}, passes, begin)[spec] for spec, where in on.items()
+    }
+
+
+def _timed_on(trace: Trace, spec: str, device: str) -> str:
+    return device if allocators.info(innermost(spec)).candidate else roomy(device, trace)
 
 
 def run_matrix(
@@ -156,6 +186,13 @@ def run_matrix(
     parts: list[Details] = []
     for workload, trace in workloads.items():
         described = features(trace)
+        times: dict[str, Row] = {}
+        if effort.passes:
+
+            def timing(spec: str, workload: str = workload) -> None:
+                stage(workload, spec, "time")
+
+            times = times_of(trace, specs, device, effort.passes, timing)
         prepared = Prepared.of(workload, trace, len(specs)) if detailed else None
         if prepared:
             parts.append(prepared.details())
@@ -173,15 +210,12 @@ def run_matrix(
                 described=described,
                 stage=begin,
                 prepared=prepared,
+                times=times.get(spec),
             )
             rows.append(row)
             parts.append(found)
             done(row)
     return rows, join(parts)
-
-
-def _fresh(allocator: str, device: str) -> Allocator:
-    return allocators.make(allocator, allocators.make_device(device))
 
 
 def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame]:
@@ -199,65 +233,7 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
         "device_kind": "cuda" if device.partition(":")[0] == "cuda" else "simulated",
         "events": len(trace),
         "blocks": trace.allocs,
-        "candidate": allocators.info(parse(allocator).layers[-1].name).candidate,
-    }
-
-
-def _measured(
-    trace: Trace, allocator: Allocator, placements: Callable[[Arrays], None] | None
-) -> Row:
-    result = allocators.replay(trace, allocator, placements=placements or False)
-    row = {
-        "candidate": allocator.info.candidate,
-        "device_calls": result.device.calls,
-        "device_seconds": result.device.seconds,
-        "device_seconds_source": allocator.device.cost_source,
-        "failures": result.stats.failures,
-        "retries": result.stats.retries,
-    }
-    row |= _memory(result) | _fragmentation(result, allocator.info)
-    return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
-
-
-def _memory(result: ReplayResult) -> Row:
-    stats, peak = result.stats, result.peak
-    return {
-        "max_load": result.max_load,
-        "peak_requested": stats.peak_requested,
-        "peak_allocated": stats.peak_allocated,
-        "peak_reserved": stats.peak_reserved,
-        "stranded": peak.reserved - peak.allocated,
-        # Where requests failed, what was reserved did not carry the load that bounds it.
-        "overhead": None if stats.failures else _ratio(stats.peak_reserved, result.max_load),
-    }
-
-
-def _fragmentation(result: ReplayResult, info: StrategyInfo) -> Row:
-    stats, peak = result.stats, result.peak
-    free = peak.reserved - peak.allocated
-    external = (free - peak.largest_free) / free if free else 0.0
-    keeps = info.keeps_free_blocks
-    return {
-        "internal_fragmentation": _ratio(peak.allocated - peak.requested, peak.allocated),
-        "internal_fragmentation_mean": result.internal_fragmentation_mean,
-        "external_fragmentation": external if keeps else None,
-        "external_fragmentation_mean": result.external_fragmentation_mean if keeps else None,
-        "utilization": _ratio(stats.peak_allocated, stats.peak_reserved),
-        "utilization_at_peak": _ratio(peak.allocated, peak.reserved),
-    }
-
-
-def _passes(trace: Trace, allocator: str, device: str, passes: int) -> Row:
-    cold = []
-    for _ in range(passes):
-        made = _fresh(allocator, device)
-        cold.append(allocators.time_pass(trace, made))
-    steady = [allocators.time_pass(trace, made) for _ in range(passes)]
-    return {
-        "seconds_per_event_cold": min(cold),
-        "seconds_per_event_cold_median": statistics.median(cold),
-        "seconds_per_event_steady": min(steady),
-        "seconds_per_event_steady_median": statistics.median(steady),
+        "candidate": allocators.info(innermost(allocator)).candidate,
     }
 
 
@@ -282,10 +258,6 @@ def _summary(call: str, seconds: NDArray[np.float32]) -> Row:
         for name, value in zip(_PERCENTILES, found, strict=True):
             row[f"{call}_{name}_seconds"] = float(value)
     return row
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _origin() -> Row:

@@ -21,7 +21,8 @@ from allocbench import experiment
 from allocbench.base.extra import needs_extra
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
-from allocbench.experiment import Effort, Row
+from allocbench.experiment import Effort
+from allocbench.questions.runner import Row
 from allocbench.reports.runs import Key, Record, frame, key_of
 from allocbench.sweep_file import append, code_version, fingerprint, open_records, record
 from allocbench.workloads import Trace

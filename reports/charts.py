@@ -80,7 +80,7 @@ _KINDS = (
     ),
     _Kind(
         "fragmentation",
-        "Internal and external fragmentation",
+        "Fragmentation at the peak",
         "At the instant reserved bytes first peak. Internal: bytes lost to rounding. External: the"
         " part of the free bytes that is not in the largest free block.",
         figures.fragmentation,

@@ -28,7 +28,7 @@ Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
 Bound: TypeAlias = Callable[[Case], float | None]
 _LINES = ("event", "requested", "allocated", "reserved")
 LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
-FRAGMENTATION = ("internal_fragmentation", "external_fragmentation")
+FRAGMENTATION = ("fragmentation_ratio", "internal_fragmentation")
 HOST_TIME = ("seconds_per_event_steady", "seconds_per_event_cold")
 _MOST_POINTS = 240  # a panel is about as many pixels wide
 
@@ -93,7 +93,7 @@ def min_capacity(table: pd.DataFrame) -> Figure:
 
 
 def fragmentation(table: pd.DataFrame) -> Figure:
-    """Internal and external fragmentation at the instant reserved bytes first peak."""
+    """The share of the peak that was never allocated, and the share lost inside blocks."""
     return _bars(table, FRAGMENTATION)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from allocbench.reports import units
 from allocbench.reports.ranking import Case, best, extremes, ranked
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.recommending import advise
+from allocbench.reports.results import COLUMNS, SCHEMA
 
-CAPACITY = ("min_capacity", "peak_reserved")
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
 
 
@@ -30,13 +30,18 @@ class Claim:
 
 
 def verdict(case: Case) -> tuple[Claim, ...]:
-    """Who needs least memory, host time and device time, and who failed; each where measured.
+    """Who needs least host time and device time, who is equal, and who failed; where measured.
 
     Ranked are the candidates that served every request; allocators that do not clearly differ
     share a claim.
     """
-    claims = [_smallest(case), _fastest(case), _least_device_time(case), _failed(case)]
+    claims = [_fastest(case), _least_device_time(case), *_equal(case), _failed(case)]
     return tuple(claim for claim in claims if claim is not None)
+
+
+def advice(case: Case) -> tuple[str, str]:
+    """Two lines: the best setting and the best allocator of those compared, with what follows."""
+    return advise(case.rows.reset_index(), device=case.device).lines
 
 
 def sentence(claims: Sequence[Claim]) -> str:
@@ -77,17 +82,6 @@ def describe_trade(cases: Sequence[Case], latency: str) -> str:
     return f"By {SCHEMA[latency].heading}. {' '.join(parts)}"
 
 
-def _smallest(case: Case) -> Claim | None:
-    for metric in CAPACITY:
-        if names := best(case.rows, SCHEMA[metric]):
-            number = case.number(names[0], metric)
-            bound = case.max_load
-            context = f"{units.times(number / bound)} the load bound" if number and bound else ""
-            label = f"smallest {SCHEMA[metric].heading}"
-            return Claim(label, names, f"at {_value(case, names[0], metric)}", context)
-    return None
-
-
 def _fastest(case: Case) -> Claim | None:
     for metric in SPEED:
         if names := best(case.rows, SCHEMA[metric]):
@@ -118,6 +112,26 @@ def _least_device_time(case: Case) -> Claim | None:
     context = "" if calls is None else f"{calls:,} device calls"
     number = f"at {_value(case, names[0], 'device_seconds')}"
     return Claim(f"least device time ({source})", names, number, context)
+
+
+def _equal(case: Case) -> list[Claim]:
+    """The candidates of which every counted metric is the same."""
+    counted = [
+        column.name
+        for column in COLUMNS
+        if column.unit in ("bytes", "count", "ratio")
+        and column.group in ("memory", "fragmentation", "device", "failures", "plan")
+        and column.name in case.rows
+    ]
+    rows = case.rows[case.rows["candidate"] & case.rows["failures"].notna()]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, values in rows[counted].astype(str).iterrows():
+        groups.setdefault(tuple(values), []).append(str(name))
+    return [
+        Claim("equal in every counted metric", tuple(names), "", "")
+        for names in groups.values()
+        if len(names) > 1
+    ]
 
 
 def _failed(case: Case) -> Claim | None:

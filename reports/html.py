@@ -62,6 +62,7 @@ class Section:
 
     key: str
     case: Case
+    advice: tuple[str, str]
     claims: tuple[Claim, ...]
     why: str
     summary: Table
@@ -158,6 +159,7 @@ def _section(
     return Section(
         key=key,
         case=case,
+        advice=findings.advice(case),
         claims=findings.verdict(case),
         why=describing.verdict_why(case),
         summary=tables.case_table(case, tables.SUMMARY, reference),

@@ -19,8 +19,8 @@ def render(table: pd.DataFrame, reference: str | None = None) -> str:
     """
     parts = []
     for case in cases(table):
-        verdict = findings.sentence(findings.verdict(case))
-        parts.append(f"### {escape(case.title)}\n\n{escape(verdict)}")
+        lines = [*findings.advice(case), findings.sentence(findings.verdict(case))]
+        parts.append("\n\n".join([f"### {escape(case.title)}", *map(escape, lines)]))
         parts.append(_table(tables.case_table(case, tables.SUMMARY, reference)))
     parts += [_table(mean) for mean in tables.geometric_means(table, reference=reference)]
     return "\n\n".join(parts) + "\n"

@@ -1,150 +1,341 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which allocator to use: a ranking for an objective, a reason with numbers, a confidence.
+"""Which setting and which allocator: the advice that every command and report gives.
 
-Pure functions over frames. A row needs: allocator, candidate, failures, min_capacity, host_seconds
-and device_seconds, both per event. Host seconds are measured; device seconds are what the device
-says, on a simulated one an estimate. They are added here, and here alone, to rank: an allocator
-that asks the device for every request is slow however few instructions it takes.
+Pure functions over rows with the columns of `reports.results`. The question is whether the program
+fits. Where the default fits with room, it is kept. Else what does not fit is left out, then what
+leaves clearly less room than another, and of the rest the one of least cost is advised. `naive`, a
+call to the driver for every request, is advised where nothing else fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
+from allocbench.base.spec import parse
 from allocbench.reports import units
 from allocbench.reports.results import records
 
-Objective: TypeAlias = Literal["memory", "latency", "balanced"]
-OBJECTIVES: tuple[Objective, ...] = ("memory", "latency", "balanced")
+Kind: TypeAlias = Literal["default", "setting", "plug-in", "uncached"]
 
+KEEP = "caching"
+"""What programs run on: PyTorch's own allocator."""
 PROGRAM_SECONDS = 10e-6
-"""Seconds of the program's own work per event that `balanced` assumes: about one kernel launch."""
-_TOLERANCE: dict[Objective, float] = {"memory": 1.01, "latency": 1.1, "balanced": 1.01}
-"""Scores within this factor do not clearly differ: pages and rounding, or the noise of a clock."""
-_NAME = 40  # letters of an allocator in a sentence
-_CLEAR = 1.05
-"""From this factor on the second is far behind."""
+"""Seconds of a program's own work per event, an assumption: about one kernel launch."""
+ROOM = 0.05
+"""The share of a device that is left where a program fits with room."""
+CLOSE = 0.01
+"""The share of a device by which two needs do not clearly differ."""
 
 
 @dataclass(frozen=True)
-class Recommendation:
-    """Which allocator, why, and how sure.
+class Weights:
+    """What things cost, in percent of a program's running time.
 
-    allocator: None where every candidate failed. alike: those that do not clearly differ from the
-    best, the best first; the recommended one is `keep` where that is among them, for then nothing
-    has to be changed, else the one of them that is best by the balanced objective. margin: the
-    score of the best of the others divided by that of the best, None where there is none.
-    agreement: the share of the perturbed traces on which the recommended one is not far behind the
-    best, None where there are none. failed: those that did not serve every request, of the trace or
-    of a perturbed one.
+    memory: for each percent of the device that is needed. time: for each percent by which the
+    program takes longer, host and device time together, its own work taken as PROGRAM_SECONDS per
+    event. setting: for each setting in an environment variable. plug_in: for a package and lines in
+    the program. breaks: for what no longer works: tensors shared between processes under a plug-in,
+    CUDA graphs without a cache.
     """
 
-    objective: Objective
+    memory: float = 1.0
+    time: float = 1.0
+    setting: float = 1.0
+    plug_in: float = 5.0
+    breaks: float = 5.0
+
+
+WEIGHTS = Weights()
+"""What is weighed when nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row as advice sees it.
+
+    need: bytes of the smallest device that is enough, else the bytes that it reserved, None where
+    neither is known. excess: bytes by which it leaves less than ROOM. seconds: host and device
+    seconds per event, None where it failed.
+    """
+
+    name: str
+    kind: Kind
+    fits: bool
+    need: int | None
+    searched: bool
+    seconds: float | None
+    card: str | None
+    excess: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is advised, and the two lines that say so.
+
+    chosen: the spec, None where nothing fits. setting, allocator: the best of each kind that fits,
+    None for none. costs: by spec, of all that fit.
+    """
+
+    chosen: str | None
+    setting: str | None
     allocator: str | None
-    alike: tuple[str, ...]
-    margin: float | None
-    agreement: float | None
-    failed: tuple[str, ...]
-    reason: str
+    lines: tuple[str, str]
+    costs: dict[str, float]
 
     @property
-    def confidence(self) -> Literal["high", "medium", "low"]:
-        """High when the second is far behind and every perturbed trace agrees."""
-        if self.agreement is not None and self.agreement < 2 / 3:
-            return "low"
-        if len(self.alike) > 1 or (self.margin is not None and self.margin < _CLEAR):
-            return "low" if self.agreement is not None and self.agreement < 1 else "medium"
-        return "high" if self.agreement in (1, None) else "medium"
+    def keeps(self) -> bool:
+        """Whether the advice is to change nothing."""
+        return self.chosen is not None and kind(self.chosen) == "default"
 
 
-def scores(rows: pd.DataFrame, objective: Objective) -> pd.Series[float]:
-    """The score of each allocator that may be recommended, by name, the least (best) first.
-
-    memory: min_capacity in bytes. latency: host and device seconds per event. balanced: the bytes
-    times the seconds that the program holds them, its own work of PROGRAM_SECONDS per event
-    included. Left out: floors, those that failed a request, and those without a min_capacity.
-    """
-    fit = rows[rows["candidate"] & (rows["failures"] == 0) & rows["min_capacity"].notna()]
-    memory = fit["min_capacity"].astype("float64")
-    seconds = fit["host_seconds"] + fit["device_seconds"]
-    found = {
-        "memory": memory,
-        "latency": seconds,
-        "balanced": memory * (PROGRAM_SECONDS + seconds),
-    }[objective]
-    return found.set_axis(fit["allocator"]).sort_values(kind="stable")
+LOSSES: dict[Kind, str] = {
+    "plug-in": "a package and lines in the program; tensors cannot be shared with other processes",
+    "uncached": "a driver call for each request; CUDA graphs cannot be captured",
+}
+"""What a program gives up for each way of switching, in words."""
 
 
-def recommend(
+def kind(spec: str) -> Kind:
+    """How a program is made to use an allocator: see `Weights`."""
+    parsed = parse(spec)
+    if parsed.inner or parsed.name not in (KEEP, "naive"):
+        return "plug-in"
+    if parsed.name == "naive":
+        return "uncached"
+    return "setting" if parsed.options.keys() - {"version"} else "default"
+
+
+def advise(
     rows: pd.DataFrame,
-    objective: Objective,
-    perturbed: tuple[pd.DataFrame, ...] = (),
-    keep: str = "caching",
-) -> Recommendation:
-    """Recommend one of the rows for an objective.
+    *,
+    device: str = "",
+    shaky: Collection[str] = (),
+    weights: Weights = WEIGHTS,
+    device_factor: float = 1.0,
+) -> Advice:
+    """What to use, of the rows of one workload on one device.
 
-    perturbed: the same allocators on perturbed traces, a frame for each. One that fails there is
-    not recommended. keep: what programs run on today.
+    device: its name in the lines, else as in the rows. shaky: specs that fail when the program does
+    its work in another order; they have no room. device_factor: times the device seconds.
     """
-    broken = {
-        str(name)
-        for frame in (rows, *perturbed)
-        for name in frame.loc[frame["candidate"] & (frame["failures"] > 0), "allocator"]
-    }
-    order = scores(rows[~rows["allocator"].isin(broken)], objective)
-    failed = tuple(sorted(broken))
-    if order.empty:
-        reason = "No candidate serves every request on this device."
-        return Recommendation(objective, None, (), None, None, failed, reason)
-    alike = _among_the_best(order, objective)
-    balanced = scores(rows, "balanced")
-    best = keep if keep in alike else str(balanced[balanced.index.isin(alike)].index[0])
-    rest = order[~order.index.isin(alike)]
-    second = rest if len(rest) else order.iloc[1:]
-    margin = float(second.iloc[0] / order.iloc[0]) if len(second) else None
-    votes = [_keeps_up(best, scores(one, objective)) for one in perturbed]
-    agreement = sum(votes) / len(votes) if votes else None
-    reason = _reason(rows, objective, order, alike, best, keep)
-    return Recommendation(objective, best, alike, margin, agreement, failed, reason)
+    given = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
+    case = _Case.of(given, weights, device_factor, shaky)
+    options = [case.option(row) for row in given]
+    default = next((option for option in options if option.kind == "default"), None)
+    name = device or next((str(row["device"]) for row in given), "the device")
+    capacity = case.capacity
+    setting = _best([one for one in options if one.kind in ("default", "setting")], capacity)
+    plugged = _best([one for one in options if one.kind == "plug-in"], capacity)
+    uncached = _best([one for one in options if one.kind == "uncached"], capacity)
+    chosen = _best([one for one in options if one.kind != "uncached"], capacity) or uncached
+    other = plugged or (uncached if setting is None else None)
+    lines = (
+        _line("setting", setting, default, options, capacity, name),
+        _line("allocator", other, default, options, capacity, name),
+    )
+    return Advice(
+        chosen.name if chosen else None,
+        setting.name if setting else None,
+        other.name if other else None,
+        lines,
+        {option.name: option.cost for option in options if option.fits},
+    )
 
 
-def _keeps_up(name: str, order: pd.Series[float]) -> bool:
-    return name in order.index and bool(order[name] <= order.iloc[0] * _CLEAR)
-
-
-def _among_the_best(order: pd.Series[float], objective: Objective) -> tuple[str, ...]:
-    if order.empty:
-        return ()
-    return tuple(str(name) for name in order.index[order <= order.iloc[0] * _TOLERANCE[objective]])
-
-
-def _reason(
-    rows: pd.DataFrame,
-    objective: Objective,
-    order: pd.Series[float],
-    alike: tuple[str, ...],
-    best: str,
-    keep: str,
+def consequence(
+    need: int,
+    fits: bool,
+    capacity: int | None,
+    device: str,
+    default: tuple[int | None, bool] | None,
 ) -> str:
-    numbers = {row["allocator"]: row for row in records(rows)}
-    short = units.short(list(numbers), _NAME)
-    following = [str(name) for name in order.index if name not in alike][:1]
-    then = [f"; the next, {short[name]}, {_told(numbers[name], objective)}" for name in following]
-    end = f"{''.join(then)}."
-    if len(alike) == 1:
-        return f"{short[best]} {_told(numbers[best], objective)}{end}"
-    others = units.names([short[name] for name in alike if name != best], most=4)
-    why = "programs run on it already" if best == keep else "it has the best of memory and time"
-    words = f"{short[best]} {_told(numbers[best], objective)}, and {others} nearly the same"
-    return f"No clear difference by {objective}: {words}; of these, {why}{end}"
+    """Whether a program fits a device, and whether it does by default, in words.
+
+    need: bytes. default: the same two of the default, None where it is not to be named.
+    """
+    if capacity is None:
+        return ""
+    if not fits:
+        return f"it does not fit {device}"
+    words = f"it fits {device} with {units.size(max(0, capacity - need))} to spare"
+    if default is None:
+        return words
+    least, default_fits = default
+    if not default_fits:
+        return f"{words}; the default does not fit"
+    if least is None:
+        return f"{words}; the default fits too"
+    return f"{words}, the default with {units.size(max(0, capacity - least))}"
 
 
-def _told(row: Mapping[str, Any], objective: Objective) -> str:
-    memory = f"completes on {units.size(row['min_capacity'])}"
-    host, device = (units.seconds(row[name]) for name in ("host_seconds", "device_seconds"))
-    time = f"takes {host} of host and {device} of device time per event"
-    return {"memory": memory, "latency": time, "balanced": f"{memory} and {time}"}[objective]
+@dataclass(frozen=True)
+class _Case:
+    """What all rows are weighed with. capacity: bytes, None where unknown; then shares are of the
+    largest peak. by_default: seconds per event of the default, 0 where it failed.
+    """
+
+    capacity: int | None
+    largest: int
+    by_default: float
+    weights: Weights
+    device_factor: float
+    shaky: Collection[str]
+
+    @staticmethod
+    def of(
+        rows: Sequence[dict[str, Any]],
+        weights: Weights,
+        device_factor: float,
+        shaky: Collection[str],
+    ) -> _Case:
+        capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)
+        largest = max((row.get("peak_reserved") or 1 for row in rows), default=1)
+        by_default = next(
+            (
+                _seconds(row, device_factor)
+                for row in rows
+                if kind(row["allocator"]) == "default" and not row["failures"]
+            ),
+            0.0,
+        )
+        return _Case(capacity, largest, by_default, weights, device_factor, shaky)
+
+    def option(self, row: dict[str, Any]) -> Option:
+        name, fits = str(row["allocator"]), not row["failures"]
+        searched = row.get("min_capacity") is not None
+        need = row["min_capacity"] if searched else row.get("peak_reserved") if fits else None
+        seconds = _seconds(row, self.device_factor) if fits else None
+        return Option(
+            name=name,
+            kind=kind(name),
+            fits=fits,
+            need=need,
+            searched=searched,
+            seconds=seconds,
+            card=row.get("card"),
+            excess=self._excess(need or 0, name),
+            cost=self._cost(name, need or 0, seconds or 0.0),
+        )
+
+    def _excess(self, need: int, name: str) -> float:
+        if self.capacity is None:
+            return float(need)
+        room = ROOM * self.capacity
+        return max(0.0, need - self.capacity + room, room if name in self.shaky else 0.0)
+
+    def _cost(self, name: str, need: int, seconds: float) -> float:
+        switching = {
+            "default": 0.0,
+            "setting": self.weights.setting * _settings(name),
+            "plug-in": self.weights.plug_in + self.weights.breaks,
+            "uncached": self.weights.setting + self.weights.breaks,
+        }
+        memory = need / (self.capacity or self.largest)
+        slower = (seconds - self.by_default) / (PROGRAM_SECONDS + self.by_default)
+        shares = self.weights.memory * memory + self.weights.time * slower
+        return 100 * shares + switching[kind(name)]
+
+
+def _settings(name: str) -> int:
+    """How many settings a spec of PyTorch's allocator changes."""
+    options = parse(name).options
+    in_conf = [item for item in options.get("conf", "").split(",") if ":" in item]
+    return len(in_conf) + len(options.keys() - {"conf", "version"})
+
+
+def _seconds(row: dict[str, Any], device_factor: float) -> float:
+    host, device = row.get("seconds_per_event_cold"), row.get("device_seconds_per_event")
+    return (host or 0.0) + device_factor * (device or 0.0)
+
+
+def _best(options: Sequence[Option], capacity: int | None) -> Option | None:
+    """The option to use: the default where it fits with room, else of those with most room."""
+    fitting = [option for option in options if option.fits]
+    if not fitting:
+        return None
+    for option in fitting:
+        if option.kind == "default" and capacity and not option.excess:
+            return option
+    least = min(option.excess for option in fitting)
+    close = CLOSE * (capacity or least)
+    near = [option for option in fitting if option.excess <= least + close]
+    return min(near, key=lambda option: (option.cost, option.need or 0, option.name))
+
+
+def _line(
+    what: Literal["setting", "allocator"],
+    best: Option | None,
+    default: Option | None,
+    options: Sequence[Option],
+    capacity: int | None,
+    device: str,
+) -> str:
+    head = f"Best {what}: "
+    if best is None:
+        return head + _none(what, options, device)
+    if best.need is None:
+        return f"{head}{best.name}"
+    verb = "completes on" if best.searched else "reserves"
+    if best.kind == "default":
+        words = f"keep the default, which {verb} {units.size(best.need)}"
+        return f"{head}{words}; {_ends(best, None, capacity, device)}."
+    words = f"{best.name} {verb} {units.size(best.need)}{_against(best, default)}"
+    return f"{head}{words}{_time(best, default)}; {_ends(best, default, capacity, device)}."
+
+
+def _none(what: str, options: Sequence[Option], device: str) -> str:
+    kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
+    those = [one for one in options if one.kind in kinds]
+    if not those:
+        return "none was tried."
+    if any(one.fits for one in those):
+        return "none is needed, and a driver call for each request is the only one that was tried."
+    needs = [one for one in those if one.need is not None]
+    words = f"none that was tried fits {device}"
+    if not needs:
+        return f"{words}."
+    least = min(needs, key=lambda one: one.need or 0)
+    card = f", an {least.card}" if least.card else ""
+    return f"{words}; {least.name} needs least, {units.size(least.need or 0)}{card}."
+
+
+def _against(best: Option, default: Option | None) -> str:
+    if default is None or not default.need or best.need is None:
+        return ""
+    share = 1 - best.need / default.need
+    size = units.size(default.need)
+    if abs(share) < 0.0005:
+        return ", as much as the default"
+    less = f"{units.percent(abs(share))} {'less' if share > 0 else 'more'}"
+    return f", {less} than the default ({size})"
+
+
+def _time(best: Option, default: Option | None) -> str:
+    if best.seconds is None:
+        return ""
+    words = f", host and device time {units.seconds(best.seconds)} per event"
+    if default is None or default.seconds is None:
+        return words
+    return f"{words} (the default {units.seconds(default.seconds)})"
+
+
+def _ends(best: Option, default: Option | None, capacity: int | None, device: str) -> str:
+    other = None if default is None else (default.need, default.fits)
+    parts = [consequence(best.need or 0, best.fits, capacity, device, other)]
+    if best.card:
+        where = (
+            ""
+            if default is None or not default.card
+            else (
+                ", as for the default"
+                if default.card == best.card
+                else f" (the default: {default.card})"
+            )
+        )
+        parts.append(f"smallest card {best.card}{where}")
+    return "; ".join(filter(None, parts)) or "the device's capacity is not known"

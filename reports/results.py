@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The result row: its schema, its check, its JSON.
 
-A row is a flat dict: one allocator on one workload on one device. `COLUMNS` is the only place
-that names a column; tables, figures and the HTML report take headings, units, directions and
-definitions from here.
+A row is a flat dict: one allocator on one workload on one device. `reports.columns` is the only
+place that names a column; tables, figures and the HTML report take headings, units, directions and
+definitions from there.
 """
 
 import json
@@ -17,219 +17,13 @@ from typing import Any, NoReturn, TypeAlias
 import pandas as pd
 
 from allocbench.reports.column import Column as Column
+from allocbench.reports.columns import COLUMNS as COLUMNS
 from allocbench.reports.output import ResultError as ResultError
 from allocbench.reports.output import write_text
-from allocbench.reports.workload_columns import WORKLOAD
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]] | pd.DataFrame
 
 
-def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:
-    return Column(name, "memory", "bytes", heading, definition, lower)
-
-
-def _fragmentation(name: str, heading: str, definition: str, lower: bool = True) -> Column:
-    return Column(name, "fragmentation", "ratio", heading, definition, lower, fraction=True)
-
-
-def _latency(call: str, verb: str) -> tuple[Column, ...]:
-    """The columns of one kind of call: mean, percentiles, maximum and how many were timed."""
-    statistics = {
-        "mean": "mean",
-        "p50": "median",
-        "p90": "90th percentile",
-        "p99": "99th percentile",
-        "p999": "99.9th percentile",
-        "max": "maximum",
-    }
-    shown = {"p999": "p99.9"}
-    columns = [
-        Column(
-            f"{call}_{key}_seconds",
-            "latency",
-            "seconds",
-            f"{call} {shown.get(key, key)}",
-            f"Host seconds to {verb} one block: {words} over the {call}_count timed calls, the"
-            " timer's own cost subtracted, device seconds not added.",
-            True,
-        )
-        for key, words in statistics.items()
-    ]
-    count = Column(
-        f"{call}_count", "latency", "count", f"{call}s timed", f"Timed calls that {verb} a block."
-    )
-    return (*columns, count)
-
-
-def _per_event(name: str, heading: str, which: str, median: str = "") -> Column:
-    return Column(
-        name, "time", "seconds", heading, f"Host seconds per event, {which}.", True, median=median
-    )
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("workload", "identity", "", "workload", "The trace that was replayed."),
-    Column("allocator", "identity", "", "allocator", "The allocator and its options."),
-    Column("device", "identity", "", "device", "Where the allocator gets its segments."),
-    Column("device_kind", "identity", "", "device kind", "simulated or cuda."),
-    Column("events", "identity", "count", "events", "Events of the trace."),
-    Column("blocks", "identity", "count", "blocks", "Blocks the trace asks for."),
-    Column(
-        "candidate",
-        "identity",
-        "",
-        "candidate",
-        "Whether the allocator may be recommended; one that may not is a floor, shown to compare"
-        " with.",
-    ),
-    *WORKLOAD,
-    _memory(
-        "min_capacity",
-        "min capacity",
-        "Smallest device on which the trace completes with no failed request, found by bisection"
-        " to 2 MiB.",
-    ),
-    _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
-    Column(
-        "overhead",
-        "memory",
-        "ratio",
-        "overhead",
-        "peak_reserved / max_load (at least 1): the distance from the bound.",
-        True,
-    ),
-    _memory(
-        "stranded",
-        "stranded",
-        "reserved - allocated, at the instant reserved first peaks: held from the device but"
-        " allocated to nothing.",
-    ),
-    _memory(
-        "peak_allocated", "peak allocated", "max over time of the bytes set aside after rounding."
-    ),
-    _memory("peak_requested", "peak requested", "max over time of the bytes asked for.", None),
-    _memory(
-        "max_load",
-        "max load",
-        "max over time of the live requested bytes of the trace: the lower bound for any allocator"
-        " on it.",
-        None,
-    ),
-    _fragmentation(
-        "internal_fragmentation",
-        "internal fragm.",
-        "(allocated - requested) / allocated, at the instant reserved first peaks.",
-    ),
-    _fragmentation(
-        "external_fragmentation",
-        "external fragm.",
-        "(free - largest free block) / free with free = reserved - allocated, at the instant"
-        " reserved first peaks; 0 when nothing is free, n/a where no free block is kept.",
-    ),
-    _fragmentation(
-        "internal_fragmentation_mean",
-        "internal fragm., mean",
-        "(allocated - requested) / allocated, mean over the events.",
-    ),
-    _fragmentation(
-        "external_fragmentation_mean",
-        "external fragm., mean",
-        "(free - largest free block) / free, mean over the events.",
-    ),
-    _fragmentation("utilization", "utilization", "peak_allocated / peak_reserved.", False),
-    _fragmentation(
-        "utilization_at_peak",
-        "utilization at peak",
-        "allocated / reserved, at the instant reserved first peaks.",
-        False,
-    ),
-    *_latency("alloc", "allocate"),
-    *_latency("free", "free"),
-    Column(
-        "timer_seconds",
-        "latency",
-        "seconds",
-        "timer cost",
-        "Host seconds of reading the timer once, subtracted from every timed call.",
-    ),
-    _per_event(
-        "seconds_per_event_steady",
-        "steady per event",
-        "the same allocator replaying the trace again: minimum of the passes",
-        "seconds_per_event_steady_median",
-    ),
-    _per_event(
-        "seconds_per_event_cold",
-        "cold per event",
-        "a new allocator for each pass: minimum of the passes",
-        "seconds_per_event_cold_median",
-    ),
-    _per_event(
-        "seconds_per_event_steady_median",
-        "steady per event, median",
-        "the same allocator replaying the trace again: median of the passes",
-    ),
-    _per_event(
-        "seconds_per_event_cold_median",
-        "cold per event, median",
-        "a new allocator for each pass: median of the passes",
-    ),
-    Column("passes", "time", "count", "passes", "Passes behind each time per event."),
-    Column(
-        "device_calls",
-        "device",
-        "count",
-        "device calls",
-        "Calls to the device: malloc, free, map, unmap.",
-        True,
-    ),
-    Column(
-        "device_seconds",
-        "device",
-        "seconds",
-        "device time",
-        "What the device calls cost: measured on a GPU, modelled (an estimate) on a simulated"
-        " device; never part of host time.",
-        True,
-    ),
-    Column(
-        "device_seconds_source",
-        "device",
-        "",
-        "device time source",
-        "Whether device_seconds is an estimate or was measured.",
-    ),
-    Column("failures", "failures", "count", "failures", "Requests that failed.", True),
-    Column("retries", "failures", "count", "retries", "Requests tried again after a trim.", True),
-    Column(
-        "unavailable",
-        "failures",
-        "",
-        "n/a because",
-        "Why there are no results: the allocator cannot work on the device, or its run ended with"
-        " an error.",
-    ),
-    Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
-    Column(
-        "fallback_requests",
-        "plan",
-        "count",
-        "fallback requests",
-        "Requests the plan did not foresee, served by the dynamic pool.",
-    ),
-    Column("planned_bytes", "plan", "bytes", "planned bytes", "Bytes served by the plan."),
-    Column(
-        "fallback_bytes",
-        "plan",
-        "bytes",
-        "fallback bytes",
-        "Bytes the plan did not foresee, served by the dynamic pool.",
-    ),
-    Column("allocbench_version", "origin", "", "allocbench", "Version that made the row."),
-    Column("python", "origin", "", "Python", "Version of Python."),
-    Column("cpu", "origin", "", "CPU", "Processor that host time was measured on."),
-    Column("date", "origin", "", "date", "When the row was made."),
-)
 SCHEMA: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 IDENTITY: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.group == "identity")
 KEY: tuple[str, ...] = ("workload", "device", "allocator")

@@ -20,8 +20,8 @@ from allocbench.reports.results import COLUMNS, SCHEMA, Column
 TERMINAL = (
     "min_capacity",
     "peak_reserved",
-    "overhead",
-    "external_fragmentation",
+    "wasted",
+    "fragmentation_ratio",
     "alloc_p99_seconds",
     "seconds_per_event_steady",
     "device_seconds",
@@ -30,9 +30,10 @@ TERMINAL = (
 SUMMARY = (
     "min_capacity",
     "peak_reserved",
+    "wasted",
+    "fragmentation_ratio",
     "overhead",
     "internal_fragmentation",
-    "external_fragmentation",
     "seconds_per_event_steady",
     "alloc_p50_seconds",
     "alloc_p99_seconds",
@@ -223,7 +224,7 @@ def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
     of_one_case = "max_load" in rows
     if "unavailable" in rows and isinstance(rows.at[name, "unavailable"], str):
         return "no result"
-    if column.name == "overhead" and plain(rows.at[name, "failures"]):
+    if column.name in ("overhead", "wasted") and plain(rows.at[name, "failures"]):
         return "requests failed"
     if column.name.startswith("external_fragmentation"):
         return "keeps no free blocks"
@@ -278,7 +279,7 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
     rows = merged.groupby(level=0, sort=False)[["candidate"]].first()
     rows["failures"] = merged["failures"].groupby(level=0).sum()
     rows["device_seconds_source"] = merged["device_seconds_source"].groupby(level=0).first()
-    columns = [replace(SCHEMA[name], unit="ratio", median="") for name in metrics]
+    columns = [replace(SCHEMA[name], unit="ratio", median="", most="") for name in metrics]
     for column in columns:
         rows[column.name] = [_mean(members, str(name), base, column.name) for name in rows.index]
     return _build(

@@ -15,7 +15,8 @@ from functools import partial
 
 from allocbench import sweep
 from allocbench.__main__ import main
-from allocbench.experiment import Effort, Row
+from allocbench.experiment import Effort
+from allocbench.questions.runner import Row
 from allocbench.reports.runs import Key
 from allocbench.workloads import Trace
 

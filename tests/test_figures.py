@@ -102,13 +102,13 @@ def test_the_device_time_axis_says_what_it_is(source: str, device: str, words: s
     assert numbers(panel) == ["4.00 ms"]
 
 
-def test_internal_and_external_fragmentation_stand_side_by_side() -> None:
-    table = frame([row("a"), row("b", external_fragmentation=None)])
+def test_both_kinds_of_fragmentation_stand_side_by_side() -> None:
+    table = frame([row("a"), row("b", fragmentation_ratio=None)])
     left, right = panels(figures.fragmentation(table))
-    assert left.get_xlabel() == "internal fragmentation, %"
-    assert right.get_xlabel() == "external fragmentation, %"
-    assert numbers(left) == ["12.5%", "12.5%"]
-    assert numbers(right) == ["50.0%", "n/a"]
+    assert left.get_xlabel() == "fragmentation ratio, %"
+    assert right.get_xlabel() == "internal fragmentation, %"
+    assert numbers(left) == ["10.0%", "n/a"]
+    assert numbers(right) == ["12.5%", "12.5%"]
 
 
 def test_latency_is_drawn_against_memory() -> None:
@@ -183,7 +183,7 @@ def test_what_was_not_measured_is_said(draw: Callable[[pd.DataFrame], Figure]) -
         column: None
         for column in row("a")
         if column.endswith("_seconds")
-        or column.startswith(("seconds_per", "internal", "external"))
+        or column.startswith(("seconds_per", "internal", "fragmentation"))
         or column in ("min_capacity", "overhead", "peak_reserved")
     }
     figure = drawn(draw(frame([row("a", **missing), floor(workload="other")])))

@@ -11,8 +11,9 @@ import pytest
 
 from allocbench import allocators
 from allocbench.cards import cards, context, find, read
-from allocbench.questions.capacity import STEP, boundary, completes_on, min_capacity
+from allocbench.questions.capacity import STEP, boundary, completes_on
 from allocbench.questions.fit import Bounds, bounds, fit
+from allocbench.questions.runner import Runner
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import QUICK, error, folder, output
@@ -56,8 +57,7 @@ def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
         enough = completes_on(trace, "free_lists", DEVICE, middle * STEP)
         low, high = (low, middle) if enough else (middle, high)
     assert found.capacity < high * STEP
-    below = min_capacity(trace, "free_lists", DEVICE, max_load=trace.max_load, peak_reserved=peak)
-    assert below == found.capacity
+    assert Runner(trace, DEVICE).min_capacity("free_lists") == found.capacity
 
 
 @pytest.mark.parametrize("spec", ["bfc", "caching", "naive", "free_lists:buffer=8MiB", "arena"])

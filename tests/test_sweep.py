@@ -20,7 +20,8 @@ import pytest
 
 from allocbench import allocators, sweep_file
 from allocbench.errors import UsageError
-from allocbench.experiment import Effort, Row
+from allocbench.experiment import Effort
+from allocbench.questions.runner import Row
 from allocbench.reports import results
 from allocbench.reports.results import SCHEMA
 from allocbench.reports.runs import Key, key_of

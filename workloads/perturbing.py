@@ -9,11 +9,12 @@ step's events. So every block is still freed after it was allocated, and the tra
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.trace import FREE, MARK, Trace, spans
+from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
 
 _FEWEST_STEPS = 3  # needed for another order, because the first step is not moved
 _LATEST = 16  # maximum delay of a free, in events
@@ -48,6 +49,17 @@ def perturbed(trace: Trace, seed: int) -> Trace:
     )
     variation.validate()
     return variation
+
+
+def kinds_of_steps(trace: Trace) -> int:
+    """How many different sets of sizes the steps of a trace ask for; 0 without steps."""
+    begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    edges = np.append(begins, len(trace))
+    found = set()
+    for begin, end in pairwise(edges.tolist()):
+        sizes = trace.size[begin:end][trace.op[begin:end] == ALLOC]
+        found.add(np.sort(sizes).tobytes())
+    return len(found)
 
 
 def _numbered(trace: Trace) -> Ints:

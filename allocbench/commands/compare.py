@@ -13,12 +13,16 @@ from rich.console import Console
 from rich.text import Text
 
 from allocbench import experiment, inputs, options
+from allocbench.cards import note
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.questions.recommend import EXPANDABLE
+from allocbench.questions.runner import PASSES
 from allocbench.reports import bundle, findings, ranking, results, tables
 from allocbench.reports.bundle import Bundle
+from allocbench.reports.recommending import KEEP
 from allocbench.terminal import console, dashboard
 
 EXAMPLES = (
@@ -30,13 +34,13 @@ EXAMPLES = (
     "allocbench compare requests.csv --model llama-3-8b --device sim:80GiB",
 )
 _SPARE = (
-    "external_fragmentation",
+    "fragmentation_ratio",
     "device_seconds",
     "alloc_p99_seconds",
     "device_calls",
     "alloc_p50_seconds",
     "seconds_per_event_cold",
-    "overhead",
+    "wasted",
 )
 """Metrics that a narrow terminal goes without, the first first."""
 _NAME = 16  # letters of an allocator that are not folded
@@ -50,7 +54,7 @@ def run(
     device: options.Device = options.DEVICE,
     model: options.Model = None,
     reference: options.Reference = None,
-    time: options.Passes = experiment.PASSES,
+    time: options.Passes = PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
     json: options.Json = None,
@@ -69,11 +73,15 @@ def run(
 ) -> None:
     """Replay workloads through allocators and compare memory, fragmentation and time.
 
+    The first lines name the best setting and the best allocator of those compared, as `recommend`
+    does. All allocators are those of `list`, and caching with expandable segments.
     The table marks the best and the worst of the allocators that may be recommended; those that
     may not are floors, shown to compare with. No table is printed when rows or report go to
     standard output. A long comparison shows on a terminal what it has found so far.
     """
     specs = inputs.allocator_specs(allocators)
+    if allocators == inputs.ALL:
+        specs.insert(specs.index(KEEP) + 1, EXPANDABLE)
     inputs.check_specs("--allocators", specs, device)
     reference = options.reference_of(reference, specs)
     check_outputs(json, html, bundled)
@@ -116,6 +124,12 @@ def _html_writer() -> Any:
 def show(table: pd.DataFrame, reference: str | None) -> None:
     """Print a checked frame: a table for each workload and device, the means, the verdicts."""
     out = console()
+    for case in ranking.cases(table):
+        for line in findings.advice(case):
+            out.print(Text(f"{case.title}: {line}"))
+        if case.rows["card"].notna().any():
+            out.print(Text(note(case.device), "dim"))
+        out.print()
     _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
     _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)
     for case in ranking.cases(table):

@@ -11,12 +11,15 @@ from rich.text import Text
 
 from allocbench import inputs, options
 from allocbench.base.text import one_line
+from allocbench.cards import label, note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.picture import LEGEND, picture
 from allocbench.questions import explain
 from allocbench.questions.explain import Explanation
+from allocbench.questions.runner import Runner
 from allocbench.reports import units
+from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
 
@@ -52,24 +55,34 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    run = Runner(trace, device, name)
     with progress_bar(explain.STAGES) as begin:
-        found = explain.explain(trace, allocator, device, begin=begin)
+        found = explain.explain(trace, allocator, device, begin=begin, runner=run)
+    title = f"{name} through {allocator} on {label(device)}"
     with records_written(explain.frame(found), json):
         if json != STDOUT and found is None:
-            console().print(
-                Text(f"{name} completes through {allocator} on {device}: nothing failed")
-            )
+            _print_fits(title, run, allocator)
         elif json != STDOUT and found is not None:
-            _print(f"{name} through {allocator} on {device}", found)
+            _print(title, found, device)
 
 
-def _print(title: str, found: Explanation) -> None:
+def _print_fits(title: str, run: Runner, allocator: str) -> None:
+    enough = run.enough(allocator)
+    need, out = enough["min_capacity"], console()
+    fits = consequence(need, True, run.capacity, label(run.device), None)
+    card = f"; smallest card {enough['card']}" if enough["card"] else ""
+    out.print(Text(f"{title}: no request fails. It completes on {units.size(need)}; {fits}{card}."))
+    out.print(Text(note(run.device), "dim"))
+
+
+def _print(title: str, found: Explanation, device: str) -> None:
     out = console()
     for part in (_facts(title, found), *_map(found), _pins(found), _changes(found)):
         if part is not None:
             out.print(part)
             out.print()
     out.print(Text(explain.verdict(found)))
+    out.print(Text(note(device), "dim"))
 
 
 def _facts(title: str, found: Explanation) -> Table:

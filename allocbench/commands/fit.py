@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options
-from allocbench.cards import context
+from allocbench.cards import note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import fit
@@ -65,10 +65,7 @@ def _print(name: str, found: pd.DataFrame, known: Bounds) -> None:
     out = console()
     out.print(_table(name, found))
     out.print(Text(_bounds(known)))
-    kept = units.size(context())
-    out.print(
-        Text(f"cards: what the driver reports, less {kept} for the CUDA context (an estimate)")
-    )
+    out.print(Text(note()))
     for row in records(found):
         if row["fails_above"] is not None:
             above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"

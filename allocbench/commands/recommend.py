@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options
+from allocbench.cards import label, note
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
@@ -18,29 +20,29 @@ from allocbench.questions import recommend as recommending
 from allocbench.questions.recommend import Study
 from allocbench.questions.switching import how
 from allocbench.reports import units
-from allocbench.reports.recommending import OBJECTIVES, PROGRAM_SECONDS, Objective
+from allocbench.reports.recommending import LOSSES, WEIGHTS, Weights, kind
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
 
 EXAMPLES = (
-    "allocbench recommend gpt2-train --device sim:24GiB",
-    "allocbench recommend trace.csv --objective balanced --orders 1 --tuning 10",
+    "allocbench recommend gpt2-train --device card:rtx-4060",
+    "allocbench recommend trace.csv --orders 1 --tuning 10 --weigh time=5,plug_in=20",
 )
-_NAME = 30  # letters of an allocator in the table
-_MEANING = {
-    "memory": "least min capacity",
-    "latency": "least host and device time per event",
-    "balanced": "least min capacity times time, the program's own work taken as"
-    f" {units.seconds(PROGRAM_SECONDS)} per event",
-}
+_NAME = 42  # letters of an allocator in one line of the table
 
 
 def run(
     workload: options.Workload,
     device: options.Device = options.DEVICE,
-    objective: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(OBJECTIVES)}.")
-    ] = OBJECTIVES[0],
+    weigh: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=N,...",
+            help="What costs how much, in percent of running time: "
+            + ", ".join(f"{name}={value:g}" for name, value in asdict(WEIGHTS).items())
+            + ".",
+        ),
+    ] = "",
     model: options.Model = None,
     orders: Annotated[
         int, typer.Option(metavar="N", min=0, help="Perturbed traces behind the confidence.")
@@ -55,17 +57,14 @@ def run(
         typer.Option("--json", metavar="FILE", help="Write the ranking as JSON; - is stdout."),
     ] = None,
 ) -> None:
-    """Recommend an allocator, with the reason, how sure that is, and how to switch.
+    """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
 
-    Runs every allocator, and caching in tuned settings. Never recommended is what fails a request
-    on the device, here or with the steps in another order, and what is a floor. Where several do
-    not clearly differ the answer says so, and prefers what programs run on already.
+    Runs every allocator, and searches the settings of caching. Where the default fits with 5 % of
+    the device to spare, it is kept. Else what leaves most room within 1 % of the device is weighed:
+    the memory that it needs, the time that it takes, and what switching costs. naive, a driver
+    call for each request, is recommended only where nothing else fits.
     """
-    if objective not in OBJECTIVES:
-        raise UsageError(
-            f"--objective {objective}: no such objective; valid names: {', '.join(OBJECTIVES)}"
-        )
-    wanted: Objective = objective
+    weights = _weights(weigh)
     if tuning:
         tuner()
     inputs.check_specs("--device", [], device)
@@ -76,65 +75,73 @@ def run(
         found = recommending.study(
             trace,
             device,
-            wanted,
             workload=name,
+            weights=weights,
             orders=orders,
             tuning=tuning,
             seed=seed,
+            label=label(device),
             begin=begin,
         )
     with records_written(found.rows, json):
         if json != STDOUT:
-            _print(name, found, device)
+            _print(f"{name} on {label(device)}", found, device)
 
 
-def _print(name: str, found: Study, device: str) -> None:
+def _weights(text: str) -> Weights:
+    """The weights with those that a text gives; raises UsageError for another name or number."""
+    names = asdict(WEIGHTS)
+    for item in filter(None, text.split(",")):
+        name, _, value = item.partition("=")
+        if name not in names:
+            raise UsageError(f"--weigh {item}: no such weight; valid names: {', '.join(names)}")
+        try:
+            names[name] = float(value)
+        except ValueError:
+            names[name] = -1.0
+        if not 0 <= names[name] < float("inf"):
+            raise UsageError(f"--weigh {item}: a weight is a number from 0 on")
+    return Weights(**names)
+
+
+def _print(title: str, found: Study, device: str) -> None:
     out = console()
-    answer = found.recommendation
-    out.print(_table(f"{name} on {device}: {_MEANING[answer.objective]}", found))
+    for line in found.advice.lines:
+        out.print(Text(line))
     out.print()
-    chosen = answer.allocator or "none"
-    out.print(Text(f"recommended: {chosen}", "bold"), soft_wrap=True)
-    out.print(Text(f"why: {answer.reason}"))
-    out.print(Text(f"confidence: {_confidence(found)}"))
-    if answer.failed:
-        out.print(Text(f"not considered, for they fail requests: {', '.join(answer.failed)}"))
-    if answer.allocator:
+    out.print(_table(title, found))
+    out.print(Text(note(device), "dim"))
+    out.print()
+    chosen = found.advice.chosen
+    what = "keep the default" if found.advice.keeps else chosen or "none: nothing fits"
+    out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
+    if chosen is None:
+        return
+    out.print(Text(f"confidence: {found.confidence.text}"))
+    if not found.advice.keeps:
+        if losses := LOSSES.get(kind(chosen)):
+            out.print(Text(f"what it costs: {losses}"))
         out.print(Text("how to switch (PyTorch):"))
-        out.print(Text(how(answer.allocator)), soft_wrap=True)
-
-
-def _confidence(found: Study) -> str:
-    answer = found.recommendation
-    if answer.allocator is None:
-        return "none"
-    words = []
-    if answer.margin is not None:
-        words.append(f"the next clearly behind needs {units.percent(answer.margin - 1)} more")
-    if answer.agreement is not None:
-        agreeing = round(answer.agreement * len(found.perturbed))
-        words.append(
-            f"not far behind the best in {agreeing} of {len(found.perturbed)} other orders"
-        )
-    return f"{answer.confidence} ({'; '.join(words) or 'nothing to compare with'})"
+        out.print(Text(how(chosen)), soft_wrap=True)
 
 
 def _table(title: str, found: Study) -> Table:
-    numbers = ("min capacity", "peak reserved", "host time per event", "device time per event")
-    table = plain_table(title, "allocator", *numbers, "", right=numbers)
-    rows = records(found.rows)
-    names = units.short([row["allocator"] for row in rows], _NAME)
-    for row in rows:
-        note = "" if row["candidate"] else "floor"
+    numbers = ("min capacity", "host time per event", "device time per event")
+    table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
+    table.columns[0].min_width = min(_NAME, max(map(len, found.rows["allocator"])))
+    for row in records(found.rows):
+        notes = [] if row["candidate"] else ["floor"]
         if row["failures"]:
-            note = f"{row['failures']:,} failed"
-        capacity, host = row["min_capacity"], row["host_seconds"]
+            notes.append(f"{row['failures']:,} failed")
+        elif row["failed_orders"]:
+            notes.append(f"fails in {row['failed_orders']} of {found.orders} orders")
+        least, host = row["min_capacity"], row["seconds_per_event_cold"]
         table.add_row(
-            Text(names[row["allocator"]], no_wrap=True),
-            units.NOT_AVAILABLE if capacity is None else units.size(capacity),
-            units.size(row["peak_reserved"]),
+            Text(row["allocator"], overflow="fold"),
+            units.NOT_AVAILABLE if least is None else units.size(least),
             units.NOT_AVAILABLE if host is None else units.seconds(host),
-            units.seconds(row["device_seconds"]),
-            note,
+            units.seconds(row["device_seconds_per_event"]),
+            row["card"] or "",
+            ", ".join(notes),
         )
     return table

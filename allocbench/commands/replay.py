@@ -14,9 +14,10 @@ import typer
 from rich.table import Table
 
 from allocbench import experiment, inputs, options, served
-from allocbench.experiment import Arrays, Effort
+from allocbench.experiment import Effort
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.questions.runner import PASSES, Arrays, Row
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
 from allocbench.workloads.exporters.perfetto import write_perfetto
@@ -64,7 +65,7 @@ def run(
             "as Chrome JSON for ui.perfetto.dev.",
         ),
     ] = None,
-    time: options.Passes = experiment.PASSES,
+    time: options.Passes = PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
     json: options.Json = None,
@@ -114,7 +115,7 @@ def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
     pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
 
 
-def _metrics(row: experiment.Row) -> Table:
+def _metrics(row: Row) -> Table:
     """Every number of a row, as people read it and exactly."""
     title = f"{row['workload']} through {row['allocator']} on {row['device']}"
     table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))

@@ -19,7 +19,7 @@ from allocbench.commands import compare
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions.space import can_be_made
+from allocbench.questions.runner import can_be_made
 from allocbench.reports import results
 from allocbench.sweep_file import code_version, fingerprint
 from allocbench.terminal import console, progress_bar

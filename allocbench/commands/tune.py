@@ -12,11 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options
+from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how
 from allocbench.reports import units
+from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
 
@@ -49,23 +52,26 @@ def run(
         typer.Option("--json", metavar="FILE", help="Write all trials as JSON; - is stdout."),
     ] = None,
 ) -> None:
-    """Search the settings of an allocator for little memory and little time.
+    """Search the settings of an allocator for the smallest device that is enough, then for time.
 
-    Shows the settings that no other beats in both peak reserved bytes and device time, and the
-    line that makes a program use the first of them. Device time on a simulated device is an
-    estimate; host time is measured, and no part of the search. Interrupted with ctrl-C it shows
-    the best so far.
+    Shows the settings that no other beats in both, and the lines that make a program use the best
+    of them: the one with the fewest settings of those that do not differ by over 1 %. Device time
+    on a simulated device is an estimate. Host time is measured, and is not part of the search.
+    Interrupted with ctrl-C, it shows the best so far.
     """
     tuning = tuner()
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    run = Runner(trace, device, name)
     with progress_bar(budget) as begin:
-        tuned = tuning.tune(trace, allocator, device, budget=budget, seed=seed, begin=begin)
-    found = tuning.frame(tuned, trace, device)
+        tuned = tuning.tune(
+            trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=run
+        )
+        found = tuning.frame(tuned, run)
     with records_written(found, json):
         if json != STDOUT:
-            _print(f"{name} through {allocator} on {device}", found, tuned)
+            _print(f"{name} through {allocator} on {label(device)}", found, tuned, run)
 
 
 def tuner() -> ModuleType:
@@ -77,41 +83,58 @@ def tuner() -> ModuleType:
     return tune
 
 
-def _print(title: str, found: pd.DataFrame, tuned: Tuned) -> None:
+def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""
     out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", found))
-    out.print(Text(_verdict(tuned)))
+    out.print(Text(_verdict(found, tuned, run)))
     if tuned.best is not None and tuned.helps:
         out.print(Text(how(tuned.best.spec)), soft_wrap=True)
+    out.print(Text(note(run.device), "dim"))
 
 
 def _table(title: str, found: pd.DataFrame) -> Table:
-    numbers = ("peak reserved", "device time per event (estimate)", "host time per event")
+    numbers = ("min capacity", "device time per event (estimate)", "host time per event")
     table = plain_table(title, *numbers, "settings", right=numbers)
     rows = records(found)
-    for row in [row for row in rows if row["pareto"] or row["default"]]:
+    for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:
         _, _, settings = row["allocator"].partition(":")
-        host = row["seconds_per_event"]
+        host, least = row["seconds_per_event_cold"], row["min_capacity"]
+        notes = [note for note in ("best", "default") if row[note]]
+        if row["failures"]:
+            notes.append(f"{row['failures']:,} requests fail")
         table.add_row(
-            units.size(row["peak_reserved"]) + ("!" if row["failures"] else ""),
+            units.NOT_AVAILABLE if least is None else units.size(least),
             units.seconds(row["device_seconds_per_event"]),
             units.NOT_AVAILABLE if host is None else units.seconds(host),
             Text(
-                (settings or "defaults") + (" (start)" if row["default"] else ""), overflow="fold"
+                " ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))]),
+                overflow="fold",
             ),
         )
     return table
 
 
-def _verdict(tuned: Tuned) -> str:
+def _verdict(found: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     best, default = tuned.best, tuned.default
+    where = label(run.device)
     if best is None:
-        return f"Every setting tried fails requests; by default {default.failures:,} fail."
-    if default.failures:
-        return f"By default {default.failures:,} requests fail; with this none does:"
-    before, after = units.size(default.peak_reserved), units.size(best.peak_reserved)
+        needs = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
+        least = f"; the least that any needs is {units.size(min(needs))}" if needs else ""
+        return (
+            f"Every setting that was tried fails requests on {where}{least}."
+            f" By default {default.failures:,} requests fail."
+        )
+    row = next(row for row in records(found) if row["best"])
+    need = row["min_capacity"]
+    fits = consequence(need, True, run.capacity, where, None)
+    card = f"; smallest card {row['card']}" if row["card"] else ""
+    kept = f"{units.size(need)}; {fits}{card}"
     if not tuned.helps:
-        return f"The default is already best: it reserves {before}, and nothing tried clearly less."
-    less = units.percent(1 - best.peak_reserved / default.peak_reserved)
-    return f"Least memory, {after} where the default takes {before} ({less} less):"
+        return f"Keep the default: it completes on {kept}. No setting needs over 1% less."
+    if default.capacity is None:
+        return f"Completes on {kept}. By default no device is enough:"
+    before = units.size(default.capacity)
+    fails = "" if default.serves else f", and {default.failures:,} requests fail here by default"
+    less = units.percent(1 - need / default.capacity) + " less"
+    return f"Completes on {kept}. The default needs {before} ({less}){fails}:"

@@ -10,11 +10,10 @@ from typing import Literal, TypeAlias
 import pandas as pd
 
 from allocbench import allocators
-from allocbench.allocators import spec
 from allocbench.questions import space
-from allocbench.questions.capacity import boundary
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import Growth, growths
+from allocbench.questions.runner import Runner, fresh, innermost
 from allocbench.reports import units
 from allocbench.workloads import Trace
 
@@ -48,7 +47,8 @@ class Explanation:
         "refused": the device had room in one piece, and the allocator could not use it: a limit of
         its own, or what it asks for is more than the request.
     growths: what piles up from step to step.
-    min_capacity: bytes of the smallest device on which this allocator completes the trace.
+    min_capacity, card: bytes of the smallest device on which this allocator completes the trace,
+        and the smallest of the common cards; None where none is enough.
     changes: what was tried, the best first; none where nothing can help.
     """
 
@@ -56,6 +56,7 @@ class Explanation:
     kind: Kind
     growths: list[Growth]
     min_capacity: int | None
+    card: str | None
     changes: list[Change]
 
     @property
@@ -78,29 +79,26 @@ def explain(
     device: str,
     *,
     begin: Callable[[str], None] = lambda what: None,
+    runner: Runner | None = None,
 ) -> Explanation | None:
     """Why the first failed request of a trace fails, or None when none does.
 
-    begin: called with what is done next, once for each of `stages`. Raises SpecError.
+    begin: called with what is done next, once for each of `stages`. runner: of this trace and
+    device, where there is one. Raises SpecError.
     """
+    run = runner or Runner(trace, device)
     begin("replay")
     failure = first_failure(trace, allocator, device)
     if failure is None:
         return None
     kind = kind_of(failure)
     begin("min capacity")
-    replayed = allocators.replay(trace, allocators.make(allocator, allocators.make_device(device)))
-    least = boundary(
-        trace,
-        allocator,
-        device,
-        max_load=replayed.max_load,
-        peak_reserved=replayed.stats.peak_reserved,
-        above=False,
-    ).capacity
+    enough = run.enough(allocator)
     begin("other settings and allocators")
-    changes = [] if kind == "full" else _changes(trace, allocator, device, failure.event)
-    return Explanation(failure, kind, growths(failure), least, changes)
+    changes = [] if kind == "full" else _changes(run, allocator, failure.event)
+    return Explanation(
+        failure, kind, growths(failure), enough["min_capacity"], enough["card"], changes
+    )
 
 
 STAGES = 3
@@ -147,14 +145,14 @@ def frame(explanation: Explanation | None) -> pd.DataFrame:
     """The explanation as one row, or none where nothing failed.
 
     Columns: event, step, operator, requested, capacity, reserved, allocated, live, free,
-    largest_free, room (bytes), kind, leaks, min_capacity, pins (the numbers of the blocks),
+    largest_free, room (bytes), kind, leaks, min_capacity, card, pins (the numbers of the blocks),
     saved_by (specs) and verdict.
     """
     if explanation is None:
         return pd.DataFrame()
     names = "event step operator requested capacity reserved allocated live free largest_free room"
     row = {name: getattr(explanation.failure, name) for name in names.split()}
-    row |= {name: getattr(explanation, name) for name in ("kind", "leaks", "min_capacity")}
+    row |= {name: getattr(explanation, name) for name in ("kind", "leaks", "min_capacity", "card")}
     row["pins"] = tuple(pins(explanation)["block"].tolist())
     row["saved_by"] = tuple(change.spec for change in explanation.saved_by)
     return pd.DataFrame([row | {"verdict": verdict(explanation)}])
@@ -193,8 +191,11 @@ def verdict(explanation: Explanation) -> str:
             words += (
                 f"; it would have fitted without {count:,} block{'s' * (count > 1)} of {size(held)}"
             )
-    if explanation.kind != "full" and explanation.min_capacity is not None:
+    if explanation.min_capacity is not None:
         words += f"; this allocator completes the trace on {size(explanation.min_capacity)}"
+        words += f"; the smallest card that is enough is {explanation.card}" * bool(
+            explanation.card
+        )
     return f"{words[0].upper()}{words[1:]}.{_growing(explanation)}"
 
 
@@ -213,23 +214,19 @@ def _growing(explanation: Explanation) -> str:
     )
 
 
-def _changes(trace: Trace, allocator: str, device: str, event: int) -> list[Change]:
+def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     """Every single setting and every other allocator, those that complete the trace first."""
-    name = spec.parse(allocator).layers[-1].name
-    tried = [(f"{name} with {what}", one) for what, one in space.singles(allocator, device)]
+    name = innermost(allocator)
+    tried = [(f"{name} with {what}", one) for what, one in space.singles(allocator, run.device)]
     tried += [
         (f"the allocator {other}", other)
-        for other in allocators.names(allocators.make_device(device))
+        for other in allocators.names(allocators.make_device(run.device))
         if other != name and allocators.info(other).candidate
     ]
-    passed = before(trace, event + 1)
+    passed = before(run.trace, event + 1)
     found = []
     for what, one in tried:
-        completes = _completes(trace, one, device)
-        found.append(Change(what, one, completes or _completes(passed, one, device), completes))
+        completes = run.completes(one)
+        passes = completes or allocators.completes(passed, fresh(one, run.device))
+        found.append(Change(what, one, passes, completes))
     return sorted(found, key=lambda change: (not change.completes, not change.passes))
-
-
-def _completes(trace: Trace, allocator: str, device: str) -> bool:
-    made = allocators.make(allocator, allocators.make_device(device))
-    return allocators.completes(trace, made)

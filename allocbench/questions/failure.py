@@ -13,6 +13,7 @@ from allocbench import allocators
 from allocbench.address_map import address_map
 from allocbench.allocators import OutOfMemory, Segment
 from allocbench.prepared import Prepared
+from allocbench.questions.runner import fresh
 from allocbench.workloads import FREE, MARK, Trace
 
 Ints = NDArray[np.int64]
@@ -67,8 +68,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     The trace is replayed to the end for its places and the device's calls, and once more up to
     the request, for the allocator's own view of its memory.
     """
-    on = allocators.make_device(device)
-    made = allocators.make(allocator, on)
+    made = fresh(allocator, device)
     result = allocators.replay(trace, made, detail=True)
     assert result.detail is not None
     placed = result.detail["placements"]
@@ -77,13 +77,13 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         return None
     workload = Prepared.of(trace.name, trace)
     calls = result.detail["device_calls"]
-    seen = address_map(workload, placed, calls, on.capacity, most=1)
+    seen = address_map(workload, placed, calls, made.device.capacity, most=1)
     assert seen.failure is not None
     number = int(failed[0])
     event = int(workload.first[number])
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
 
-    again = allocators.make(allocator, allocators.make_device(device))
+    again = fresh(allocator, device)
     allocators.replay(before(trace, event), again, keep=True)
     requested, stream = int(trace.size[event]), int(trace.stream[event])
     try:
@@ -103,7 +103,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         live=int(workload.size[alive].sum()),
         allocated=stats.allocated,
         reserved=stats.reserved,
-        capacity=on.capacity,
+        capacity=made.device.capacity,
         largest_free=again.largest_free(),
         segments=again.snapshot(),
         pins=seen.pins,

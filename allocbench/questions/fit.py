@@ -11,8 +11,7 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
-from allocbench.cards import cards
-from allocbench.questions.capacity import boundary, completes_on
+from allocbench.questions.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
 COLUMNS = (
@@ -61,6 +60,7 @@ def fit(
     workload: str = "",
     known: Bounds | None = None,
     begin: Callable[[str], None] = lambda spec: None,
+    runner: Runner | None = None,
 ) -> pd.DataFrame:
     """The smallest device on which each allocator completes the trace: a row for each spec.
 
@@ -73,30 +73,27 @@ def fit(
         each was tried.
 
     device: its options hold, its capacity does not. known: what `bounds` found, else found here.
-    begin: called with each spec before its search. Raises SpecError.
+    begin: called with each spec before its search. runner: of this trace and device, where there
+    is one. Raises SpecError.
     """
     known = known or bounds(trace)
+    run = runner or Runner(trace, device, workload)
     rows = []
     for spec in specs:
         begin(spec)
-        made = allocators.make(spec, allocators.make_device(device))
-        peak = allocators.replay(trace, made).stats.peak_reserved
-        found = boundary(trace, spec, device, max_load=known.max_load, peak_reserved=peak)
-        enough = [card.name for card in cards() if completes_on(trace, spec, device, card.free)]
+        least, cards = run.min_capacity(spec), run.cards(spec)
         rows.append(
             {
-                "workload": workload or trace.name,
+                "workload": run.workload,
                 "allocator": spec,
-                "candidate": made.info.candidate,
-                "min_capacity": found.capacity,
+                "candidate": run.counted(spec)["candidate"],
+                "min_capacity": least,
                 "max_load": known.max_load,
                 "plan_height": known.plan.height if known.plan else None,
-                "overhead": found.capacity / known.max_load
-                if found.capacity and known.max_load
-                else None,
-                "fails_above": max(found.fails_above, default=None),
-                "card": enough[0] if enough else None,
-                "cards": tuple(enough),
+                "overhead": least / known.max_load if least and known.max_load else None,
+                "fails_above": max(run.boundary(spec, above=True).fails_above, default=None),
+                "card": cards[0] if cards else None,
+                "cards": cards,
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(_BYTES, "Int64"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which allocator for a trace on a device: every one is run, and caching in tuned settings too."""
+"""Which setting and which allocator for a trace on a device: all are run, settings are searched."""
 
 from __future__ import annotations
 
@@ -9,91 +9,103 @@ from dataclasses import dataclass
 import pandas as pd
 
 from allocbench import allocators
-from allocbench.questions.capacity import min_capacity
+from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
-from allocbench.reports.recommending import (
-    PROGRAM_SECONDS,
-    Objective,
-    Recommendation,
-    recommend,
-    scores,
-)
+from allocbench.reports.confidence import Confidence, confidence
+from allocbench.reports.recommending import KEEP, WEIGHTS, Advice, Weights, advise
 from allocbench.workloads import Trace
-from allocbench.workloads.perturbing import perturbed
+from allocbench.workloads.perturbing import kinds_of_steps, perturbed
 
 ORDERS = 3
 """Perturbed traces behind a confidence."""
 TUNING = 60
 """Settings of caching that are tried."""
-KEEP = "caching"
-_PASSES = 3
+EXPANDABLE = "caching:conf=expandable_segments:True"
 COLUMNS = (
     "workload",
     "allocator",
     "device",
+    "capacity",
     "candidate",
     "failures",
     "min_capacity",
+    "card",
     "peak_reserved",
-    "host_seconds",
+    "seconds_per_event_cold",
     "device_seconds",
-    "score",
+    "device_seconds_per_event",
+    "cost",
+    "failed_orders",
 )
 
 
 @dataclass(frozen=True)
 class Study:
-    """A recommendation and what it rests on.
+    """What is advised, and what that rests on.
 
-    rows: one for each allocator, best first, then those without a score. Bytes of min_capacity and
-    peak_reserved; host_seconds (measured) and device_seconds (estimated on a simulated device) per
-    event; score: see `allocbench.reports.recommending.scores`, null for what is not recommended.
-    perturbed: the same for each perturbed trace.
+    rows: one for each allocator, those that fit first, by cost. Columns of `reports.results`, and
+    cost: see `reports.recommending.Weights`, null for what does not fit; failed_orders: on how many
+    of the traces with the steps in another order a request failed.
+    orders: how many such traces there were.
     """
 
-    recommendation: Recommendation
+    advice: Advice
+    confidence: Confidence
     rows: pd.DataFrame
-    perturbed: tuple[pd.DataFrame, ...]
+    orders: int
 
 
 def study(
     trace: Trace,
     device: str,
-    objective: Objective = "memory",
     *,
     specs: Sequence[str] | None = None,
     workload: str = "",
+    weights: Weights = WEIGHTS,
     orders: int = ORDERS,
     tuning: int = TUNING,
     seed: int = 0,
+    label: str = "",
     begin: Callable[[str], None] = lambda what: None,
+    runner: Runner | None = None,
 ) -> Study:
-    """Run allocators on a trace and on perturbed ones, and recommend one.
+    """Run allocators on a trace and on perturbed ones, and advise.
 
-    specs: all strategies that can work on the device when None. orders: how many perturbed traces.
-    tuning: how many settings of caching are tried, 0 for none; needs the extra `tune`. begin:
-    called with what is done next, at most `stages` times. Raises SpecError.
+    specs: all strategies that can work on the device, and expandable segments, when None. orders:
+    how many perturbed traces. tuning: how many settings of caching are tried, 0 for none; needs the
+    extra `tune`. label: the name of the device in sentences. begin: called with what is done next,
+    at most `stages` times. runner: of this trace and device, where there is one. Raises SpecError.
     """
+    run = runner or Runner(trace, device, workload)
     chosen = list(_all(device) if specs is None else specs)
     if tuning:
         begin("tuning caching")
-        chosen += [spec for spec in _tuned(trace, device, objective, tuning, seed) if spec]
-    name = workload or trace.name
-    rows = _rows(trace, chosen, device, name, _PASSES, begin, "")
-    others = tuple(
-        _rows(perturbed(trace, seed + n), chosen, device, name, 1, begin, f", order {n}")
-        for n in range(1, orders + 1)
+        chosen += [spec for spec in _tuned(run, tuning, seed) if spec not in chosen]
+    rows = []
+    for spec in chosen:
+        begin(spec)
+        rows.append(_row(run, spec))
+    failed = dict.fromkeys(chosen, 0)
+    for number in range(1, orders + 1):
+        begin(f"order {number}")
+        other = Runner(perturbed(trace, seed + number), device)
+        for spec in chosen:
+            failed[spec] += not other.completes(spec)
+    table = _frame(rows).assign(failed_orders=[failed[spec] for spec in chosen])
+    shaky = {spec for spec, count in failed.items() if count}
+    found = advise(table, device=label, shaky=shaky, weights=weights)
+    sure = confidence(
+        table,
+        found,
+        orders=orders,
+        failed=failed,
+        weights=weights,
+        steps=trace.steps,
+        kinds=kinds_of_steps(trace),
     )
-    found = recommend(rows, objective, others, KEEP)
-    score = scores(rows[~rows["allocator"].isin(found.failed)], objective)
-    ranked = rows.assign(score=rows["allocator"].map(score)).sort_values(
-        "score", kind="stable", na_position="last", ignore_index=True
-    )
-    return Study(found, ranked[list(COLUMNS)], others)
-
-
-def _all(device: str) -> list[str]:
-    return allocators.names(allocators.make_device(device))
+    table["cost"] = table["allocator"].map(found.costs).astype("float64")
+    ranked = table.sort_values("cost", kind="stable", na_position="last", ignore_index=True)
+    return Study(found, sure, ranked[list(COLUMNS)], orders)
 
 
 def stages(
@@ -101,66 +113,33 @@ def stages(
 ) -> int:
     """How often `study` begins something, at most."""
     count = len(_all(device) if specs is None else specs)
-    return (count + bool(tuning)) * (orders + 1) + bool(tuning)
+    return count + 2 * bool(tuning) + orders
 
 
-def _tuned(trace: Trace, device: str, objective: Objective, budget: int, seed: int) -> list[str]:
-    """The settings of caching that suit the objective; none where the default already does."""
+def _all(device: str) -> list[str]:
+    """The default first, then PyTorch's own other setting, then the other strategies."""
+    names = allocators.names(allocators.make_device(device))
+    return [KEEP, EXPANDABLE, *(name for name in names if name != KEEP)]
+
+
+def _tuned(runner: Runner, budget: int, seed: int) -> list[str]:
+    """The settings of caching to use; none where the default is as good."""
     from allocbench.questions.tune import tune
 
-    found = tune(trace, KEEP, device, budget=budget, seed=seed)
-    if not found.front:
-        return []
-    events = max(1, len(trace))
-    best = min(
-        found.front,
-        key=lambda trial: {
-            "memory": trial.peak_reserved,
-            "latency": trial.device_seconds,
-            "balanced": trial.peak_reserved * (PROGRAM_SECONDS + trial.device_seconds / events),
-        }[objective],
-    )
-    return [with_conf(best.spec)] if best.spec != KEEP else []
+    found = tune(runner.trace, KEEP, runner.device, budget=budget, seed=seed, runner=runner)
+    return [with_conf(found.best.spec)] if found.best is not None and found.helps else []
 
 
-def _rows(
-    trace: Trace,
-    specs: Sequence[str],
-    device: str,
-    workload: str,
-    passes: int,
-    begin: Callable[[str], None],
-    suffix: str,
-) -> pd.DataFrame:
-    rows = []
-    for spec in specs:
-        begin(f"{spec}{suffix}")
-        made = allocators.make(spec, allocators.make_device(device))
-        result = allocators.replay(trace, made)
-        failures, peak = result.stats.failures, result.stats.peak_reserved
-        measured = made.info.candidate and not failures
-        timed = [
-            allocators.time_pass(trace, allocators.make(spec, allocators.make_device(device)))
-            for _ in range(passes if measured else 0)
-        ]
-        capacity = (
-            min_capacity(trace, spec, device, max_load=result.max_load, peak_reserved=peak)
-            if measured
-            else None
-        )
-        rows.append(
-            {
-                "workload": workload,
-                "allocator": spec,
-                "device": device,
-                "candidate": made.info.candidate,
-                "failures": failures,
-                "min_capacity": capacity,
-                "peak_reserved": peak,
-                "host_seconds": min(timed, default=None),
-                "device_seconds": result.device.seconds / max(1, len(trace)),
-            }
-        )
-    columns = [name for name in COLUMNS if name != "score"]
-    kinds = {"min_capacity": "Int64", "peak_reserved": "Int64", "host_seconds": "float64"}
+def _row(runner: Runner, spec: str) -> dict[str, object]:
+    row = runner.counted(spec)
+    if row["candidate"]:
+        row = row | runner.enough(spec)
+    if row["candidate"] and not row["failures"]:
+        row = row | runner.seconds(spec)
+    return row | {"workload": runner.workload, "allocator": spec, "device": runner.device}
+
+
+def _frame(rows: Sequence[dict[str, object]]) -> pd.DataFrame:
+    columns = [name for name in COLUMNS if name not in ("cost", "failed_orders")]
+    kinds = {"min_capacity": "Int64", "peak_reserved": "Int64", "seconds_per_event_cold": "float64"}
     return pd.DataFrame(rows, columns=columns).astype(kinds)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from allocbench import allocators
-from allocbench.allocators import Option, SpecError, spec
+from allocbench.allocators import Option, spec
+from allocbench.questions.runner import can_be_made
 
 Settings = Mapping[str, str]
 """Option -> value as written in a spec; an option that is not there has its default."""
@@ -28,7 +29,6 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "caching:large_segment_size_mb": ("12", "16", "32", "64", "128", "256", "512", "1024"),
     "caching:roundup_power2_divisions": ("2", "4", "8", "16", "32", "64"),
     "caching:garbage_collection_threshold": _SHARES,
-    "caching:per_process_memory_fraction": (*_SHARES, "0.99"),
     "bfc:fragmentation_fraction": ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5"),
     "expandable:slack": ("0.02", "0.05", "0.1", "0.25", "0.5", "inf"),
     "slab:empty_slabs": ("0", "2", "4", "8", "16"),
@@ -39,6 +39,7 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:per_process_memory_fraction": "a limit",
     "bfc:system_reserve": "a limit",
     "bfc:retry_seconds": "waits for other threads, of which a replay has none",
+    "caching:per_process_memory_fraction": "a limit",
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "the other options, written in one",
     "cuda_async:release_threshold": "works on no simulated device",
@@ -82,15 +83,6 @@ def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
                 made = spec.Spec(wrapper.name, wrapper.options, made)
             if can_be_made(str(made), device):
                 yield f"{name}={value or options[name].default or 'default'}", str(made)
-
-
-def can_be_made(text: str, device: str) -> bool:
-    """Whether a spec makes an allocator on the device of another spec."""
-    try:
-        allocators.make(text, allocators.make_device(device))
-    except SpecError:
-        return False
-    return True
 
 
 def _values(strategy: str, option: Option) -> tuple[str, ...]:

@@ -3,38 +3,56 @@
 
 from __future__ import annotations
 
+import shlex
+
 from allocbench.allocators import SpecError, spec
 
-VARIABLE = "PYTORCH_ALLOC_CONF"
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Where PyTorch reads its settings: the name up to 2.9, and the one since.
+
+2.9 reads both, but takes expandable segments from the first alone (pytorch/pytorch#183387).
+"""
+_FIRST_TO_READ_THE_NEW = (2, 10)
 _FLAGS = {"true": "True", "false": "False"}
 _NOT_IN_CONF = ("version", "conf")
 
 
 def conf(text: str) -> str:
-    """What PYTORCH_ALLOC_CONF has to hold for a spec of `caching`; empty for its defaults.
+    """What PyTorch's variable has to hold for a spec of `caching`; empty for its defaults.
 
     Raises SpecError for a spec of another allocator.
     """
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner:
-        raise SpecError(f"'{text}': only caching is set by {VARIABLE}")
+        raise SpecError(f"'{text}': only caching is set by {VARIABLES[1]}")
     options = {key: value for key, value in parsed.options.items() if key not in _NOT_IN_CONF}
     items = [f"{key}:{_FLAGS.get(value, value)}" for key, value in options.items()]
     return ",".join(filter(None, [parsed.options.get("conf", ""), *items]))
 
 
 def how(text: str) -> str:
-    """The line, or lines, with which a PyTorch program uses the allocator of a spec.
+    """The lines with which a PyTorch program uses the allocator of a spec.
 
-    For `caching` those of the environment, as PyTorch reads them: nothing is to be installed.
-    Otherwise Python, to run before anything is on the GPU. Raises SpecError when the text is none.
+    For `caching` lines for the shell, which set the variable that the version in the spec reads,
+    both when it has none: nothing has to be installed. Otherwise Python, to run before anything is
+    on the GPU. Raises SpecError when the text is not a spec.
     """
     parsed = spec.parse(text)
     if parsed.name == "caching" and not parsed.inner:
-        return f"{VARIABLE}={conf(text)}" if conf(text) else f"unset {VARIABLE}"
+        names = _variables(parsed.options.get("version", ""))
+        if not conf(text):
+            return f"unset {' '.join(names)}"
+        return "\n".join(f"export {name}={shlex.quote(conf(text))}" for name in names)
     if parsed.name == "naive":
-        return "PYTORCH_NO_CUDA_MEMORY_CACHING=1"
+        return "export PYTORCH_NO_CUDA_MEMORY_CACHING=1"
     return f'import allocbench.allocators.torch\nallocbench.allocators.torch.use("{text}")'
+
+
+def _variables(version: str) -> tuple[str, ...]:
+    if not version:
+        return VARIABLES
+    release = tuple(int(part) for part in version.split(".")[:2])
+    return VARIABLES[1:] if release >= _FIRST_TO_READ_THE_NEW else VARIABLES[:1]
 
 
 def with_conf(text: str) -> str:

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of an allocator that suit a trace: least reserved memory, least time (Optuna)."""
+"""The settings of an allocator that suit a trace: the least capacity, then the least time (Optuna).
+
+What is enough is what `fit` finds: both ask `questions.runner`.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from allocbench import allocators
-from allocbench.allocators import SpecError
+from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
 from allocbench.questions import space
+from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how, with_conf
+from allocbench.reports.recommending import PROGRAM_SECONDS
 from allocbench.workloads import Trace
 
 with needs_extra("tune"):
@@ -22,34 +26,65 @@ with needs_extra("tune"):
     from optuna.samplers import TPESampler
 
 BUDGET = 200
+EXPANDABLE = "caching:expandable_segments=true"
 COLUMNS = (
     "allocator",
+    "min_capacity",
+    "card",
     "peak_reserved",
+    "device_seconds",
     "device_seconds_per_event",
-    "seconds_per_event",
+    "seconds_per_event_cold",
     "failures",
     "default",
+    "best",
     "pareto",
     "how",
 )
-_PASSES = 3
-_SAME = 1.001
-"""Values closer than this do not differ: what is gained would not be noticed."""
+SAME = 1.01
+"""Capacities within this factor do not differ: nobody would notice."""
+SAME_TIME = 1.05
+"""Running times within this factor do not differ: they are estimates."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting that was tried: its spec, bytes, device seconds (estimated where simulated)."""
+    """One setting that was tried.
+
+    capacity: bytes on which it completes: the smallest for what `Tuned.sure` names, else within
+    0.5 % of one that is too small; None where no device is enough. device_seconds: per event,
+    estimated on a simulated device. failures: requests that failed on the device.
+    """
 
     spec: str
-    peak_reserved: int
+    capacity: int | None
     device_seconds: float
     failures: int
 
+    @property
+    def serves(self) -> bool:
+        """Whether it completes the trace on the device."""
+        return not self.failures and self.capacity is not None
+
+    @property
+    def settings(self) -> int:
+        """How many settings it changes."""
+        return len(spec.parse(self.spec).options)
+
+    @property
+    def running(self) -> float:
+        """Seconds per event with an assumed PROGRAM_SECONDS of the program's own work."""
+        return PROGRAM_SECONDS + self.device_seconds
+
     def dominates(self, other: Trial) -> bool:
-        """Whether it is at least as good in both ways and better in one."""
-        mine = self.peak_reserved, self.device_seconds
-        theirs = other.peak_reserved, other.device_seconds
+        """Whether it is at least as good in capacity and time, and better in one."""
+        mine, theirs = (
+            (self.capacity or 0, self.device_seconds),
+            (
+                other.capacity or 0,
+                other.device_seconds,
+            ),
+        )
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
@@ -58,46 +93,59 @@ class Tuned:
     """What a search has found.
 
     default: the settings that it began with. trials: all that were made, each spec once, the
-    default first. interrupted: whether the search was stopped before its budget was used.
+    default first. sure: those whose capacity is exact; the best is among them. interrupted: whether
+    the search was stopped before its budget was used.
     """
 
     default: Trial
     trials: list[Trial]
+    sure: frozenset[str]
     interrupted: bool
 
     @property
     def front(self) -> list[Trial]:
-        """The Pareto front of those that served every request, least memory first."""
-        return front(self.trials)
+        """The Pareto front of those that served every request, least capacity first."""
+        return front(trial for trial in self.trials if trial.spec in self.sure)
 
     @property
     def best(self) -> Trial | None:
-        """The front's end with least memory, None when every trial failed requests."""
-        return next(iter(self.front), None)
+        """The one to set, the default where that is as good; None when all failed requests."""
+        found = best(trial for trial in self.trials if trial.spec in self.sure)
+        return self.default if found and not _helps(found, self.default) else found
 
     @property
     def helps(self) -> bool:
-        """Whether less memory is reserved than by default, or requests no longer fail."""
-        best = self.best
-        if best is None:
-            return False
-        return bool(self.default.failures) or (
-            best.peak_reserved * _SAME < self.default.peak_reserved
-        )
+        """Whether the best needs over 1 % less than the default, or serves what that fails."""
+        return self.best is not None and self.best != self.default
 
 
-def front(trials: list[Trial]) -> list[Trial]:
+def best(trials: Iterable[Trial]) -> Trial | None:
+    """The least capacity, then the least running time, then the fewest settings.
+
+    Capacities within 1 % and times within 5 % count as equal. None where no trial served every
+    request.
+    """
+    served = [trial for trial in trials if trial.serves]
+    if not served:
+        return None
+    least = min(trial.capacity or 0 for trial in served)
+    small = [trial for trial in served if (trial.capacity or 0) <= SAME * least]
+    quickest = min(trial.running for trial in small)
+    quick = [trial for trial in small if trial.running <= SAME_TIME * quickest]
+    return min(quick, key=lambda trial: (trial.settings, trial.capacity, trial.device_seconds))
+
+
+def front(trials: Iterable[Trial]) -> list[Trial]:
     """Those that no other dominates, of equal ones the one with fewest settings.
 
-    Least memory first.
+    Least capacity first.
     """
-    served = [trial for trial in trials if not trial.failures]
-    served.sort(key=lambda trial: trial.spec.count("="))
+    served = sorted((trial for trial in trials if trial.serves), key=lambda trial: trial.settings)
     kept: dict[tuple[int, float], Trial] = {}
     for trial in served:
         if not any(other.dominates(trial) for other in served):
-            kept.setdefault((trial.peak_reserved, trial.device_seconds), trial)
-    return sorted(kept.values(), key=lambda trial: trial.peak_reserved)
+            kept.setdefault((trial.capacity or 0, trial.device_seconds), trial)
+    return sorted(kept.values(), key=lambda trial: trial.capacity or 0)
 
 
 def tune(
@@ -108,90 +156,114 @@ def tune(
     budget: int = BUDGET,
     seed: int = 0,
     begin: Callable[[str], None] = lambda what: None,
+    runner: Runner | None = None,
 ) -> Tuned:
-    """Search the settings of an allocator for least peak reserved bytes and least device time.
+    """Search the settings of an allocator for the least capacity and the least device time.
 
-    The default and every single change of a setting come first, as far as the budget goes; what
-    is left goes to combinations, by a tree of Parzen estimators for both goals at once (Bergstra
-    et al., NeurIPS 2011; multi-objective after Ozaki et al., GECCO 2020; Optuna's TPESampler). At
-    last the best are tried without the settings that make no difference. Both goals are counted,
-    not timed, so that equal seeds give equal results: device seconds are the device's own, on a
-    simulated one an estimate. A setting that cannot be made is no trial of the budget, and neither
-    is one that was tried before. KeyboardInterrupt ends the search and keeps what was found.
+    The default, for `caching` expandable segments, and every single change of a setting come first,
+    as far as the budget goes; what is left goes to combinations, by a tree of Parzen estimators for
+    both goals at once (Bergstra et al., NeurIPS 2011; multi-objective after Ozaki et al., GECCO
+    2020; Optuna's TPESampler). The search itself asks for capacities within 0.5 %; those of the
+    default and of the best are then found exactly, and the best is tried without each of its
+    settings. Both goals are counted, not timed, so that equal seeds give equal results. A setting
+    that cannot be made is no trial of the budget, and neither is one that was tried before.
+    KeyboardInterrupt ends the search and keeps what was found.
 
-    begin: called with the spec of each trial. Raises SpecError when `allocator` is wrong or is
-    not a strategy alone.
+    begin: called with the spec of each trial. runner: of this trace and device, where there is one.
+    Raises SpecError when `allocator` is wrong or is not a strategy alone.
     """
-    search = _Search(trace, allocator, device, budget, begin)
+    search = _Search(runner or Runner(trace, device), allocator, budget, begin)
     study = _study(seed)
     for settings in search.first():
         study.enqueue_trial(settings)
     interrupted = False
     try:
         search.measure(allocator)
+        if search.expandable:
+            search.measure(search.expandable)
         study.optimize(search.objective, n_trials=20 * budget, callbacks=[search.stop_when_done])
     except KeyboardInterrupt:
         if not search.trials:
             raise
         interrupted = True
-    else:
-        for trial in front(list(search.trials.values())):
-            search.simplify(trial)
+    search.settle()
     trials = list(search.trials.values())
-    return Tuned(trials[0], trials, interrupted)
+    return Tuned(trials[0], trials, frozenset(search.sure), interrupted)
 
 
-def frame(tuned: Tuned, trace: Trace, device: str) -> pd.DataFrame:
-    """The trials as rows, the Pareto front first, then by memory.
+def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
+    """The trials as rows, the best first, then the Pareto front, then by capacity.
 
-    Bytes of peak_reserved; device_seconds_per_event (estimated on a simulated device) and host
-    seconds_per_event, which are measured here, for the front and the default alone; failures;
-    default, pareto: whether it is that; how: what installs it.
+    Bytes of min_capacity, null for trials whose capacity was not found exactly, and of
+    peak_reserved; card: the smallest common one; device_seconds of the whole trace and per event
+    (estimated on a simulated device), host seconds_per_event_cold, measured here for the front and
+    the default alone; failures; default, best, pareto: whether it is that; how: what installs it.
     """
-    members = {trial.spec for trial in tuned.front}
-    rows = [
-        {
-            "allocator": with_conf(trial.spec),
-            "peak_reserved": trial.peak_reserved,
-            "device_seconds_per_event": trial.device_seconds / max(1, len(trace)),
-            "seconds_per_event": _host_seconds(trace, trial.spec, device)
-            if trial.spec in members or trial == tuned.default
-            else None,
-            "failures": trial.failures,
-            "default": trial == tuned.default,
-            "pareto": trial.spec in members,
-            "how": how(trial.spec),
-        }
-        for trial in tuned.trials
-    ]
-    made = pd.DataFrame(rows, columns=list(COLUMNS))
-    return made.sort_values(
-        ["pareto", "peak_reserved", "device_seconds_per_event"],
-        ascending=[False, True, True],
+    chosen = tuned.best or tuned.default
+    members = {trial.spec for trial in (*tuned.front, tuned.default, chosen)}
+    rows = []
+    for trial in tuned.trials:
+        counted, sure = runner.counted(trial.spec), trial.spec in tuned.sure
+        shown = trial.spec in members and trial.serves
+        rows.append(
+            {
+                "allocator": with_conf(trial.spec),
+                "min_capacity": trial.capacity if sure else None,
+                "card": runner.card(trial.spec) if shown else None,
+                "peak_reserved": counted["peak_reserved"],
+                "device_seconds": counted["device_seconds"],
+                "device_seconds_per_event": trial.device_seconds,
+                "seconds_per_event_cold": runner.seconds(trial.spec)["seconds_per_event_cold"]
+                if shown
+                else None,
+                "failures": trial.failures,
+                "default": trial == tuned.default,
+                "best": trial == tuned.best,
+                "pareto": trial in tuned.front,
+                "how": how(trial.spec),
+                "order": trial.capacity,
+            }
+        )
+    made = pd.DataFrame(rows, columns=[*COLUMNS, "order"]).sort_values(
+        ["best", "pareto", "order", "device_seconds"],
+        ascending=[False, False, True, True],
         kind="stable",
         ignore_index=True,
     )
+    return made[list(COLUMNS)].astype({"min_capacity": "Int64"})
+
+
+def _helps(trial: Trial, default: Trial) -> bool:
+    if not default.serves:
+        return True
+    return SAME * (trial.capacity or 0) < (default.capacity or 0)
 
 
 class _Search:
     """The trials so far, and the objective that makes more of them."""
 
     def __init__(
-        self, trace: Trace, allocator: str, device: str, budget: int, begin: Callable[[str], None]
+        self, runner: Runner, allocator: str, budget: int, begin: Callable[[str], None]
     ) -> None:
-        parsed = allocators.spec.parse(allocator)
+        parsed = spec.parse(allocator)
         if parsed.inner:
             raise SpecError(f"'{allocator}': what is tuned is a strategy, without wrappers")
         self.name = parsed.name
         self.given = parsed.options
         self.trials: dict[str, Trial] = {}
+        self.sure: set[str] = set()
         self._values = {
             name: tried
             for name, tried in space.values(parsed.name).items()
             if name not in parsed.options
         }
-        self._trace, self._device = trace, device
-        self._budget, self._begin = budget, begin
+        self.expandable = (
+            space.written(self.name, {**self.given, "expandable_segments": "true"})
+            if "expandable_segments" in self._values
+            else ""
+        )
+        self._default = allocator
+        self._runner, self._budget, self._begin = runner, budget, begin
         self._idle = 0
 
     def first(self) -> list[dict[str, str]]:
@@ -202,32 +274,48 @@ class _Search:
         changes.sort(key=lambda change: change[0] not in flags)
         return [plain, *({**plain, name: value} for name, value in changes)]
 
-    def measure(self, text: str) -> Trial:
-        """Replay through a spec, or remember; raises SpecError."""
-        if text not in self.trials:
-            made = allocators.make(text, allocators.make_device(self._device))
-            self._begin(text)
-            result = allocators.replay(self._trace, made)
-            stats = result.stats
+    def measure(self, text: str, *, exactly: bool = False) -> Trial:
+        """Try a spec, or remember; raises SpecError."""
+        if text not in self.trials or (exactly and text not in self.sure):
+            counted = self._runner.counted(text)
+            if text not in self.trials:
+                self._begin(text)
+                self._idle = 0
+            find = self._runner.min_capacity if exactly else self._runner.rough_capacity
             self.trials[text] = Trial(
-                text, stats.peak_reserved, result.device.seconds, stats.failures
+                text, find(text), counted["device_seconds_per_event"], counted["failures"]
             )
-            self._idle = 0
+            if exactly:
+                self.sure.add(text)
         return self.trials[text]
 
-    def simplify(self, trial: Trial) -> None:
-        """Try what is left without each setting that makes no difference, one after the other."""
-        parsed = allocators.spec.parse(trial.spec)
-        settings = dict(parsed.options)
-        for name in self._values:
-            less = {key: value for key, value in settings.items() if key != name}
-            if name in settings:
-                found = self.measure(space.written(self.name, less))
-                if not found.failures and not trial.dominates(found):
-                    settings, trial = less, found
+    def settle(self) -> None:
+        """Find exact capacities of the front, the default and the best, and shorten the best."""
+        rough = front(self.trials.values())
+        for text in {self._default, self.expandable or self._default}:
+            if text in self.trials:
+                self.measure(text, exactly=True)
+        for trial in rough:
+            self.measure(trial.spec, exactly=True)
+        while True:
+            chosen = best(trial for trial in self.trials.values() if trial.spec in self.sure)
+            tried = len(self.sure)
+            for shorter in self._shorter(chosen) if chosen else []:
+                self.measure(shorter, exactly=True)
+            if len(self.sure) == tried:
+                return
+
+    def _shorter(self, trial: Trial) -> list[str]:
+        """The specs without one of the settings that the search has made."""
+        settings = spec.parse(trial.spec).options
+        return [
+            space.written(self.name, {key: value for key, value in settings.items() if key != name})
+            for name in self._values
+            if name in settings
+        ]
 
     def objective(self, trial: optuna.Trial) -> tuple[float, float]:
-        """Peak reserved bytes and device seconds of the settings that Optuna suggests."""
+        """Bytes of capacity and device seconds of the settings that Optuna suggests."""
         self._idle += 1
         settings = {
             name: str(trial.suggest_categorical(name, tried))
@@ -237,9 +325,9 @@ class _Search:
             made = self.measure(space.written(self.name, self.given | settings))
         except SpecError as error:
             raise optuna.TrialPruned(str(error)) from error
-        if made.failures:
+        if not made.serves or made.capacity is None:
             raise optuna.TrialPruned(f"{made.failures} requests failed")
-        return made.peak_reserved, made.device_seconds
+        return made.capacity, made.device_seconds
 
     def stop_when_done(self, study: optuna.Study, _: Any) -> None:
         """End when the budget is used, or when nothing new has come for long."""
@@ -253,8 +341,3 @@ def _study(seed: int) -> optuna.Study:
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=20)
     return optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
-
-
-def _host_seconds(trace: Trace, allocator: str, device: str) -> float:
-    made = [allocators.make(allocator, allocators.make_device(device)) for _ in range(_PASSES)]
-    return min(allocators.time_pass(trace, one) for one in made)

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of a trace through an allocator: what is counted, what is timed, and what is enough.
+
+Every command and report takes its numbers from here. The keys of a row are columns of
+`reports.results`, which defines each metric.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from allocbench import allocators
+from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, StrategyInfo
+from allocbench.allocators.spec import parse
+from allocbench.cards import cards, context
+from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import Trace
+
+Row: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+PASSES = 6
+"""Passes behind a time: the least and the most of six enclose the median in 97 runs of 100."""
+
+
+class Runner:
+    """One trace on one device. What has been found once is remembered, by spec.
+
+    capacity: bytes of the device that a program can use.
+    Every method raises SpecError for a spec that cannot be made on the device.
+    """
+
+    def __init__(self, trace: Trace, device: str, workload: str = "") -> None:
+        self.trace, self.device = trace, device
+        self.workload = workload or trace.name
+        made = allocators.make_device(device)
+        self.capacity, self.simulated = made.capacity, made.simulated
+        self.counted = cache(self._counted)
+        """What a replay on the device counts; see `counted`."""
+        self.completes = cache(self._completes)
+        """Whether every request succeeds with so many bytes, those of the device when None."""
+        self.boundary = cache(self._boundary)
+        """Where completing begins, as `capacity.boundary` finds it."""
+        self.rough_capacity = cache(self._rough_capacity)
+        """A capacity on which the trace completes, within 0.5 % of one that is too small."""
+        self.seconds = cache(self._seconds)
+        """Host seconds per event, as `time_passes` finds them for this spec alone."""
+
+    def min_capacity(self, spec: str) -> int | None:
+        """Bytes of the smallest device that is enough, None when none is."""
+        return self.boundary(spec).capacity
+
+    def cards(self, spec: str) -> tuple[str, ...]:
+        """The names of the common cards on which every request succeeds, the smallest first."""
+        return tuple(self._enough(spec))
+
+    def card(self, spec: str) -> str | None:
+        """The name of the smallest common card that is enough."""
+        return next(self._enough(spec), None)
+
+    def enough(self, spec: str) -> Row:
+        """The columns that say what is enough: min_capacity, card and context."""
+        return {
+            "min_capacity": self.min_capacity(spec),
+            "card": self.card(spec),
+            "context": context(),
+        }
+
+    def _enough(self, spec: str) -> Iterator[str]:
+        """The common cards that are enough. A GPU tells only of those that are not larger."""
+        least = self.min_capacity(spec)
+        for card in cards():
+            known = self.simulated or card.free <= self.capacity
+            if not known or least is None or card.free <= least - STEP:
+                continue
+            if self.completes(spec, card.free):
+                yield card.name
+
+    def _counted(self, spec: str) -> Row:
+        return counted(self.trace, fresh(spec, self.device))
+
+    def _completes(self, spec: str, capacity: int | None = None) -> bool:
+        if capacity is None or capacity == self.capacity:
+            return not self.counted(spec)["failures"]
+        return completes_on(self.trace, spec, self.device, capacity)
+
+    def _bounds(self, spec: str) -> dict[str, int]:
+        return {name: self.counted(spec)[name] for name in ("max_load", "peak_reserved")}
+
+    def _boundary(self, spec: str, above: bool = False) -> Boundary:
+        return boundary(
+            self.trace,
+            spec,
+            self.device,
+            **self._bounds(spec),
+            above=above,
+            also=(self.capacity, *(card.free for card in cards())),
+        )
+
+    def _rough_capacity(self, spec: str) -> int | None:
+        return rough_capacity(self.trace, spec, self.device, **self._bounds(spec))
+
+    def _seconds(self, spec: str, passes: int = PASSES) -> Row:
+        return time_passes(self.trace, {spec: self.device}, passes)[spec]
+
+
+def fresh(allocator: str, device: str) -> Allocator:
+    """A new allocator on a new device; raises SpecError."""
+    return allocators.make(allocator, allocators.make_device(device))
+
+
+def innermost(text: str) -> str:
+    """The name of the strategy in a spec, inside all wrappers; raises SpecError."""
+    return parse(text).layers[-1].name
+
+
+def device_kind(device: Device) -> str:
+    """What a row says of a device: simulated or cuda."""
+    return "simulated" if device.simulated else "cuda"
+
+
+def counted(
+    trace: Trace,
+    allocator: Allocator,
+    placements: Callable[[Arrays], None] | None = None,
+) -> Row:
+    """What a replay through a new allocator counts: bytes, ratios, device calls, failures."""
+    result = allocators.replay(trace, allocator, placements=placements or False)
+    row = {
+        "device_kind": device_kind(allocator.device),
+        "capacity": allocator.device.capacity,
+        "candidate": allocator.info.candidate,
+        "device_calls": result.device.calls,
+        "device_seconds": result.device.seconds,
+        "device_seconds_per_event": result.device.seconds / max(1, len(trace)),
+        "device_seconds_source": allocator.device.cost_source,
+        "failures": result.stats.failures,
+        "retries": result.stats.retries,
+    }
+    row |= _memory(result) | _fragmentation(result, allocator.info)
+    return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
+
+
+def time_passes(
+    trace: Trace,
+    devices: Mapping[str, str],
+    passes: int,
+    begin: Callable[[str], None] = lambda spec: None,
+) -> dict[str, Row]:
+    """Host seconds per event of each spec on its device: least, median and most of the passes.
+
+    Each pass makes an allocator, times it on the trace (cold) and times it on the trace again
+    (steady). The specs take turns within each pass, and each pass begins with another one, so that
+    what else the machine does falls on all of them alike.
+
+    begin: called with each spec before its first pass. Raises SpecError.
+    """
+    specs = list(devices)
+    cold: dict[str, list[float]] = {spec: [] for spec in specs}
+    steady: dict[str, list[float]] = {spec: [] for spec in specs}
+
+    def one_pass(spec: str) -> None:
+        if not cold[spec]:
+            begin(spec)
+        made = fresh(spec, devices[spec])
+        cold[spec].append(allocators.time_pass(trace, made))
+        steady[spec].append(allocators.time_pass(trace, made))
+
+    for number in range(passes):
+        for spec in _turned(specs, number):
+            one_pass(spec)
+    return {spec: _times("cold", cold[spec]) | _times("steady", steady[spec]) for spec in specs}
+
+
+def _turned(specs: Sequence[str], number: int) -> list[str]:
+    first = number % max(1, len(specs))
+    return [*specs[first:], *specs[:first]]
+
+
+def _times(which: str, seconds: Sequence[float]) -> Row:
+    name = f"seconds_per_event_{which}"
+    if not seconds:
+        return {}
+    return {
+        name: min(seconds),
+        f"{name}_median": statistics.median(seconds),
+        f"{name}_max": max(seconds),
+    }
+
+
+def _memory(result: ReplayResult) -> Row:
+    stats, peak = result.stats, result.peak
+    # Where requests failed, what was reserved did not carry the load that bounds it.
+    served = not stats.failures
+    return {
+        "max_load": result.max_load,
+        "peak_requested": stats.peak_requested,
+        "peak_allocated": stats.peak_allocated,
+        "peak_reserved": stats.peak_reserved,
+        "wasted": stats.peak_reserved - result.max_load if served else None,
+        "stranded": peak.reserved - peak.allocated,
+        "overhead": _ratio(stats.peak_reserved, result.max_load) if served else None,
+    }
+
+
+def _fragmentation(result: ReplayResult, info: StrategyInfo) -> Row:
+    stats, peak = result.stats, result.peak
+    free = peak.reserved - peak.allocated
+    external = (free - peak.largest_free) / free if free else 0.0
+    keeps = info.keeps_free_blocks
+    unused = stats.peak_reserved - stats.peak_allocated
+    return {
+        "fragmentation_ratio": _ratio(unused, stats.peak_reserved),
+        "internal_fragmentation": _ratio(peak.allocated - peak.requested, peak.allocated),
+        "internal_fragmentation_mean": result.internal_fragmentation_mean,
+        "external_fragmentation": external if keeps else None,
+        "external_fragmentation_mean": result.external_fragmentation_mean if keeps else None,
+        "utilization": _ratio(stats.peak_allocated, stats.peak_reserved),
+        "utilization_at_peak": _ratio(peak.allocated, peak.reserved),
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def can_be_made(text: str, device: str) -> bool:
+    """Whether a spec makes an allocator on the device of another spec."""
+    try:
+        fresh(text, device)
+    except SpecError:
+        return False
+    return True

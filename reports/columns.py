@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of the result row: the only place that names and defines a metric."""
+
+from allocbench.reports.column import Column
+from allocbench.reports.workload_columns import WORKLOAD
+
+
+def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:
+    return Column(name, "memory", "bytes", heading, definition, lower)
+
+
+def _fragmentation(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:
+    return Column(name, "fragmentation", "ratio", heading, definition, lower, fraction=True)
+
+
+def _latency(call: str, verb: str) -> tuple[Column, ...]:
+    """The columns of one kind of call: mean, percentiles, maximum and how many were timed."""
+    statistics = {
+        "mean": "mean",
+        "p50": "median",
+        "p90": "90th percentile",
+        "p99": "99th percentile",
+        "p999": "99.9th percentile",
+        "max": "maximum",
+    }
+    shown = {"p999": "p99.9"}
+    columns = [
+        Column(
+            f"{call}_{key}_seconds",
+            "latency",
+            "seconds",
+            f"{call} {shown.get(key, key)}",
+            f"Host seconds to {verb} one block: {words} over the {call}_count timed calls, the"
+            " timer's own cost subtracted, device seconds not added.",
+            True,
+        )
+        for key, words in statistics.items()
+    ]
+    count = Column(
+        f"{call}_count", "latency", "count", f"{call}s timed", f"Timed calls that {verb} a block."
+    )
+    return (*columns, count)
+
+
+def _per_event(which: str, description: str) -> tuple[Column, ...]:
+    """The columns of one kind of pass: the least, the median and the most of the passes."""
+    name = f"seconds_per_event_{which}"
+    words = f"Host seconds per event, {description}"
+
+    def column(suffix: str, more: str, statistic: str, median: str = "", most: str = "") -> Column:
+        heading = f"{which} per event{more}"
+        definition = f"{words}: {statistic} of the passes."
+        return Column(
+            name + suffix,
+            "time",
+            "seconds",
+            heading,
+            definition,
+            True,
+            median=median,
+            most=most,
+        )
+
+    return (
+        column("", "", "minimum", median=f"{name}_median", most=f"{name}_max"),
+        column("_median", ", median", "median"),
+        column("_max", ", most", "maximum"),
+    )
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("workload", "identity", "", "workload", "The trace that was replayed."),
+    Column("allocator", "identity", "", "allocator", "The allocator and its options."),
+    Column("device", "identity", "", "device", "Where the allocator gets its segments."),
+    Column("device_kind", "identity", "", "device kind", "simulated or cuda."),
+    Column("events", "identity", "count", "events", "Events of the trace."),
+    Column("blocks", "identity", "count", "blocks", "Blocks the trace asks for."),
+    Column(
+        "candidate",
+        "identity",
+        "",
+        "candidate",
+        "Whether the allocator may be recommended; one that may not is a floor, shown to compare"
+        " with.",
+    ),
+    *WORKLOAD,
+    Column(
+        "capacity",
+        "memory",
+        "bytes",
+        "capacity",
+        "Bytes of the device that a program can use: without those of a CUDA context.",
+    ),
+    _memory(
+        "min_capacity",
+        "min capacity",
+        "Bytes of the smallest device on which the trace completes with no failed request, found"
+        " by bisection to 2 MiB. A CUDA context takes more, beside them.",
+    ),
+    Column(
+        "card",
+        "memory",
+        "",
+        "smallest card",
+        "The smallest of the common cards on which the trace completes: with the bytes that its"
+        " driver reports, less those of a CUDA context.",
+    ),
+    Column(
+        "context",
+        "memory",
+        "bytes",
+        "CUDA context",
+        "Bytes that a CUDA context takes of every card: an estimate, with which card was found.",
+    ),
+    _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
+    Column(
+        "overhead",
+        "memory",
+        "ratio",
+        "overhead",
+        "peak_reserved / max_load (at least 1): the distance from the bound.",
+        True,
+    ),
+    _memory(
+        "wasted",
+        "wasted at peak",
+        "peak_reserved - max_load: bytes held at the peak beyond what the program ever had at"
+        " once, lost to rounding and to free memory; n/a where requests failed.",
+    ),
+    _memory(
+        "stranded",
+        "stranded",
+        "reserved - allocated, at the instant reserved first peaks: held from the device but"
+        " allocated to nothing.",
+    ),
+    _memory(
+        "peak_allocated", "peak allocated", "max over time of the bytes set aside after rounding."
+    ),
+    _memory("peak_requested", "peak requested", "max over time of the bytes asked for.", None),
+    _memory(
+        "max_load",
+        "max load",
+        "max over time of the live requested bytes of the trace: the lower bound for any allocator"
+        " on it.",
+        None,
+    ),
+    _fragmentation(
+        "fragmentation_ratio",
+        "fragm. ratio",
+        "1 - peak_allocated / peak_reserved, as in GMLake and STAlloc: the share of the held bytes"
+        " that was never allocated at once.",
+    ),
+    _fragmentation(
+        "internal_fragmentation",
+        "internal fragm.",
+        "(allocated - requested) / allocated, at the instant reserved first peaks.",
+    ),
+    _fragmentation(
+        "external_fragmentation",
+        "external fragm.",
+        "(free - largest free block) / free with free = reserved - allocated, at the instant"
+        " reserved first peaks; 0 when nothing is free, n/a where no free block is kept. It says"
+        " whether a large request would find room; where little is free it says nothing.",
+        None,
+    ),
+    _fragmentation(
+        "internal_fragmentation_mean",
+        "internal fragm., mean",
+        "(allocated - requested) / allocated, mean over the allocs and frees; 0 where nothing is"
+        " allocated.",
+    ),
+    _fragmentation(
+        "external_fragmentation_mean",
+        "external fragm., mean",
+        "(free - largest free block) / free, mean over those allocs and frees whose number among"
+        " the events is a multiple of k = max(1, events // 1000), and the last event; 0 where"
+        " nothing is free.",
+        None,
+    ),
+    _fragmentation("utilization", "utilization", "peak_allocated / peak_reserved.", False),
+    _fragmentation(
+        "utilization_at_peak",
+        "utilization at peak",
+        "allocated / reserved, at the instant reserved first peaks.",
+        False,
+    ),
+    *_latency("alloc", "allocate"),
+    *_latency("free", "free"),
+    Column(
+        "timer_seconds",
+        "latency",
+        "seconds",
+        "timer cost",
+        "Host seconds of reading the timer once, subtracted from every timed call.",
+    ),
+    *_per_event("steady", "an allocator replaying the trace a second time"),
+    *_per_event("cold", "a new allocator replaying the trace"),
+    Column("passes", "time", "count", "passes", "Passes behind each time per event."),
+    Column(
+        "device_calls",
+        "device",
+        "count",
+        "device calls",
+        "Calls to the device: malloc, free, map, unmap.",
+        True,
+    ),
+    Column(
+        "device_seconds",
+        "device",
+        "seconds",
+        "device time",
+        "What all device calls cost together: measured on a GPU, modelled (an estimate) on a"
+        " simulated device; never part of host time.",
+        True,
+    ),
+    Column(
+        "device_seconds_per_event",
+        "device",
+        "seconds",
+        "device time per event",
+        "device_seconds / events.",
+        True,
+    ),
+    Column(
+        "device_seconds_source",
+        "device",
+        "",
+        "device time source",
+        "Whether device_seconds is an estimate or was measured.",
+    ),
+    Column("failures", "failures", "count", "failures", "Requests that failed.", True),
+    Column("retries", "failures", "count", "retries", "Requests tried again after a trim.", True),
+    Column(
+        "unavailable",
+        "failures",
+        "",
+        "n/a because",
+        "Why there are no results: the allocator cannot work on the device, or its run ended with"
+        " an error.",
+    ),
+    Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
+    Column(
+        "fallback_requests",
+        "plan",
+        "count",
+        "fallback requests",
+        "Requests the plan did not foresee, served by the dynamic pool.",
+    ),
+    Column("planned_bytes", "plan", "bytes", "planned bytes", "Bytes served by the plan."),
+    Column(
+        "fallback_bytes",
+        "plan",
+        "bytes",
+        "fallback bytes",
+        "Bytes the plan did not foresee, served by the dynamic pool.",
+    ),
+    Column("allocbench_version", "origin", "", "allocbench", "Version that made the row."),
+    Column("python", "origin", "", "Python", "Version of Python."),
+    Column("cpu", "origin", "", "CPU", "Processor that host time was measured on."),
+    Column("date", "origin", "", "date", "When the row was made."),
+)

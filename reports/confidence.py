@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far advice can be trusted, in words: what was tried beside the trace itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from allocbench.reports import units
+from allocbench.reports.recommending import ROOM, Advice, Weights, advise
+from allocbench.reports.results import records
+
+DEVICE_RANGE = (1 / 3, 3.0)
+"""Between these times its estimate, device time is assumed to lie."""
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure advice is. grounds: a sentence for each thing that it rests on."""
+
+    level: Literal["none", "low", "medium", "high"]
+    grounds: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The level and the grounds, as one line."""
+        return " ".join([f"{self.level}.", *self.grounds])
+
+
+def confidence(
+    rows: pd.DataFrame,
+    advice: Advice,
+    *,
+    orders: int,
+    failed: Mapping[str, int],
+    weights: Weights,
+    steps: int,
+    kinds: int,
+) -> Confidence:
+    """What the advice rests on.
+
+    orders: how many traces with the steps in another order were tried. failed: on how many of them
+    a request failed, by spec. steps, kinds: of the trace; steps of one kind ask for equal sizes.
+    """
+    if advice.chosen is None:
+        return Confidence("none", ())
+    (row,) = [row for row in records(rows) if row["allocator"] == advice.chosen]
+    broken = failed[advice.chosen]
+    doubts = 0
+    grounds = []
+    need, capacity = row["min_capacity"], row["capacity"]
+    if need is not None:
+        spare = (capacity - need) / need if need else 0.0
+        doubts += capacity - need < ROOM * capacity
+        grounds.append(
+            "It still fits if the program needs twice as much."
+            if spare >= 1
+            else f"It still fits if the program needs {units.percent(max(0.0, spare))} more."
+        )
+    if orders:
+        grounds.append(
+            f"With the steps in another order it completes in {orders - broken} of {orders} traces."
+        )
+    others = _by_device_time(rows, advice, weights, {spec for spec in failed if failed[spec]})
+    if others is not None:
+        doubts += bool(others)
+        grounds.append(
+            f"Device time is an estimate; were it a third or three times that, {others[0]} would"
+            " be advised instead."
+            if others
+            else "Device time is an estimate; were it a third or three times that, the advice"
+            " would be the same."
+        )
+    grounds.append(_lengths(steps, kinds))
+    level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
+    return Confidence("low" if broken else level, tuple(grounds))
+
+
+def _by_device_time(
+    rows: pd.DataFrame, advice: Advice, weights: Weights, shaky: set[str]
+) -> list[str] | None:
+    """What else is advised at the ends of the range of device time; None where it was measured."""
+    if "device_seconds_source" in rows and set(rows["device_seconds_source"]) == {"measured"}:
+        return None
+    found = [
+        advise(rows, shaky=shaky, weights=weights, device_factor=factor).chosen
+        for factor in DEVICE_RANGE
+    ]
+    return [str(spec) for spec in found if spec != advice.chosen]
+
+
+def _lengths(steps: int, kinds: int) -> str:
+    if steps < 2:
+        return "The trace has no steps to tell what other inputs would need."
+    if kinds == 1:
+        return f"Its {steps} steps ask for the same sizes: other lengths were not seen."
+    return (
+        f"Its {steps} steps ask for {kinds} different sets of sizes; longer inputs than those were"
+        " not seen."
+    )
