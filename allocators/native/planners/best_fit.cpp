@@ -12,7 +12,7 @@
 namespace allocbench {
 namespace {
 
-Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
+Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
   Size smallest = 0;  // size of the best gap in bytes
   Size start = 0;     // aligned end of the blocks visited so far
@@ -40,7 +40,7 @@ Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   for (std::uint32_t const block : order) {
-    plan.offsets[block] = place(placed, lifetimes[block], alignment);
+    plan.offsets[block] = place_tightly(placed, lifetimes[block], alignment);
     placed.add(lifetimes[block], plan.offsets[block]);
   }
   plan.height = placed.height();

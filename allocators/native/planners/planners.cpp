@@ -22,7 +22,7 @@ BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, Effort 
   return {make(lifetimes, alignment), least_height(lifetimes, alignment)};
 }
 
-constexpr PlannerInfo registered[] = {
+constexpr PlannerInfo kPlanners[] = {
     {"best_fit", "largest and longest-lived block first, in the gap that leaves least",
      "GlobalDecreasingSizeBestFitHeap of XLA", bounded<plan_best_fit>},
     {"exact", "searches for the lowest plan; proves it, or gives the distance to a bound",
@@ -49,13 +49,13 @@ void check(std::span<Lifetime const> lifetimes, Size alignment) {
 
 }  // namespace
 
-std::span<PlannerInfo const> planners() { return registered; }
+std::span<PlannerInfo const> planners() { return kPlanners; }
 
 PlannerInfo const& planner(std::string_view name) {
-  for (PlannerInfo const& info : registered)
+  for (PlannerInfo const& info : kPlanners)
     if (info.name == name) return info;
   std::string valid;
-  for (PlannerInfo const& info : registered)
+  for (PlannerInfo const& info : kPlanners)
     valid.append(valid.empty() ? "" : ", ").append(info.name);
   throw SpecError("no planner is called '" + std::string(name) + "'; valid names: " + valid);
 }

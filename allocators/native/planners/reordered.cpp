@@ -15,7 +15,7 @@ namespace {
 constexpr double kExponents[] = {1.0, 0.0, 0.5, 0.75};  // of the lifetime in the key
 constexpr std::size_t kBlocksBetweenStops = 256;
 
-Size place(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
+Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> lowest;
   Size start = 0;  // aligned end of the blocks visited so far
   placed.alive_with(block, [&](Size offset, Size end) {
@@ -46,7 +46,7 @@ std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size ali
   std::size_t done = 0;
   for (std::uint32_t const block : order) {
     if (++done % kBlocksBetweenStops == 0 && stop()) return {};
-    plan.offsets[block] = place(placed, lifetimes[block], alignment);
+    plan.offsets[block] = place_lowest(placed, lifetimes[block], alignment);
     placed.add(lifetimes[block], plan.offsets[block]);
   }
   plan.height = placed.height();
