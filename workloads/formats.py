@@ -55,7 +55,7 @@ def _function(name: str) -> Callable[..., Any]:
 FORMATS = (
     Format(
         "Parquet",
-        "a trace with all it can hold, as allocbench writes it",
+        "the native format, which stores everything that a trace can hold",
         "parquet:is_parquet",
         "parquet:read_parquet",
     ),
@@ -67,20 +67,20 @@ FORMATS = (
     ),
     Format(
         "CSV id,lower,upper,size",
-        "lifetimes, as google/minimalloc has them",
+        "lifetimes of blocks, the format of google/minimalloc",
         "block_lifetimes:is_lifetimes",
         "importers.minimalloc:read",
     ),
     Format(
         "PyTorch memory snapshot",
-        "torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot",
+        "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot()",
         "importers.pytorch_snapshot:is_pickle",
         "importers.pytorch_snapshot:read",
         options={"device": "the number of a GPU, where several have events"},
     ),
     Format(
         "PyTorch profiler trace",
-        "Chrome's JSON with [memory] events: torch.profiler, profile_memory=True",
+        "Chrome JSON with [memory] events, of torch.profiler with profile_memory=True",
         "importers.kineto:is_profile",
         "importers.kineto:read",
         options={"device": "the number of a GPU, or cpu, where several have events"},
@@ -93,7 +93,7 @@ FORMATS = (
     ),
     Format(
         "request log",
-        "requests to a language model, served: Azure's and BurstGPT's CSV, Mooncake's JSON lines",
+        "requests to an LLM server, which is simulated: CSV of Azure, BurstGPT; JSON of Mooncake",
         "serving.logs:is_log",
         "serving:read_log",
         options={option.name: option.help for option in LOG_OPTIONS},
