@@ -35,6 +35,7 @@ from allocbench.allocators._core import strategy as info
 from allocbench.allocators.devices import (
     DEVICE_SPECS,
     CudaDevice,
+    RecordedDevice,
     SimulatedDevice,
     make_device,
     parse_bytes,
@@ -67,6 +68,7 @@ __all__ = [
     "Placement",
     "PlanResult",
     "Program",
+    "RecordedDevice",
     "Recording",
     "ReplayResult",
     "Segment",

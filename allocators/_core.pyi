@@ -248,7 +248,10 @@ def cuda_devices() -> int:
     """
 
 class SimulatedDevice(Device):
-    def __init__(self, capacity: int, *, alignment: int = 2097152, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
+    def __init__(self, capacity: int, *, alignment: int = 2097152, up: bool = True, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
+
+class RecordedDevice(SimulatedDevice):
+    def __init__(self, capacity: int, kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], address: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
 class Allocator:
     """A strategy running on a device. Thread-safe."""
@@ -349,7 +352,15 @@ def recording(allocator: Allocator) -> dict[str, Any]:
 class TraceArrays:
     """The arrays of a trace, one element for each event."""
 
-    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int) -> None: ...
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment]) -> None: ...
+
+class HeldSegment:
+    """A segment that a program held before its trace."""
+
+    def __init__(self, address: int, size: int, stream: int, small: bool, space: int, rank: int, blocks: Sequence[tuple[int, int, int]]) -> None:
+        """
+        `blocks`: (address, size, requested) of those allocated, in order of address.
+        """
 
 class Measurement:
     @property

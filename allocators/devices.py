@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from allocbench.allocators import _core, spec
 from allocbench.allocators._core import Device, SpecError
 
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
-    "that the program cannot use; alignment, fail_call, fail_above, fail_rate, seed",
+    "that the program cannot use; addresses, up, or down as on Linux; alignment, fail_call, "
+    "fail_above, fail_rate, seed",
     "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves no more of it",
 }
 
@@ -28,8 +32,10 @@ def parse_bytes(text: str | int) -> int:
 class SimulatedDevice(_core.SimulatedDevice):
     """A simulated GPU memory: a capacity, addresses, modelled costs and injected faults.
 
-    Each segment begins at the first multiple of `alignment` above all earlier segments; addresses
-    are never reused. Segments and mapped pages count towards the capacity with their exact sizes;
+    Each segment begins at the first multiple of `alignment` above all earlier segments, or with
+    `addresses="down"` at the last one where it ends below them; addresses are never reused.
+    cudaMalloc mostly goes down on Linux and up on Windows; the order decides between free blocks of
+    equal size. Segments and mapped pages count towards the capacity with their exact sizes;
     `context` bytes of it are not available, like those of a CUDA context. The seconds of device
     calls are modelled on `device_costs.json`.
 
@@ -43,12 +49,15 @@ class SimulatedDevice(_core.SimulatedDevice):
         capacity: str | int,
         *,
         context: str | int = 0,
+        addresses: str = "up",
         alignment: str | int = "2MiB",
         fail_call: int = 0,
         fail_above: str | int | None = None,
         fail_rate: float = 0.0,
         seed: int = 0,
     ) -> None:
+        if addresses not in ("down", "up"):
+            raise SpecError(f"device option addresses={addresses} must be down or up")
         costs = cost_model()
         total, kept = parse_bytes(capacity), parse_bytes(context)
         if kept and kept >= total:
@@ -56,6 +65,7 @@ class SimulatedDevice(_core.SimulatedDevice):
         super().__init__(
             total - kept,
             alignment=parse_bytes(alignment),
+            up=addresses == "up",
             source=costs["source"],
             malloc=[tuple(point) for point in costs["calls"]["malloc"]],
             free=[tuple(point) for point in costs["calls"]["free"]],
@@ -66,6 +76,24 @@ class SimulatedDevice(_core.SimulatedDevice):
             fail_rate=fail_rate,
             seed=seed,
         )
+
+
+class RecordedDevice(_core.RecordedDevice):
+    """A simulated device that gives the addresses of a recording, and refuses where that one did.
+
+    kind: uint8 (n,), indices into `CALL_KINDS`. address, size: uint64 (n,), bytes. The calls that
+    the recorded device served, in order. It had refused where the next call takes memory back,
+    though memory was asked for. Other calls are served as by a SimulatedDevice of `capacity`.
+    """
+
+    def __init__(
+        self,
+        capacity: str | int,
+        kind: NDArray[np.uint8],
+        address: NDArray[np.uint64],
+        size: NDArray[np.uint64],
+    ) -> None:
+        super().__init__(parse_bytes(capacity), kind, address, size)
 
 
 class CudaDevice(_core.CudaDevice):
@@ -126,7 +154,16 @@ _KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
     "sim": (
         "capacity",
         {"fail_call": int, "seed": int, "fail_rate": float},
-        {"capacity", "context", "alignment", "fail_call", "fail_above", "fail_rate", "seed"},
+        {
+            "capacity",
+            "context",
+            "addresses",
+            "alignment",
+            "fail_call",
+            "fail_above",
+            "fail_rate",
+            "seed",
+        },
     ),
     "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),
 }

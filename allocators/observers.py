@@ -31,6 +31,7 @@ class Recording:
     stream: NDArray[np.uint16]
     labels: tuple[str, ...] = ("step",)
     step_label: int = 0
+    layout: None = None
 
 
 def recording(allocator: Allocator) -> Recording:

@@ -51,6 +51,38 @@ class Trace(Protocol):
         """Label of the marks that begin a step, or -1."""
         ...
 
+    @property
+    def layout(self) -> Layout | None:
+        """What the recorded allocator held at the start, where that is known."""
+        ...
+
+
+class Layout(Protocol):
+    """Segments, and the blocks in them that the first events allocate, in order of address.
+
+    Of segments: address, size (bytes), stream, small (of the pool of small blocks) space (where the
+    reservation begins, or 0) and rank (0 was obtained first). Of blocks: block_address, block_size.
+    """
+
+    @property
+    def address(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def size(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def stream(self) -> NDArray[np.uint16]: ...  # noqa: D102
+    @property
+    def small(self) -> NDArray[np.bool_]: ...  # noqa: D102
+    @property
+    def space(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def rank(self) -> NDArray[np.uint32]: ...  # noqa: D102
+    @property
+    def block_address(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def block_size(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def segment_of_block(self) -> NDArray[np.int64]: ...  # noqa: D102
+
 
 @dataclass(frozen=True)
 class ReplayResult:
@@ -146,4 +178,33 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _arrays(trace: Trace) -> _core.TraceArrays:
-    return _core.TraceArrays(trace.op, trace.block, trace.size, trace.stream, trace.step_label)
+    layout = [] if trace.layout is None else _held(trace.layout, trace.size)
+    return _core.TraceArrays(
+        trace.op, trace.block, trace.size, trace.stream, trace.step_label, layout
+    )
+
+
+def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegment]:
+    blocks: list[list[tuple[int, int, int]]] = [[] for _ in layout.address]
+    rows = zip(
+        layout.segment_of_block.tolist(),
+        layout.block_address.tolist(),
+        layout.block_size.tolist(),
+        requested[: len(layout.block_size)].tolist(),
+        strict=True,
+    )
+    for segment, *block in rows:
+        blocks[segment].append((block[0], block[1], block[2]))
+    return [
+        _core.HeldSegment(address, size, stream, small, space, rank, inside)
+        for address, size, stream, small, space, rank, inside in zip(
+            layout.address.tolist(),
+            layout.size.tolist(),
+            layout.stream.tolist(),
+            layout.small.tolist(),
+            layout.space.tolist(),
+            layout.rank.tolist(),
+            blocks,
+            strict=True,
+        )
+    ]

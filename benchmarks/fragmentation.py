@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,9 +43,11 @@ def trimmed(trace: workloads.Trace) -> tuple[workloads.Trace, int]:
     """The trace with a trim before its second step, and the event of the trim."""
     steps = np.flatnonzero((trace.op == workloads.MARK) & (trace.block == trace.step_label))
     trim_event = int(steps[1])
-    columns = {name: np.insert(column, trim_event, 0) for name, column in trace.columns().items()}
+    columns: dict[str, Any] = {
+        name: np.insert(column, trim_event, 0) for name, column in trace.columns().items()
+    }
     columns["op"][trim_event] = workloads.TRIM
-    return workloads.Trace(**columns, labels=trace.labels, provenance=trace.provenance), trim_event
+    return replace(trace, **columns), trim_event
 
 
 def plan(trace: workloads.Trace, path: Path) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import json
@@ -26,6 +27,7 @@ from tests.tflite_models import tflite_file
 from tests.traces import assert_same, make
 
 __all__ = ["folder"]  # the fixture, by its import
+DATA = Path(__file__).parent / "data"
 
 NAMES = ", ".join(catalog.names())
 
@@ -82,6 +84,11 @@ def test_every_example_works(example: str) -> None:
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     Path("requests.csv").write_text(AZURE)
+    if example.startswith("allocbench verify"):
+        recorded = gzip.decompress((DATA / "recordings/cold.pickle.gz").read_bytes())
+        Path("recordings").mkdir()
+        for path in (Path("snapshot.pickle"), Path("recordings/snapshot.pickle")):
+            path.write_bytes(recorded)
     tflite_file(Path("model.tflite"))
     if example.startswith("allocbench report"):
         few = "--allocators bfc,naive --results results.zip --json results.json"

@@ -183,7 +183,10 @@ BEYOND = 10**30
         (f"sim:1GiB,seed={BEYOND}", "seed"),
         (f"sim:1GiB,fail_call={BEYOND}", "fail_call"),
         ("sim:1GiB,fail_above=-5", "-5"),
-        ("sim:1GiB,colour=red", "no option 'colour'; valid options: alignment, capacity"),
+        (
+            "sim:1GiB,colour=red",
+            "no option 'colour'; valid options: addresses, alignment, capacity",
+        ),
         ("tpu:1GiB", "no device is called 'tpu'; valid: sim:CAPACITY"),
     ],
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from allocbench.base.whole_file import whole_file
 from allocbench.workloads.block_lifetimes import (
@@ -21,6 +21,7 @@ from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
 from allocbench.workloads.input_files import open_input
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv
+from allocbench.workloads.recordings import Recording
 from allocbench.workloads.trace import Trace, TraceError
 
 
@@ -34,7 +35,7 @@ def read(path: str | Path, **options: str | int) -> Trace:
     CSV (the header is line 1) or the event (the first is event 0).
     """
     with open_input(path) as (file, name):
-        return _read(file, name, options)
+        return _read(file, name, options, Format.read, _itself)
 
 
 def read_blocks(path: str | Path, **options: str | int) -> tuple[Lifetimes, bool]:
@@ -47,19 +48,42 @@ def read_blocks(path: str | Path, **options: str | int) -> tuple[Lifetimes, bool
         file.seek(0)
         if is_of_blocks:
             return parse_lifetimes(file), True
-        return lifetimes(_read(file, name, options)), False
+        return lifetimes(_read(file, name, options, Format.read, _itself)), False
 
 
-def _read(file: BinaryIO, name: Path, options: dict[str, str | int]) -> Trace:
+def read_recording(path: str | Path, **options: str | int) -> Recording:
+    """Read a trace with what the recorded allocator did; path, options and errors as of `read`.
+
+    Raises TraceError also for a format that does not tell that.
+    """
+    with open_input(path) as (file, name):
+        return _read(file, name, options, Format.record, lambda recording: recording.trace)
+
+
+_Read = TypeVar("_Read")
+
+
+def _read(
+    file: BinaryIO,
+    name: Path,
+    options: dict[str, str | int],
+    reader: Callable[..., _Read],
+    trace_of: Callable[[_Read], Trace],
+) -> _Read:
     head = file.read(HEAD)
     file.seek(0)
     found = _format(head)
     _check_options(found, options)
-    trace = found.read(file, name, **options)
+    content = reader(found, file, name, **options)
+    trace = trace_of(content)
     if not len(trace):
         raise TraceError("holds no events")
     if broken := trace.first_broken():
         raise TraceError(f"event {broken.event or 0}: {broken.rule}")
+    return content
+
+
+def _itself(trace: Trace) -> Trace:
     return trace
 
 

@@ -16,6 +16,7 @@ from allocbench.workloads.serving import LOG_OPTIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from allocbench.workloads.recordings import Recording
     from allocbench.workloads.trace import Trace
 
 HEAD = 1 << 16
@@ -28,7 +29,8 @@ class Format:
 
     name, summary: what users call it, and what it holds. sniffer, reader: `module:function` in this
     package, imported when a file is read. options: what a user may choose, as
-    `workloads.read(path, name=value)`, and what for.
+    `workloads.read(path, name=value)`, and what for. recorder: what reads the same with what the
+    recorded allocator did, where the format tells that.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Format:
     sniffer: str
     reader: str
     options: Mapping[str, str] = field(default_factory=dict)
+    recorder: str | None = None
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file with these first HEAD bytes, or all of fewer, has this format."""
@@ -45,6 +48,18 @@ class Format:
         """Make a trace of an open file, named by its path; raises TraceError when it has none."""
         trace: Trace = _function(self.reader)(file, path, **options)
         return trace
+
+    def record(self, file: BinaryIO, path: Path, **options: str | int) -> Recording:
+        """Make a recording of an open file; raises TraceError when the format tells too little."""
+        if self.recorder is None:
+            from allocbench.workloads.vocabulary import TraceError
+
+            able = " and ".join(one.name for one in FORMATS if one.recorder)
+            raise TraceError(
+                f"is {self.name}, which does not tell what an allocator did; {able} do"
+            )
+        recording: Recording = _function(self.recorder)(file, path, **options)
+        return recording
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -77,6 +92,7 @@ FORMATS = (
         "importers.pytorch_snapshot:is_pickle",
         "importers.pytorch_snapshot:read",
         options={"device": "the number of a GPU, where several have events"},
+        recorder="importers.pytorch_snapshot:read_recording",
     ),
     Format(
         "PyTorch profiler trace",
@@ -84,6 +100,7 @@ FORMATS = (
         "importers.kineto:is_profile",
         "importers.kineto:read",
         options={"device": "the number of a GPU, or cpu, where several have events"},
+        recorder="importers.kineto:read_recording",
     ),
     Format(
         "RMM log",
@@ -101,6 +118,17 @@ FORMATS = (
 )
 
 
+REFUSED = (
+    Format(
+        "memory timeline",
+        "what the PyTorch profiler's export_memory_timeline writes, which is no trace",
+        "importers.kineto:is_timeline",
+        "importers.kineto:refuse_timeline",
+    ),
+)
+"""What a user may take for a trace. Reading it raises TraceError with the reason and the remedy."""
+
+
 def format_of(head: bytes) -> Format | None:
     """The format of a file that begins so, or None when it has none of them."""
-    return next((one for one in FORMATS if one.sniff(head)), None)
+    return next((one for one in (*FORMATS, *REFUSED) if one.sniff(head)), None)

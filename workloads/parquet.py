@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from allocbench.workloads import layout
 from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS, Provenance, Trace, TraceError
 
 FORMAT_VERSION = 1
@@ -39,6 +40,8 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
         "labels": trace.labels,
         "provenance": asdict(trace.provenance),
     }
+    if trace.layout is not None:
+        header["layout"] = layout.to_json(trace.layout)
     table = pa.table(trace.columns())
     with pq.ParquetWriter(
         sink, table.schema, compression="zstd", compression_level=9, store_schema=False
@@ -50,7 +53,7 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
 def read_parquet(file: BinaryIO, path: Path) -> Trace:
     """Read a trace from an open Parquet file. Raises TraceError if it does not contain one."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
-    labels, provenance = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
+    header = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
     schema = parquet.schema_arrow
     for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
         if name in schema.names and str(schema.field(name).type) != dtype:
@@ -75,10 +78,11 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
         raise TraceError(
             f"contains {done} events, but its metadata says {parquet.metadata.num_rows}"
         )
-    return Trace(**arrays, labels=labels, provenance=provenance)
+    return Trace(**arrays, **header)
 
 
-def _parse_header(text: bytes | None) -> tuple[tuple[str, ...], Provenance]:
+def _parse_header(text: bytes | None) -> dict[str, Any]:
+    """What the metadata holds, by the name of the field of a trace."""
     if text is None:
         raise TraceError("is Parquet, but not a trace: it has no 'allocbench.trace' metadata")
     header = json.loads(text)
@@ -100,4 +104,10 @@ def _parse_header(text: bytes | None) -> tuple[tuple[str, ...], Provenance]:
         expected = (int, type(None)) if key == "seed" else type(defaults[key])
         if not isinstance(value, expected):
             raise TraceError(f"provenance '{key}' is {value!r}")
-    return tuple(labels), Provenance(**provenance)
+    found = {"labels": tuple(labels), "provenance": Provenance(**provenance)}
+    if "layout" in header:
+        try:
+            found["layout"] = layout.from_json(header["layout"])
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            raise TraceError("the layout in the trace's metadata cannot be read") from error
+    return found

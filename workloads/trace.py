@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads.layout import Layout
 from allocbench.workloads.vocabulary import ALLOC as ALLOC
 from allocbench.workloads.vocabulary import FREE as FREE
 from allocbench.workloads.vocabulary import MARK as MARK
@@ -44,6 +45,9 @@ class Trace:
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
     label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
+    layout: what the recorded allocator held before the first event, or None where that is not
+        known. An allocator that can take a layout over begins with it, and the allocs of its blocks
+        are not asked for; any other allocator is asked for them first.
     """
 
     op: NDArray[np.uint8]
@@ -54,6 +58,7 @@ class Trace:
     time_ns: NDArray[np.uint64] | None = None
     label: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
+    layout: Layout | None = None
 
     def __len__(self) -> int:
         return len(self.op)
@@ -125,6 +130,17 @@ class Trace:
         for start in range(0, len(self), _CHUNK):
             if broken := self._first_broken_in(slice(start, start + _CHUNK), live):
                 return broken
+        return self._broken_layout() if self.layout is not None else None
+
+    def _broken_layout(self) -> Broken | None:
+        assert self.layout is not None
+        if rule := self.layout.first_broken():
+            return Broken(rule)
+        count = len(self.layout.block_size)
+        if count > len(self) or np.any(self.op[:count] != ALLOC):
+            return Broken(f"the first {count} events are not the allocs of the layout's blocks")
+        if np.any(self.size[:count] > self.layout.block_size):
+            return Broken("a block of the layout is smaller than its request")
         return None
 
     def _first_broken_in(self, part: slice, live: NDArray[np.bool_]) -> Broken | None:

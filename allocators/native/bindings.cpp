@@ -75,9 +75,10 @@ struct TraceArrays {
   Array<std::uint64_t> size;
   Array<std::uint16_t> stream;
   std::int64_t step_label;
+  std::vector<HeldSegment> layout;
 
   TraceView view_all() const {
-    return {view(op), view(block), view(size), view(stream), step_label};
+    return {view(op), view(block), view(size), view(stream), step_label, layout};
   }
 };
 
@@ -234,9 +235,21 @@ void bind_wrappers(nb::module_& m) {
 void bind_replay(nb::module_& m) {
   nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, one element for each event.")
       .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
-                    Array<std::uint16_t>, std::int64_t>(),
+                    Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>>(),
            "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
-           "step_label"_a);
+           "step_label"_a, "layout"_a);
+  nb::class_<HeldSegment>(m, "HeldSegment", "A segment that a program held before its trace.")
+      .def(
+          "__init__",
+          [](HeldSegment* self, Address address, Size size, Stream stream, bool small,
+             Address space, std::uint64_t rank,
+             std::vector<std::tuple<Address, Size, Size>> const& blocks) {
+            new (self) HeldSegment{{address, size, {}}, stream, small, space, rank};
+            for (auto const& [at, bytes, requested] : blocks)
+              self->segment.blocks.push_back({at, bytes, requested});
+          },
+          "address"_a, "size"_a, "stream"_a, "small"_a, "space"_a, "rank"_a, "blocks"_a,
+          "`blocks`: (address, size, requested) of those allocated, in order of address.");
   nb::class_<Measurement>(m, "Measurement")
       .def_ro("max_load", &Measurement::max_load)
       .def_ro("peak", &Measurement::peak)

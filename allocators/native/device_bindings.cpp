@@ -11,6 +11,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "devices/cuda.hpp"
+#include "devices/recorded.hpp"
 #include "devices/simulated.hpp"
 
 namespace allocbench {
@@ -69,7 +70,7 @@ void bind_devices(nb::module_& m) {
   nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
       .def(
           "__init__",
-          [](SimulatedDevice* self, Size capacity, Size alignment, std::string source,
+          [](SimulatedDevice* self, Size capacity, Size alignment, bool up, std::string source,
              CostCurve malloc, CostCurve free, CostCurve map, CostCurve unmap,
              std::uint64_t fail_call, std::optional<Size> fail_above, double fail_rate,
              std::uint64_t seed) {
@@ -77,12 +78,25 @@ void bind_devices(nb::module_& m) {
             if (fail_above) faults.fail_above = *fail_above;
             CostModel costs{std::move(source), std::move(malloc), std::move(free), std::move(map),
                             std::move(unmap)};
-            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults);
+            auto const order = up ? AddressOrder::kUp : AddressOrder::kDown;
+            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults, order);
           },
           "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
-          "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
+          "up"_a = true, "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
           "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
           "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
+  nb::class_<RecordedDevice, SimulatedDevice>(m, "RecordedDevice")
+      .def(
+          "__init__",
+          [](RecordedDevice* self, Size capacity, Array<std::uint8_t> kind,
+             Array<std::uint64_t> address, Array<std::uint64_t> size) {
+            std::vector<Device::Call> calls;
+            for (std::size_t at = 0; at < kind.size(); ++at)
+              calls.push_back({static_cast<Device::CallKind>(view(kind)[at]), false,
+                               view(address)[at], view(size)[at], 0});
+            new (self) RecordedDevice(capacity, std::move(calls));
+          },
+          "capacity"_a, "kind"_a, "address"_a, "size"_a);
 }
 
 }  // namespace allocbench

@@ -33,15 +33,21 @@ std::size_t count_blocks(TraceView const& trace) {
     if (trace.op[event] == static_cast<std::uint8_t>(Op::kAlloc))
       bytes += static_cast<double>(trace.size[event]);
   }
+  std::size_t first = 0;
+  for (HeldSegment const& held : trace.layout)
+    for (std::size_t n = 0; n < held.segment.blocks.size(); ++n, ++first)
+      if (first >= events || trace.op[first] != static_cast<std::uint8_t>(Op::kAlloc))
+        bad_trace(first, "is not the alloc of a block of the layout");
   if (bytes >= 0x1p63)
     throw std::invalid_argument("not a valid trace: its allocs add up to 2^63 bytes or more");
   return blocks;
 }
 
-// The replay loop. `pass.alloc(event)` and `pass.free(event)` return false to stop the replay.
+// The replay loop, from the event `first` on. `pass.alloc(event)` and `pass.free(event)` return
+// false to stop the replay.
 template <class Pass>
-void play(TraceView const& trace, Allocator& allocator, Pass& pass) {
-  for (std::size_t event = 0; event < trace.events(); ++event) {
+void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
+  for (std::size_t event = first; event < trace.events(); ++event) {
     bool go_on = true;
     switch (static_cast<Op>(trace.op[event])) {
       case Op::kAlloc:
@@ -64,9 +70,9 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass) {
 
 // Like play, but frees all blocks if the trace turns out to be invalid.
 template <class Pass>
-void run(TraceView const& trace, Allocator& allocator, Pass& pass) {
+void run(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
   try {
-    play(trace, allocator, pass);
+    play(trace, allocator, pass, first);
   } catch (...) {
     pass.free_the_rest();
     throw;
@@ -82,6 +88,17 @@ class Plain {
  public:
   Plain(TraceView const& trace, Allocator& allocator)
       : trace_(trace), allocator_(allocator), address_(count_blocks(trace)) {}
+
+  // The number of events that the allocator is not asked for: the allocs of a layout that it takes
+  // over.
+  std::size_t begin() {
+    if (trace_.layout.empty() || !allocator_.adopt(trace_.layout)) return 0;
+    std::size_t event = 0;
+    for (HeldSegment const& held : trace_.layout)
+      for (Block const& block : held.segment.blocks)
+        address_[trace_.block[event++]] = block.address;
+    return event;
+  }
 
   Block allocate(std::size_t event) {
     Address& address = address_[trace_.block[event]];
@@ -145,14 +162,20 @@ class Measuring : public Plain {
     if (detail) detail_.emplace(allocator, trace.events(), samples);
   }
 
+  std::size_t begin() {
+    std::size_t const adopted = Plain::begin();
+    std::size_t event = 0;
+    if (adopted > 0)
+      for (HeldSegment const& held : trace_.layout)
+        for (Block const& block : held.segment.blocks) {
+          see(event, block);
+          after(event++);
+        }
+    return adopted;
+  }
+
   bool alloc(std::size_t event) {
-    Block const block = allocate(event);
-    load_ += trace_.size[event];
-    measurement_.max_load = std::max(measurement_.max_load, load_);
-    requested_[trace_.block[event]] = trace_.size[event];
-    if (placements_) place(trace_.block[event], block);
-    if (detail_) detail_->placed(block);
-    observe(event);
+    see(event, allocate(event));
     return true;
   }
 
@@ -181,6 +204,15 @@ class Measuring : public Plain {
 
  private:
   static constexpr std::size_t kPlacementsAtOnce = 1 << 16;
+
+  void see(std::size_t event, Block const& block) {
+    load_ += trace_.size[event];
+    measurement_.max_load = std::max(measurement_.max_load, load_);
+    requested_[trace_.block[event]] = trace_.size[event];
+    if (placements_) place(trace_.block[event], block);
+    if (detail_) detail_->placed(block);
+    observe(event);
+  }
 
   double mean_external_fragmentation() const {
     double sum = 0;
@@ -275,7 +307,7 @@ class Trying : public Plain {
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail) {
   Measuring pass(trace, allocator, samples, placements, detail);
-  run(trace, allocator, pass);
+  run(trace, allocator, pass, pass.begin());
   Measurement measurement = pass.result();
   if (!keep) pass.free_the_rest();
   return measurement;
@@ -284,23 +316,25 @@ Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t sa
 double time_pass(TraceView const& trace, Allocator& allocator) {
   using Clock = std::chrono::steady_clock;
   Plain pass(trace, allocator);
+  std::size_t const first = pass.begin();
   auto const begin = Clock::now();
-  run(trace, allocator, pass);
+  run(trace, allocator, pass, first);
   std::chrono::duration<double> const seconds = Clock::now() - begin;
   pass.free_the_rest();
-  return trace.events() == 0 ? 0 : seconds.count() / static_cast<double>(trace.events());
+  std::size_t const events = trace.events() - first;
+  return events == 0 ? 0 : seconds.count() / static_cast<double>(events);
 }
 
 Latencies time_each(TraceView const& trace, Allocator& allocator) {
   TimingEach pass(trace, allocator);
-  run(trace, allocator, pass);
+  run(trace, allocator, pass, pass.begin());
   pass.free_the_rest();
   return pass.result();
 }
 
 bool completes(TraceView const& trace, Allocator& allocator) {
   Trying pass(trace, allocator);
-  run(trace, allocator, pass);
+  run(trace, allocator, pass, pass.begin());
   pass.free_the_rest();
   return pass.completed;
 }

@@ -21,6 +21,9 @@ struct TraceView {
   std::span<std::uint64_t const> size;
   std::span<std::uint16_t const> stream;
   std::int64_t step_label;
+  // What was held when the trace began. The trace begins with the allocs of the blocks in it, in
+  // order of address; an allocator that can take the segments over is not asked for them.
+  std::vector<HeldSegment> layout = {};
 
   std::size_t events() const { return op.size(); }
 };

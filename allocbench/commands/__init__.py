@@ -51,6 +51,7 @@ COMMANDS = (
         "sweep",
         "Run every workload through every allocator on every device, in many processes.",
     ),
+    Command("verify", "Verify `caching` against recordings of real GPUs."),
     Command("replay", "Replay a trace through one allocator and show every metric."),
     Command(
         "inspect",

@@ -116,6 +116,7 @@ def _trace(report: Report, command: Sequence[str]) -> Trace:
     assert report.trace is not None
     return Trace(
         **report.trace,
+        layout=None,
         labels=("step",),
         provenance=Provenance(
             name=Path(command[-1] if len(command) == 1 else _script(command)).stem,

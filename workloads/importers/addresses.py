@@ -12,15 +12,16 @@ The last three are counted in the trace's provenance, under `extra`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace, TraceError
+from allocbench.workloads.layout import Layout
+from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
 
 _MOST_STREAMS = 1 << 16
 
@@ -29,14 +30,15 @@ _MOST_STREAMS = 1 << 16
 class Blocks:
     """Blocks that lived at the end: one for each element of the arrays, which are of equal length.
 
-    address: uint64. size: uint64, bytes. stream: int64, any number. label: uint32, index into the
-    labels of the events.
+    address: uint64. size: uint64, bytes requested. stream: int64, any number. label: uint32, index
+    into the labels of the events. granted: uint64, bytes of the block, 0 where that is not known.
     """
 
     address: NDArray[np.uint64]
     size: NDArray[np.uint64]
     stream: NDArray[np.int64]
     label: NDArray[np.uint32]
+    granted: NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +48,7 @@ class Events:
     is_alloc: bool. address, size, stream, label: as those of `Blocks`; a free's size may be 0.
     time_ns: int64 or None, of any origin. labels: what `label` refers to; the first one is "".
     marks: which event (from 0) each mark comes before, and its name; in order.
+    pools: what a number in `stream` stands for that is no stream: a stream and a private pool.
     """
 
     is_alloc: NDArray[np.bool_]
@@ -56,6 +59,7 @@ class Events:
     time_ns: NDArray[np.int64] | None = None
     labels: Sequence[str] = ("",)
     marks: Sequence[tuple[int, str]] = field(default_factory=list)
+    pools: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.is_alloc)
@@ -68,17 +72,55 @@ def none() -> Blocks:
         np.empty(0, np.uint64),
         np.empty(0, np.int64),
         np.empty(0, np.uint32),
+        np.empty(0, np.uint64),
     )
 
 
+class Start(NamedTuple):
+    """What a recording tells beside its events.
+
+    layout: what was held at the start, None where that is not known; its streams are those of the
+    events. trims: which event each trim comes before; in order. told: for the provenance.
+    """
+
+    layout: Layout | None = None
+    trims: Sequence[int] = ()
+    told: Mapping[str, Any] = {}
+
+
+class Traced(NamedTuple):
+    """A trace, and what the events told of its m allocs.
+
+    address: uint64 (m,). allocs_before: int64 (n + 1,), how many allocs of the trace come before
+    each of the n events, and how many there are.
+    """
+
+    trace: Trace
+    address: NDArray[np.uint64]
+    allocs_before: NDArray[np.int64]
+
+
 def trace_of(events: Events, provenance: Provenance, live: Blocks | None = None) -> Trace:
+    """The trace alone, as `traced` makes it."""
+    return traced(events, provenance, live).trace
+
+
+def traced(
+    events: Events,
+    provenance: Provenance,
+    live: Blocks | None = None,
+    laid_out: Callable[[Events, Blocks], Start] | None = None,
+) -> Traced:
     """The trace of n events and of the blocks known to have lived at the end.
 
     A block that lived at the end and has no event lived at the start too. What was live at the
-    start is allocated first, in order of address. Raises TraceError for more than 65536 streams.
+    start is allocated first, in order of address. laid_out: finds out what was held at the start,
+    given the blocks that lived then. Raises TraceError for more than 65536 streams.
     """
     pairs = _Pairs(events)
     initial = _initial(events, pairs, live or none())
+    start = laid_out(events, initial) if laid_out else Start()
+    layout = start.layout
     count = len(initial.address)
     kept = ~pairs.left_out
     allocs = np.cumsum(events.is_alloc & kept) - 1 + count
@@ -93,38 +135,64 @@ def trace_of(events: Events, provenance: Provenance, live: Blocks | None = None)
     # Everything in one order: the blocks from before, then marks, missing frees, and events.
     event = np.flatnonzero(kept)
     marked = np.array([at for at, _ in events.marks], np.int64)
+    trims = np.array(start.trims, np.int64)
     labels, mark = _labels(events)
-    when = np.concatenate([np.full(count, -1), 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2])
+    when = np.concatenate(
+        [np.full(count, -1), 3 * trims, 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2]
+    )
     order = np.argsort(when, kind="stable")
 
     def merged(dtype: str, *parts: Any) -> Any:
         return np.concatenate([np.asarray(part).astype(dtype) for part in parts])[order]
 
     nothing, no_frees = np.zeros(len(marked)), np.zeros(len(pairs.unfreed))
+    no_trims = np.zeros(len(trims))
     streams = merged(
-        "int64", initial.stream, nothing, events.stream[pairs.unfreed], events.stream[event]
+        "int64",
+        initial.stream,
+        no_trims,
+        nothing,
+        events.stream[pairs.unfreed],
+        events.stream[event],
     )
+    if layout is not None:
+        streams = np.concatenate([layout.stream, streams])
+    dense, raw = _dense(streams)
+    if layout is not None:
+        held = len(layout.stream)
+        layout, dense = replace(layout, stream=dense[:held]), dense[held:]
     is_alloc = events.is_alloc[event]
-    return Trace(
+    trace = Trace(
         op=merged(
             "uint8",
             np.full(count, ALLOC),
+            np.full(len(trims), TRIM),
             np.full(len(marked), MARK),
             np.full(len(pairs.unfreed), FREE),
             np.where(is_alloc, ALLOC, FREE),
         ),
-        block=merged("uint32", np.arange(count), mark, ended, block[event]),
-        size=merged("uint64", initial.size, nothing, no_frees, events.size[event] * is_alloc),
-        stream=_dense(streams),
+        block=merged("uint32", np.arange(count), no_trims, mark, ended, block[event]),
+        size=merged(
+            "uint64", initial.size, no_trims, nothing, no_frees, events.size[event] * is_alloc
+        ),
+        stream=dense,
         labels=labels,
-        time_ns=_times(events, count, marked, pairs.unfreed, event, order),
-        label=merged("uint32", initial.label, nothing, no_frees, events.label[event] * is_alloc)
+        time_ns=_times(events, count, [trims, marked], pairs.unfreed, event, order),
+        label=merged(
+            "uint32", initial.label, no_trims, nothing, no_frees, events.label[event] * is_alloc
+        )
         if len(events.labels) > 1
         else None,
         provenance=replace(
-            provenance, live_at_start=count, extra={**provenance.extra, **pairs.counts()}
+            provenance,
+            live_at_start=count,
+            extra={**provenance.extra, **start.told, **_told(events, raw), **pairs.counts()},
         ),
+        layout=layout,
     )
+    address = np.concatenate([initial.address, events.address[events.is_alloc & kept]])
+    before = np.append(0, np.cumsum(events.is_alloc & kept)) + count
+    return Traced(trace, address, before)
 
 
 def marks_before(
@@ -196,6 +264,7 @@ def _initial(events: Events, pairs: _Pairs, live: Blocks) -> Blocks:
         np.concatenate([live.size[alone], events.size[freed]])[order],
         np.concatenate([live.stream[alone], events.stream[freed]])[order],
         np.concatenate([live.label[alone], np.zeros(np.count_nonzero(freed), np.uint32)])[order],
+        np.concatenate([live.granted[alone], np.zeros(np.count_nonzero(freed), np.uint64)])[order],
     )
 
 
@@ -206,30 +275,42 @@ def _labels(events: Events) -> tuple[tuple[str, ...], list[int]]:
     return tuple(labels), marks
 
 
-def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
-    """Streams numbered in order of appearance, the default stream 0 being 0."""
+def _dense(streams: NDArray[np.int64]) -> tuple[NDArray[np.uint16], list[int]]:
+    """Streams numbered in order of appearance, the default stream 0 being 0; and what each was."""
     found, first, index = np.unique(np.append(0, streams), return_index=True, return_inverse=True)
     if len(found) > _MOST_STREAMS:
         raise TraceError(f"has {len(found)} streams; a trace holds {_MOST_STREAMS}")
     number = np.empty(len(found), np.uint16)
-    number[np.argsort(first, kind="stable")] = np.arange(len(found))
-    return number[index[1:]]
+    in_order = np.argsort(first, kind="stable")
+    number[in_order] = np.arange(len(found))
+    return number[index[1:]], found[in_order].tolist()
+
+
+def _told(events: Events, streams: Sequence[int]) -> dict[str, Any]:
+    """What each stream of the trace is, where some are private pools."""
+    if not events.pools:
+        return {}
+    told: list[dict[str, Any]] = []
+    for stream in streams:
+        recorded, pool = events.pools.get(stream, (stream, ()))
+        told.append({"stream": recorded} | ({"pool": list(pool)} if pool else {}))
+    return {"streams": told}
 
 
 def _times(
     events: Events,
     initial: int,
-    marked: NDArray[np.int64],
+    before: Sequence[NDArray[np.int64]],
     unfreed: NDArray[np.int64],
     event: NDArray[np.int64],
     order: NDArray[np.int64],
 ) -> NDArray[np.uint64] | None:
-    """Times since the earliest event; a mark has that of the event after it."""
+    """Times since the earliest event; trims and marks have that of the event after them."""
     if events.time_ns is None:
         return None
     if not len(events):
         return np.zeros(len(order), np.uint64)
     time = events.time_ns - events.time_ns.min()
-    at_mark = time[np.minimum(marked, len(time) - 1)]
-    parts = [np.zeros(initial, np.int64), at_mark, time[unfreed], time[event]]
+    following = [time[np.minimum(at, len(time) - 1)] for at in before]
+    parts = [np.zeros(initial, np.int64), *following, time[unfreed], time[event]]
     return np.concatenate(parts)[order].astype(np.uint64)

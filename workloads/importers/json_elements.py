@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from allocbench.workloads.trace import TraceError
@@ -15,22 +15,25 @@ _MOST = 1 << 26  # characters of one element
 _SPACE = " \t\n\r"
 
 
-def elements(file: BinaryIO, key: str) -> Iterator[Any]:
+def elements(
+    file: BinaryIO, key: str, other: Callable[[str, Any], None] = lambda name, value: None
+) -> Iterator[Any]:
     """The elements of the array `key` of an open JSON object, or of the file's own array.
 
-    Raises TraceError for what is no JSON, is cut off, or has no such array.
+    other: called with the name and the value of every other member of the object. Raises TraceError
+    for what is no JSON, is cut off, or has no such array.
     """
     text = _Text(file)
     first = text.take("[{")
     if first == "[":
         yield from text.array()
     else:
-        yield from _member(text, key)
+        yield from _member(text, key, other)
     if text.peek():
         text.refuse()
 
 
-def _member(text: _Text, key: str) -> Iterator[Any]:
+def _member(text: _Text, key: str, other: Callable[[str, Any], None]) -> Iterator[Any]:
     """The elements of one member of an object whose brace is taken."""
     seen = False
     if text.peek() == "}":
@@ -44,7 +47,7 @@ def _member(text: _Text, key: str) -> Iterator[Any]:
                 text.take("[")
                 yield from text.array()
             else:
-                text.value()
+                other(name, text.value())
             if text.take(",}") == "}":
                 break
     if not seen:

@@ -13,18 +13,27 @@ Without it the only GPU is meant, or the processor where no GPU has events.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from allocbench.workloads.importers.addresses import Events, marks_before, trace_of
+from allocbench.workloads.importers.addresses import Events, marks_before, traced
 from allocbench.workloads.importers.json_elements import elements
+from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import innermost, mark_of
+from allocbench.workloads.recordings import Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+
+REMEDY = (
+    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
+    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
+)
+"""What a user can do whose file does not tell enough."""
 
 _CPU = "cpu"
 _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}
@@ -40,16 +49,39 @@ def is_profile(head: bytes) -> bool:
     return text.startswith(b"[") and b'"ph"' in text
 
 
+def is_timeline(head: bytes) -> bool:
+    """Whether a file that begins so is what `export_memory_timeline` writes as JSON."""
+    return re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None
+
+
+def refuse_timeline(file: BinaryIO, path: Path) -> NoReturn:
+    """Raise TraceError with what to do instead."""
+    raise TraceError(
+        "is a memory timeline of the PyTorch profiler: it has sizes over time, but no addresses, "
+        f"so no free can be told from another; {REMEDY}"
+    )
+
+
 def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trace:
     """Read the memory events of one device of an open profiler trace.
 
-    Raises TraceError for what is no JSON or has no memory events, and for a device that is not
-    there or not clear.
+    Raises TraceError for what is no JSON or has no memory events, for events without addresses, and
+    for a device that is not there or not clear.
     """
+    return read_recording(file, path, device=device).trace
+
+
+def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
+    """Read the same with the reserved bytes that events tell; raises as `read` does."""
     found = _Profile()
-    for event in elements(file, "traceEvents"):
+    for event in elements(file, "traceEvents", found.see_member):
         if isinstance(event, dict):
             found.see(event)
+    if found.without_address and not found.devices:
+        raise TraceError(
+            f"its {found.without_address:,} memory events have no addresses, so no free can be "
+            f"told from another; {REMEDY}"
+        )
     chosen = _choose(device, found.devices)
     memory = found.devices[chosen]
     time = np.asarray(memory.time)
@@ -69,9 +101,24 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
     )
     sizes = "requested" if chosen == _CPU else "allocated"
     extra = {"format": "PyTorch profiler trace", "sizes": sizes}
-    return trace_of(
-        events,
-        Provenance(name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra),
+    reserved = np.asarray(memory.reserved)[order]
+    provenance = Provenance(
+        name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra
+    )
+    if chosen == _CPU:
+        unknown = "its events are of the processor, which has no caching allocator"
+        made = traced(events, provenance)
+        return Recording(made.trace, made.address, unknown=unknown)
+    start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved)
+    made = traced(events, provenance, start.live, start.laid_out())
+    kept = np.diff(made.allocs_before) > 0
+    at_start = np.full(made.trace.provenance.live_at_start, reserved[0])
+    return Recording(
+        made.trace,
+        made.address,
+        reserved=np.concatenate([at_start, reserved[kept]]),
+        capacity=found.capacity.get(chosen.rpartition(":")[2]),
+        unknown=start.unknown,
     )
 
 
@@ -82,6 +129,8 @@ class _Memory:
     time: array[int] = field(default_factory=lambda: array("q"))
     address: array[int] = field(default_factory=lambda: array("q"))
     size: array[int] = field(default_factory=lambda: array("q"))
+    allocated: array[int] = field(default_factory=lambda: array("q"))
+    reserved: array[int] = field(default_factory=lambda: array("q"))
     thread: list[_Thread] = field(default_factory=list)
 
 
@@ -91,7 +140,15 @@ class _Profile:
     def __init__(self) -> None:
         self.devices: dict[str, _Memory] = defaultdict(_Memory)
         self.marks: list[tuple[int, str]] = []
+        self.capacity: dict[str, int] = {}  # bytes, by the number of a GPU
+        self.without_address = 0  # memory events
         self._operators: dict[_Thread, list[tuple[int, int, str]]] = defaultdict(list)
+
+    def see_member(self, name: str, value: Any) -> None:
+        """Keep what matters of a member beside the events."""
+        for one in value if name == "deviceProperties" and isinstance(value, list) else ():
+            if isinstance(one, dict) and type(one.get("totalGlobalMem")) is int:
+                self.capacity[str(one.get("id"))] = one["totalGlobalMem"]
 
     def see(self, event: dict[str, Any]) -> None:
         """Keep what matters of an event."""
@@ -129,7 +186,10 @@ class _Profile:
 
     def _see_memory(self, event: dict[str, Any]) -> None:
         args = event.get("args")
-        if not isinstance(args, dict) or not {"Bytes", "Addr"} <= args.keys():
+        if not isinstance(args, dict) or "Bytes" not in args:
+            return
+        if "Addr" not in args:
+            self.without_address += 1
             return
         size, address = _whole(args, "Bytes"), _whole(args, "Addr")
         if size == 0:
@@ -140,6 +200,8 @@ class _Profile:
         memory.time.append(_time(event))
         memory.address.append(address)
         memory.size.append(size)
+        memory.allocated.append(_whole(args, "Total Allocated", -1))
+        memory.reserved.append(_whole(args, "Total Reserved", -1))
         memory.thread.append(_thread(event))
 
 

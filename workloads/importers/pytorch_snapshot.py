@@ -15,19 +15,32 @@ says which one is meant.
 from __future__ import annotations
 
 import re
-from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, Events, marks_before, trace_of
-from allocbench.workloads.importers.labels import label_of, mark_of
+from allocbench.workloads.importers.addresses import Blocks, Events, Start, marks_before, traced
+from allocbench.workloads.importers.labels import mark_of
 from allocbench.workloads.importers.pickles import DataPickle
-from allocbench.workloads.importers.repeated import Packer, References
+from allocbench.workloads.importers.snapshot_columns import Columns
+from allocbench.workloads.importers.snapshot_layout import layout_of
+from allocbench.workloads.importers.snapshot_pools import Pools
+from allocbench.workloads.importers.snapshot_segments import (
+    ACTIONS,
+    DEFAULT_POOL,
+    Segment,
+    SegmentEvent,
+    UnknownLayoutError,
+    at_start,
+    with_kinds,
+)
+from allocbench.workloads.importers.snapshot_settings import read_settings
+from allocbench.workloads.importers.snapshot_trims import trims_of
+from allocbench.workloads.recordings import Calls, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 _ACTIONS = ("alloc", "free_completed", "free")  # these count; the others are counted
@@ -49,7 +62,12 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
     disabled, blocks). Raises TraceError for a pickle that is no snapshot or more than data, and
     for a device that is not there or not clear.
     """
-    columns = _Columns()
+    return read_recording(file, path, device=device).trace
+
+
+def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
+    """Read the same with what the recorded allocator did; raises as `read` does."""
+    columns = Columns()
     data = DataPickle(file, columns.packer_for).load()
     segments, traces, annotations = _parts(data)
     counts = {n: len(events) for n, events in enumerate(traces)}
@@ -57,112 +75,72 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
         counts.setdefault(_whole(segment, "device", 0), 0)
     chosen = _choose(device, counts, {_whole(s, "device", 0) for s in segments if _live(s)})
 
+    here = [s for s in segments if _whole(s, "device", 0) == chosen]
+    settings = read_settings(data)
     rows = columns.rows(traces[chosen] if chosen < len(traces) else [])
     action = np.asarray(columns.action)[rows]
     code = [columns.codes.get(name, -1) for name in _ACTIONS]
-    kept = rows[np.isin(action, code)]
+    is_kept = np.isin(action, code)
+    kept = rows[is_kept]
     size = np.asarray(columns.size)[kept]
     if len(size) and size.min() < 0:
         raise TraceError(f"event {int(size.argmin())}: size {size.min()} is below 0")
     time = np.asarray(columns.time)[kept]
-    live = _blocks([s for s in segments if _whole(s, "device", 0) == chosen], columns)
+    final = _segments(here)
+    calls = _calls(columns, rows, is_kept)
+    pools = Pools(final, calls)
+    live = pools.blocks(_blocks(here, columns))
     names = list(columns.codes)
-    ignored = Counter(names[number] for number in action[~np.isin(action, code)].tolist())
+    ignored = Counter(names[number] for number in action[~is_kept].tolist())
     extra: dict[str, Any] = {"format": "PyTorch memory snapshot", "sizes": "requested"}
-    if conf := _conf(data):
-        extra["conf"] = conf
+    if settings.conf:
+        extra["conf"] = settings.conf
+    if options := settings.options():
+        extra["settings"] = options
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
+    address = np.asarray(columns.address)[kept].astype(np.uint64)
     events = Events(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
-        address=np.asarray(columns.address)[kept].astype(np.uint64),
+        address=address,
         size=size.astype(np.uint64),
-        stream=np.asarray(columns.stream)[kept],
+        stream=pools.numbers(
+            np.asarray(columns.stream)[kept], address, np.asarray(columns.pool)[kept], columns.pools
+        ),
         label=np.asarray(columns.label)[kept],
         time_ns=time * 1000 if time.any() else None,
         labels=tuple(columns.labels),
         marks=marks_before(time * 1000, _annotations(annotations, chosen)),
+        pools=pools.private,
     )
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=f"cuda:{chosen}", extra=extra
     )
-    return trace_of(events, provenance, live)
+    unknown = ""
 
+    def laid_out(events: Events, initial: Blocks) -> Start:
+        nonlocal unknown
+        try:
+            if len(here) == 0 and len(calls) == 0:
+                raise UnknownLayoutError("it holds no segments and no events of segments")
+            before = at_start(final, calls)
+            before = with_kinds(before, events.address, events.size)
+            layout = layout_of(before, calls, settings, events, initial, pools.number)
+        except UnknownLayoutError as error:
+            unknown = str(error)
+            return Start(told={"layout": f"unknown: {error}"} if len(here) or len(calls) else {})
+        trims = trims_of(calls, events, layout, settings)
+        return Start(layout if len(before) else None, trims.at, trims.told())
 
-class _Event(int):
-    """The number of an event in the columns."""
-
-    __slots__ = ()
-
-
-class _Columns:
-    """Events in a few bytes each instead of a dict."""
-
-    def __init__(self) -> None:
-        self.action, self.label = array("B"), array("I")
-        self.address, self.size, self.stream, self.time = (array("q") for _ in range(4))
-        self.codes: dict[str, int] = {}
-        self.labels = {"": 0}
-        self._known: dict[int, int] = {}  # by id of frames: label
-
-    def packer_for(self, keys: tuple[Any, ...]) -> Packer | None:
-        """A packer for dicts that are events, else None."""
-        if "action" not in keys or "size" not in keys:
-            return None
-        places = {key: place for place, key in enumerate(keys)}
-        wanted = ("action", "addr", "size", "stream", "time_us", "frames")
-        found = [places.get(key, -1) for key in wanted]
-        return self._packer(found), found
-
-    def rows(self, events: Sequence[Any]) -> NDArray[np.int64]:
-        """The numbers of a list of events, some of which may be dicts still."""
-        found = np.empty(len(events), np.int64)
-        for n, event in enumerate(events):
-            if type(event) is dict and (packer := self.packer_for(tuple(event))):
-                event = packer[0](list(event.values()))
-            if type(event) is not _Event:
-                raise TraceError(f"event {n} is none: it has no action and no size")
-            found[n] = event
-        return found
-
-    def label_number(self, frames: Any) -> int:
-        """The label of a list of frames."""
-        if type(frames) is not References:  # its id may be that of another one later
-            return self._number(frames)
-        if id(frames) not in self._known:
-            self._known[id(frames)] = self._number(frames)
-        return self._known[id(frames)]
-
-    def _number(self, frames: Any) -> int:
-        text = label_of(frames) if isinstance(frames, list | References) else ""
-        return self.labels.setdefault(text, len(self.labels))
-
-    def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:
-        action, address, size, stream, time, frames = places
-
-        def pack(values: Sequence[Any]) -> _Event:
-            number = len(self.action)
-            name = values[action]
-            try:
-                if name not in self.codes and type(name) is not str:
-                    raise TypeError
-                self.action.append(self.codes.setdefault(name, len(self.codes)))
-                self.size.append(values[size])
-                self.address.append(values[address] if address >= 0 else 0)
-                self.stream.append(values[stream] if stream >= 0 else 0)
-                self.time.append(values[time] if time >= 0 else 0)
-                named = name == "alloc" and frames >= 0
-                self.label.append(self.label_number(values[frames]) if named else 0)
-            except (TypeError, OverflowError) as error:
-                raise TraceError(f"event {number} in the file is none: {_shown(values)}") from error
-            return _Event(number)
-
-        return pack
-
-
-def _shown(values: Sequence[Any]) -> str:
-    text = ", ".join(repr(value) for value in values if isinstance(value, int | float | str))
-    return text if len(text) <= 80 else text[:77] + "..."
+    found = traced(events, provenance, live, laid_out)
+    return Recording(
+        trace=found.trace,
+        address=found.address,
+        calls=Calls.of(calls, found.allocs_before),
+        options=settings.options(),
+        tells_pools=len(columns.pool) > 0 and min(columns.pool) >= 0,
+        unknown=unknown,
+    )
 
 
 def _parts(data: Any) -> tuple[list[dict[str, Any]], list[list[Any]], list[Any]]:
@@ -205,7 +183,7 @@ def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def _blocks(segments: Sequence[dict[str, Any]], columns: _Columns) -> Blocks:
+def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
     """The blocks that live in segments; older snapshots have sizes and frames in a history."""
     rows = []
     for segment in segments:
@@ -214,16 +192,17 @@ def _blocks(segments: Sequence[dict[str, Any]], columns: _Columns) -> Blocks:
         for address, block in _live(segment):
             history = block.get("history")
             newest = history[0] if _all(history, dict) and history else {}
-            size = _whole(newest, "real_size", _whole(block, "size", 0))
-            size = _whole(block, "requested_size", size)
+            granted = _whole(block, "size", 0)
+            size = _whole(block, "requested_size", _whole(newest, "real_size", granted))
             label = columns.label_number(block.get("frames", newest.get("frames")))
-            rows.append((address, size, stream, label))
-    found = np.array(rows, np.int64).reshape(-1, 4)
+            rows.append((address, size, stream, label, granted))
+    found = np.array(rows, np.int64).reshape(-1, 5)
     return Blocks(
         address=found[:, 0].astype(np.uint64),
         size=found[:, 1].astype(np.uint64),
         stream=found[:, 2],
         label=found[:, 3].astype(np.uint32),
+        granted=found[:, 4].astype(np.uint64),
     )
 
 
@@ -255,10 +234,44 @@ def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int,
             yield when * 1000, mark_of(name)
 
 
-def _conf(data: Any) -> str:
-    """The setting of PYTORCH_CUDA_ALLOC_CONF (or PYTORCH_ALLOC_CONF) that was in force."""
-    settings = data.get("allocator_settings") if isinstance(data, dict) else None
-    if not isinstance(settings, dict):
-        return ""
-    found = (settings.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    return next((conf for conf in found if type(conf) is str and conf), "")
+def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
+    """The segments held at the end; those of older snapshots may lack a pool and a kind."""
+    found = []
+    for one in segments:
+        stream, pool = one.get("stream", 0), one.get("segment_pool_id")
+        kind = one.get("segment_type")
+        found.append(
+            Segment(
+                _whole(one, "address", 0),
+                _whole(one, "total_size", 0),
+                stream if type(stream) is int and abs(stream) <= MAX_SIZE else 0,
+                tuple(pool) if isinstance(pool, tuple | list) else DEFAULT_POOL,
+                kind == "small" if kind in ("small", "large") else None,
+                one.get("is_expandable") is True,
+            )
+        )
+    return found
+
+
+def _calls(
+    columns: Columns, rows: NDArray[np.int64], is_kept: NDArray[np.bool_]
+) -> list[SegmentEvent]:
+    """The calls to the device among some events, in order."""
+    code = {columns.codes[name]: name for name in ACTIONS if name in columns.codes}
+    pools = {number: pool for pool, number in columns.pools.items()}
+    at = np.cumsum(is_kept)
+    action = np.asarray(columns.action)[rows]
+    found = []
+    for n in np.flatnonzero(np.isin(action, list(code))).tolist():
+        row = int(rows[n])
+        found.append(
+            SegmentEvent(
+                code[columns.action[row]],
+                columns.address[row],
+                columns.size[row],
+                columns.stream[row],
+                pools.get(columns.pool[row]),
+                int(at[n]),
+            )
+        )
+    return found

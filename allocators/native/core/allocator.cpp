@@ -105,6 +105,16 @@ void Allocator::throw_failure() {
     throw DeviceError(*failure);
 }
 
+bool Allocator::adopt(std::vector<HeldSegment> const& layout) {
+  std::scoped_lock const guard(lock_);
+  Size held = 0;
+  for (HeldSegment const& one : layout) held += one.segment.size;
+  if (stats_.reserved.current > 0 || held > room() || !do_adopt(layout)) return false;
+  for (HeldSegment const& one : layout)
+    for (Block const& block : one.segment.blocks) served(block, block.requested);
+  return true;
+}
+
 void Allocator::reset_peaks() {
   std::scoped_lock const guard(lock_);
   for (Gauge* gauge : {&stats_.requested, &stats_.allocated, &stats_.reserved})
@@ -196,6 +206,19 @@ Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size uni
 void Allocator::release(Address segment, Size size) {
   device_.free(segment);
   count_unreserved(size);
+}
+
+bool Allocator::acquire_at(Address segment, Size size) {
+  if (!device_.adopt(segment, size, this)) return false;
+  count_reserved(size);
+  return true;
+}
+
+bool Allocator::reserve_at(Address reservation, Size size, Size page,
+                           std::vector<Segment> const& mapped) {
+  if (!device_.adopt_pages(reservation, size, page, mapped, this)) return false;
+  for (Segment const& range : mapped) count_reserved(range.size);
+  return true;
 }
 
 Address Allocator::reserve(Size size) { return device_.reserve(size, this); }

@@ -59,6 +59,10 @@ class Allocator {
   Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
   // Gives wholly free segments back to the device. Throws DeviceError when the device fails.
   void trim();
+  // Takes over segments, in order of address, and the blocks allocated in them, as if they had been
+  // obtained and allocated before; counts no device call. Returns false and changes nothing if this
+  // allocator already holds memory, or if the strategy or the device cannot do it.
+  bool adopt(std::vector<HeldSegment> const& layout);
   void reset_peaks();  // sets the peak statistics to the current bytes
   void step();         // a training or inference step begins
 
@@ -91,6 +95,9 @@ class Allocator {
   // `least`. Sizes are multiples of `unit`; so must `least` be.
   Acquired acquire_between(Size least, Size wanted, Size unit);
   void release(Address segment, Size size);
+  // Both take over memory at a given address without a device call; false if the device cannot.
+  bool acquire_at(Address segment, Size size);
+  bool reserve_at(Address reservation, Size size, Size page, std::vector<Segment> const& mapped);
   Address reserve(Size size);  // an address range from the device, or 0
   void unreserve(Address reservation);
   // Both take `size` bytes in pages of `page` bytes. `map` returns false, and maps nothing, when
@@ -110,6 +117,7 @@ class Allocator {
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
   virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;
+  virtual bool do_adopt(std::vector<HeldSegment> const&) { return false; }
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;
   virtual Size do_largest_free() const = 0;

@@ -39,6 +39,14 @@ Address Device::reserve(Size size, void const* owner) {
   return reservation;
 }
 
+bool Device::adopt(Address segment, Size size, void const* owner) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_ || !do_adopt(segment, size)) return false;
+  hold(segment, size, owner, Kind::kSegment);
+  reserved_ += size;
+  return true;
+}
+
 void Device::unreserve(Address reservation) {
   std::scoped_lock const guard(mutex_);
   if (!closed_) free_held(held(reservation, Kind::kReservation));

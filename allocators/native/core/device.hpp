@@ -67,6 +67,12 @@ class Device {
   // Frees a reservation and unmaps the pages that are still mapped in it.
   void unreserve(Address reservation);
 
+  // Take over a segment, or a reservation with the ranges mapped in it, that a program already
+  // held; count no call. Return false if the device cannot do that.
+  bool adopt(Address segment, Size size, void const* owner);
+  bool adopt_pages(Address reservation, Size size, Size page, std::vector<Segment> const& mapped,
+                   void const* owner);
+
   // A memory pool of the device (cuMemPool), which hands out blocks in stream order and keeps freed
   // memory. Everything that the pool holds counts as reserved.
   using Pool = std::uint64_t;
@@ -130,6 +136,7 @@ class Device {
   virtual bool do_map(Address page, Size size, Size reserved, double& seconds) = 0;
   virtual bool do_unmap(Address page, Size size, double& seconds) = 0;
   virtual void do_close() {}
+  virtual bool do_adopt(Address, Size) { return false; }  // addresses that are in use from now on
 
   virtual Pool do_open_pool(Size, double&) { return 0; }
   virtual Address do_allocate_from(Pool, Size, Stream, Size, double&) { return 0; }

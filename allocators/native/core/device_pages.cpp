@@ -42,6 +42,22 @@ void Device::unmap(Address first, Size size, Size page) {
   }
 }
 
+bool Device::adopt_pages(Address reservation, Size size, Size page,
+                         std::vector<Segment> const& mapped, void const* owner) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_ || !do_adopt(reservation, size)) return false;
+  hold(reservation, size, owner, Kind::kReservation);
+  auto& pages = held_.at(reservation).pages;
+  auto const count = static_cast<std::uint32_t>(page / granularity());
+  for (Segment const& range : mapped)
+    for (Size at = 0; at < range.size; at += page) {
+      pages.set({(range.address + at - reservation) / granularity(), count});
+      ++pages_;
+      reserved_ += page;
+    }
+  return true;
+}
+
 Device::Segments::iterator Device::reservation_around(Address first, Size size) {
   auto const above = held_.upper_bound(first);
   require(above != held_.begin(), "a page is inside a reservation");

@@ -54,6 +54,16 @@ struct Segment {
   std::vector<Block> blocks;
 };
 
+// A segment that a program held before its trace began. `blocks` are those allocated in it, in
+// order of address; the rest of it is free.
+struct HeldSegment {
+  Segment segment;
+  Stream stream = 0;
+  bool small = false;      // its pool
+  Address space = 0;       // the reservation that this is a mapped range of; 0: none
+  std::uint64_t rank = 0;  // the segment with the lowest rank was obtained first
+};
+
 constexpr Size kKiB = Size{1} << 10;
 constexpr Size kMiB = Size{1} << 20;
 constexpr Size kGiB = Size{1} << 30;

@@ -13,6 +13,7 @@ namespace allocbench {
 namespace {
 
 constexpr Address kBase = Address{1} << 40;
+constexpr Address kTop = Address{1} << 52;  // whole numbers up to here are exact as doubles
 constexpr Address kEnd = Address{1} << 63;
 constexpr Size kLargestCapacity = Size{1} << 62;
 
@@ -38,13 +39,16 @@ void check_curve(CostCurve const& curve) {
 
 }  // namespace
 
-SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults)
+SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults,
+                                 AddressOrder order)
     : capacity_(capacity),
       alignment_(alignment),
+      order_(order),
       costs_(std::move(costs)),
       faults_(faults),
       random_(faults.seed),
-      top_(kBase) {
+      low_(order == AddressOrder::kUp ? kBase : kTop),
+      high_(low_) {
   if (capacity == 0 || capacity >= kLargestCapacity)
     throw SpecError("simulated device: capacity " + std::to_string(capacity) +
                     " must be at least 1 byte and below 2^62 bytes");
@@ -87,11 +91,19 @@ bool SimulatedDevice::do_unmap(Address, Size size, double& seconds) {
   return true;
 }
 
-// The next addresses, or 0 when there are none left.
+bool SimulatedDevice::do_adopt(Address address, Size size) {
+  low_ = std::min(low_, address);
+  high_ = std::max(high_, address + size);
+  return true;
+}
+
+// The next addresses, or 0 when there are none left. Where none are left below, they are above.
 Address SimulatedDevice::place(Size size, Size alignment) {
-  Address const start = round_up(top_, alignment);
+  if (order_ == AddressOrder::kDown && low_ >= size && low_ - size >= kBase)
+    return low_ = round_down(low_ - size, alignment);
+  Address const start = round_up(high_, alignment);
   if (start > kEnd || size > kEnd - start) return 0;
-  top_ = start + size;
+  high_ = start + size;
   return start;
 }
 

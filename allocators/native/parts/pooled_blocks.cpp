@@ -126,6 +126,17 @@ Block PooledBlocks::allocate(Index block, Size requested) {
   return nodes_[block].block;
 }
 
+void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
+  remove(free);
+  Address const end = nodes_[free].block.end();
+  for (Block const& block : allocated) {
+    if (Size const before = block.address - nodes_[free].block.address; before > 0)
+      insert(split_front(free, before));
+    allocate(block.end() < end ? split_front(free, block.size) : free, block.requested);
+  }
+  if (!nodes_[free].block.allocated()) insert(free);
+}
+
 PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream) {
   Index const block = allocated_.erase(address);
   if (block == kNone) return {};

@@ -79,6 +79,9 @@ class PooledBlocks {
   Index create(Address address, Size size, Facts const& facts, std::uint64_t rank);
   Index split_front(Index block, Size size);  // the new block is the first `size` bytes
 
+  // Allocates these blocks, in order of address, inside a free block that contains them all.
+  void carve(Index free, std::vector<Block> const& allocated);
+
   // Adds a reservation to the pool as one unmapped block.
   Index open(Reservation const& reservation, Pool& pool, std::uint64_t rank);
   // Removes a reservation that is one `whole` block and returns its address.

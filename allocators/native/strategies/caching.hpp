@@ -62,6 +62,7 @@ class Caching final : public Allocator {
     return blocks_.deallocate(address, stream).block;
   }
   void do_trim() override;
+  bool do_adopt(std::vector<HeldSegment> const& layout) override;
   void do_step() override { blocks_.streams_done(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
   Size do_largest_free() const override { return blocks_.largest_free(); }
@@ -86,6 +87,11 @@ class Caching final : public Allocator {
   Index reserve_space(Pool& pool);
   bool map_front(Index block, Size wanted);
   void unmap_pages(Index block);
+
+  // Segments held before
+  Size reservation_size(Size page) const;
+  bool adopt_segment(HeldSegment const& held);
+  bool adopt_reservation(std::vector<HeldSegment> const& ranges);
 
   Size reserved() const { return counted().reserved.current; }
 

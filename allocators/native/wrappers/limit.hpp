@@ -30,6 +30,8 @@ class Limit final : public Wrapper {
       : Wrapper(device, make_inner), bytes_(limit_of(options)) {}
 
  private:
+  bool do_adopt(std::vector<HeldSegment> const& layout) override { return inner().adopt(layout); }
+
   static Size limit_of(Options const& options) {
     if (!options.given("bytes")) options.reject("bytes", "must be given, as in limit:bytes=8GiB");
     return options.bytes("bytes");

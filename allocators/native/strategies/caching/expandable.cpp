@@ -37,10 +37,14 @@ Index Caching::find_space(Pool& pool, Size wanted) {
   return reserve_space(pool);
 }
 
+Size Caching::reservation_size(Size page) const {
+  Size const capacity = device().capacity();
+  return round_up(capacity + capacity / 8, page);
+}
+
 Index Caching::reserve_space(Pool& pool) {
   Size const page = settings_.page(pool.small);
-  Size const capacity = device().capacity();
-  Size const size = round_up(capacity + capacity / 8, page);
+  Size const size = reservation_size(page);
   Address const address = reserve(size);
   if (address == 0) return kNone;
   return blocks_.open({address, size, page}, pool, next_rank());

@@ -1,0 +1,68 @@
+// strategies/caching/adopt.cpp: segments that a program held before its trace began.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "strategies/caching.hpp"
+
+namespace allocbench {
+
+bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
+  std::map<Address, std::vector<HeldSegment>> reservations;
+  for (HeldSegment const& held : layout)
+    if (held.space != 0) reservations[held.space].push_back(held);
+  auto const fits = [&](HeldSegment const& range) {
+    Size const page = settings_.page(range.small);
+    HeldSegment const& first = reservations.at(range.space).front();
+    return range.stream == first.stream && range.small == first.small &&
+           (range.segment.address - range.space) % page == 0 && range.segment.size % page == 0;
+  };
+  for (auto const& [address, ranges] : reservations)
+    if (!std::ranges::all_of(ranges, fits)) return false;
+
+  std::vector<HeldSegment> obtained = layout;
+  std::ranges::stable_sort(obtained, {}, &HeldSegment::rank);
+  bool adopted = true;
+  for (HeldSegment const& held : obtained) {
+    if (held.space == 0)
+      adopted = adopted && adopt_segment(held);
+    else if (auto const ranges = reservations.extract(held.space); !ranges.empty())
+      adopted = adopted && adopt_reservation(ranges.mapped());
+  }
+  return adopted;
+}
+
+bool Caching::adopt_segment(HeldSegment const& held) {
+  auto const& [address, size, blocks] = held.segment;
+  if (!acquire_at(address, size)) return false;
+  auto& [small, large] = blocks_.of(held.stream);
+  Index const block =
+      blocks_.create(address, size, {.pool = held.small ? &small : &large}, next_rank());
+  blocks_.insert(block);
+  blocks_.carve(block, blocks);
+  return true;
+}
+
+// The ranges are those mapped in one reservation, in order of address.
+bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
+  HeldSegment const& first = ranges.front();
+  Size const page = settings_.page(first.small);
+  Segment const& last = ranges.back().segment;
+  Size const size = std::max(reservation_size(page), last.address + last.size - first.space);
+  std::vector<Segment> mapped;
+  for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
+  if (!reserve_at(first.space, size, page, mapped)) return false;
+  auto& [small, large] = blocks_.of(first.stream);
+  Index unmapped =
+      blocks_.open({first.space, size, page}, first.small ? small : large, next_rank());
+  for (Segment const& range : mapped) {
+    Index const block = blocks_.remap(unmapped, {range.address, range.address + range.size});
+    unmapped = blocks_[block].next;
+    blocks_.carve(block, range.blocks);
+  }
+  return true;
+}
+
+}  // namespace allocbench

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far an allocator does what a recorded one did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench import allocators
+from allocbench.allocators import RecordedDevice
+from allocbench.workloads import ALLOC, Trace
+from allocbench.workloads.recordings import CALLS, Calls, Recording
+
+CAPACITY = 1 << 40
+"""Bytes of the device where a recording does not tell them: more than any GPU's."""
+
+_ROUNDS = 4  # of replays that find out where the segments of a profiler trace lay
+Call = tuple[int, int, int, int]
+"""How many allocs came before, an index into CALLS, address and bytes."""
+
+
+class CannotTellError(ValueError):
+    """Why a recording and a replay cannot be compared; one line."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far a replay agrees with a recording: counts of allocs and calls since it began.
+
+    segment_calls: those of the recording, None where it does not have them; _predicted: those of
+    the replay; _equal: those that both made at the same alloc, with equal addresses and sizes.
+    peaks: bytes. first_unequal: the first alloc (from 0, of all in the trace) with another call
+    before it, other reserved bytes after it or another place; None when there is none.
+    """
+
+    allocator: str
+    allocs: int
+    reserved_equal: int
+    placed_equal: int
+    segment_calls: int | None
+    segment_calls_predicted: int
+    segment_calls_equal: int | None
+    peak_reserved_recorded: int
+    peak_reserved_predicted: int
+    first_unequal: int | None
+
+    @property
+    def equal(self) -> bool:
+        """Whether the replay did all that the recorded allocator did, and nothing else."""
+        return self.first_unequal is None
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """What a replay did with m allocs: address and size, int64 (m,), and its calls in order."""
+
+    address: NDArray[np.int64]
+    size: NDArray[np.int64]
+    calls: list[Call]
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """An agreement with both sides: what was recorded, and what a replay on `device_calls` did."""
+
+    agreement: Agreement
+    recording: Recording
+    replayed: Replayed
+    device_calls: Calls
+    capacity: int
+
+    @property
+    def recorded_calls(self) -> list[Call] | None:
+        """The calls of the recording, joined as those of the replay are."""
+        return None if self.recording.calls is None else joined(_rows(self.recording.calls))
+
+    def device(self) -> RecordedDevice:
+        """A new device that answers as the recorded one did."""
+        calls = self.device_calls
+        return RecordedDevice(self.capacity, calls.kind, calls.address, calls.size)
+
+
+def compare(recording: Recording, spec: str, capacity: int | None = None) -> Compared:
+    """Replay a recording through the allocator of a spec, and compare.
+
+    capacity: bytes of the device, instead of those of the recording. Raises CannotTellError when
+    the replay cannot begin where the recording began, and SpecError.
+    """
+    if recording.unknown:
+        raise CannotTellError(recording.unknown)
+    size = capacity or recording.capacity or CAPACITY
+    calls = recording.calls
+    if calls is None:
+        calls = _calls_found(recording, spec, size)
+    device = RecordedDevice(size, calls.kind, calls.address, calls.size)
+    replayed = replay(recording.trace, spec, device)
+    return Compared(_agreement(recording, spec, replayed), recording, replayed, calls, size)
+
+
+def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
+    """Replay a trace through a new allocator.
+
+    Raises CannotTellError when it cannot begin with the trace's layout.
+    """
+    found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
+    assert found.detail is not None
+    placed, made = found.detail["placements"], found.detail["device_calls"]
+    if (layout := trace.layout) is not None:
+        begun = placed["address"][: len(layout.block_address)]
+        if not np.array_equal(begun, layout.block_address) or len(made["event"]) > np.count_nonzero(
+            made["event"] >= len(layout.block_address)
+        ):
+            raise CannotTellError(f"{spec} cannot begin with the segments held at the start")
+    return Replayed(
+        placed["address"].astype(np.int64), placed["size"].astype(np.int64), _made(trace, made)
+    )
+
+
+def joined(calls: Iterable[Call]) -> list[Call]:
+    """Calls in order; those of one kind at once by address, neighbouring ranges as one."""
+    found: list[Call] = []
+    for key, group in groupby(calls, key=lambda call: call[:2]):
+        ranges = CALLS[key[1]] in ("segment_map", "segment_unmap")
+        for before, kind, address, size in sorted(group):
+            last = found[-1] if found else None
+            if ranges and last and last[:2] == key and last[2] + last[3] == address:
+                found[-1] = (before, kind, last[2], last[3] + size)
+            else:
+                found.append((before, kind, address, size))
+    return found
+
+
+def _made(trace: Trace, made: Mapping[str, NDArray[Any]]) -> list[Call]:
+    """The calls that the device of a replay served."""
+    served = made["refused"] == 0
+    event = made["event"][served].astype(np.int64)
+    before = np.cumsum(trace.op == ALLOC)[event] - (trace.op[event] == ALLOC)
+    columns = (before, made["kind"][served], made["address"][served], made["size"][served])
+    return joined(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _rows(calls: Calls) -> Iterable[Call]:
+    columns = (calls.before, calls.kind, calls.address, calls.size)
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def calls_of(rows: Iterable[Call]) -> Calls:
+    """Calls as columns."""
+    before, kind, address, size = np.array(list(rows), np.uint64).reshape(-1, 4).T
+    return Calls(kind.astype(np.uint8), address.copy(), size.copy(), before.astype(np.int64))
+
+
+def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
+    """The calls that a recording without them must have made, if the allocator is the same.
+
+    A replay tells which allocs share a segment; the recorded address of the first of them tells
+    where the segment lay. Where that changes the replay, it is done again.
+    """
+    calls = calls_of([])
+    for _ in range(_ROUNDS):
+        device = RecordedDevice(capacity, calls.kind, calls.address, calls.size)
+        replayed = replay(recording.trace, spec, device)
+        made = [call for call in replayed.calls if CALLS[call[1]] == "segment_alloc"]
+        moved = [(*call[:2], _recorded_begin(recording, replayed, call), call[3]) for call in made]
+        if calls_of(moved).address.tolist() == calls.address.tolist():
+            break
+        calls = calls_of(moved)
+    return calls
+
+
+def _recorded_begin(recording: Recording, replayed: Replayed, call: Call) -> int:
+    """Where the recording had the segment that a replay obtained by a call."""
+    before, _, address, size = call
+    inside = (replayed.address >= address) & (replayed.address < address + size)
+    inside[:before] = False
+    if not inside.any():
+        return address
+    first = int(inside.argmax())
+    return int(recording.address[first]) - (int(replayed.address[first]) - address)
+
+
+def _agreement(recording: Recording, spec: str, replayed: Replayed) -> Agreement:
+    trace, count = recording.trace, len(replayed.address)
+    first = trace.provenance.live_at_start
+    held = trace.layout.reserved if trace.layout else 0
+    predicted = calls_of(replayed.calls)
+    reserved = recording.reserved
+    recorded_peak = None if reserved is None else int(reserved.max(initial=0))
+    calls_equal = calls_recorded = None
+    unequal = np.zeros(count + 1, np.bool_)
+    if recording.calls is not None:
+        reserved = recording.calls.reserved(count, held)
+        recorded_peak = recording.calls.peak(held)
+        recorded, made = Counter(joined(_rows(recording.calls))), Counter(replayed.calls)
+        calls_recorded = recorded.total()
+        calls_equal = (recorded & made).total()
+        for before, *_ in (recorded - made) + (made - recorded):
+            unequal[before] = True
+    assert reserved is not None
+    assert recorded_peak is not None
+    same_bytes = predicted.reserved(count, held) == reserved
+    same_place = replayed.address == recording.address.astype(np.int64)
+    unequal[:-1] |= ~same_bytes | ~same_place
+    unequal[:first] = False
+    return Agreement(
+        allocator=spec,
+        allocs=count - first,
+        reserved_equal=int(same_bytes[first:].sum()),
+        placed_equal=int(same_place[first:].sum()),
+        segment_calls=calls_recorded,
+        segment_calls_predicted=len(replayed.calls),
+        segment_calls_equal=calls_equal,
+        peak_reserved_recorded=recorded_peak,
+        peak_reserved_predicted=predicted.peak(held),
+        first_unequal=int(unequal.argmax()) if unequal.any() else None,
+    )
+
+
+def best(found: Iterable[Compared]) -> Compared:
+    """The one that agrees best, the first of equals."""
+
+    def key(one: Compared) -> tuple[bool, int, int, int]:
+        agreement = one.agreement
+        calls = agreement.segment_calls_equal or 0
+        return agreement.equal, agreement.reserved_equal, calls, agreement.placed_equal
+
+    return max(found, key=key)
+
+
+def until(trace: Trace, event: int) -> Trace:
+    """The events of a trace before one of them."""
+    cut: dict[str, Any] = {name: array[:event] for name, array in trace.columns().items()}
+    return replace(trace, **cut)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench verify: what the allocator of a real GPU did, against `caching`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from allocbench import allocators, verifying
+from allocbench.base.spec import parse
+from allocbench.errors import UsageError
+from allocbench.reports import units
+from allocbench.terminal import console, plain_table
+from allocbench.verifying import Verdict
+
+EXAMPLES = (
+    "allocbench verify snapshot.pickle",
+    "allocbench verify snapshot.pickle --allocator caching:version=2.13",
+    "allocbench verify snapshot.pickle --json",
+    "allocbench verify recordings/ --markdown",
+)
+_COLUMNS = (
+    "recording",
+    "verdict",
+    "rules",
+    "allocs",
+    "reserved equal",
+    "placed equal",
+    "segment calls",
+    "peak recorded",
+    "peak predicted",
+)
+
+
+def run(
+    recordings: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RECORDING...",
+            help="Memory snapshots, profiler traces, or folders of them.",
+        ),
+    ],
+    allocator: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="`caching` with a version, or settings to use instead of those recorded.",
+        ),
+    ] = "caching",
+    capacity: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES", help="Of the GPU, where the recording does not tell it."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="The number of a GPU, where several have events."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+) -> None:
+    """Verify `caching` against recordings of real GPUs.
+
+    A recording is replayed from the segments and blocks that it began with, with its own settings,
+    on a device that gives the recorded addresses. Compared are reserved bytes after each alloc, the
+    place of each alloc, and the calls to the device. Where the version of PyTorch is not given, the
+    rules of the version that agrees best are applied.
+
+    Exit code 0: all is equal. 1: something is not. 2: it cannot be told, with the reason.
+    """
+    if parse(allocator).name != "caching":
+        raise UsageError(f"--allocator {allocator}: only caching can be held against PyTorch's")
+    size = None if capacity is None else allocators.parse_bytes(capacity)
+    options = {} if device is None else {"device": device}
+    paths, is_table = _files(recordings)
+    found = [verifying.verify(path, allocator, size, **options) for path in paths]
+    if as_json:
+        rows = [verdict.row() for verdict in found]
+        typer.echo(json.dumps(rows if is_table else rows[0]))
+    elif markdown:
+        typer.echo(_markdown(found))
+    elif is_table:
+        _print_table(found)
+    else:
+        _print_one(found[0])
+    raise typer.Exit(max(verdict.exit_code for verdict in found))
+
+
+def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
+    """The recordings, and whether there may be several. Of a folder: what may be one, by name."""
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = [one for one in sorted(path.iterdir()) if _may_be_recording(one)]
+            if not inside:
+                raise UsageError(f"{path}: holds no recording: {', '.join(_EXTENSIONS)}")
+            found += inside
+        else:
+            found.append(path)
+    return found, len(found) > 1 or any(path.is_dir() for path in given)
+
+
+_EXTENSIONS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json", ".json.gz")
+
+
+def _may_be_recording(path: Path) -> bool:
+    return path.is_file() and path.name.endswith(_EXTENSIONS)
+
+
+def _cells(verdict: Verdict) -> list[str]:
+    name, agreement = Path(verdict.file).name, verdict.agreement
+    if agreement is None:
+        return [name, "cannot tell", *["n/a"] * (len(_COLUMNS) - 2)]
+    calls = "n/a"
+    if agreement.segment_calls is not None:
+        calls = f"{agreement.segment_calls_equal:,} of {agreement.segment_calls:,}"
+        if agreement.segment_calls_predicted != agreement.segment_calls:
+            calls += f" ({agreement.segment_calls_predicted:,} predicted)"
+    return [
+        name,
+        "equal" if agreement.equal else "different",
+        verdict.version,
+        f"{agreement.allocs:,}",
+        f"{agreement.reserved_equal:,}",
+        f"{agreement.placed_equal:,}",
+        calls,
+        units.size(agreement.peak_reserved_recorded),
+        units.size(agreement.peak_reserved_predicted),
+    ]
+
+
+def _notes(verdict: Verdict) -> list[str]:
+    """What is to be said below the numbers of one recording."""
+    if verdict.agreement is None:
+        return [f"cannot tell: {verdict.unknown}"]
+    notes = []
+    if not verdict.told:
+        notes.append(
+            f"rules of PyTorch {verdict.version}: they agree best; the file has no version"
+        )
+    if verdict.settings:
+        settings = ",".join(f"{name}={value}" for name, value in verdict.settings.items())
+        notes.append(f"settings in the recording: {settings}")
+    if verdict.difference:
+        notes.append(f"first difference: {verdict.difference}")
+    return notes
+
+
+def _print_one(verdict: Verdict) -> None:
+    out = console()
+    out.print(f"{verdict.file}: {_cells(verdict)[1]}", markup=False, highlight=False)
+    if verdict.agreement:
+        table = plain_table("", "", "", right=())
+        for name, cell in list(zip(_COLUMNS, _cells(verdict), strict=True))[2:]:
+            table.add_row(name, cell)
+        out.print(table)
+    for note in _notes(verdict):
+        out.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_table(found: Sequence[Verdict]) -> None:
+    out = console()
+    table: Table = plain_table("", *_COLUMNS, right=_COLUMNS[3:])
+    for verdict in found:
+        table.add_row(*_cells(verdict))
+    out.print(table)
+    for verdict in found:
+        if verdict.difference or verdict.agreement is None:
+            note = f"{Path(verdict.file).name}: {_notes(verdict)[-1]}"
+            out.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _markdown(found: Sequence[Verdict]) -> str:
+    rows = [_COLUMNS, ["---"] * 3 + ["--:"] * (len(_COLUMNS) - 3), *map(_cells, found)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first difference between a recording and a replay: where, what, and why if that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocbench import allocators
+from allocbench.agreement import Call, Compared, calls_of, until
+from allocbench.allocators import Segment, human_bytes
+from allocbench.workloads import ALLOC
+from allocbench.workloads.recordings import CALLS
+
+_SAID = {
+    "segment_alloc": "obtains a segment of {size} at {at}",
+    "segment_free": "gives a segment of {size} at {at} back",
+    "segment_map": "maps {size} at {at}",
+    "segment_unmap": "unmaps {size} at {at}",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a replay first did something else.
+
+    kind: "segment calls", "reserved bytes", "placement" or "failed request". alloc: which alloc of
+    the trace, from 0; event: which event of the trace, None after the last alloc. requested: bytes.
+    recorded, predicted: what each did. reason: "" where none is known.
+    """
+
+    kind: str
+    alloc: int
+    event: int | None
+    requested: int | None
+    recorded: str
+    predicted: str
+    reason: str
+
+    def __str__(self) -> str:
+        """One line."""
+        where = f"at alloc {self.alloc} (event {self.event}, {human_bytes(self.requested or 0)})"
+        if self.event is None:
+            where = "after the last alloc"
+        reason = f": {self.reason}" if self.reason else ""
+        return (
+            f"{self.kind} {where}: the GPU's {self.recorded}, the replay {self.predicted}{reason}"
+        )
+
+
+def first_difference(found: Compared) -> Difference | None:
+    """The first difference, or None when everything is equal."""
+    alloc = found.agreement.first_unequal
+    if alloc is None:
+        return None
+    trace = found.recording.trace
+    allocs = np.flatnonzero(trace.op == ALLOC)
+    event = int(allocs[alloc]) if alloc < len(allocs) else None
+    requested = None if event is None else int(trace.size[event])
+    made = [call for call in found.replayed.calls if call[0] == alloc]
+    all_recorded = found.recorded_calls
+    recorded = None if all_recorded is None else [c for c in all_recorded if c[0] == alloc]
+    begin = int(allocs[alloc - 1]) + 1 if alloc else 0
+    segments = _state(found, len(trace) if event is None else event)
+    if event is not None and found.replayed.size[alloc] == 0:
+        return Difference(
+            "failed request",
+            alloc,
+            event,
+            requested,
+            f"allocator serves it at {found.recording.address[alloc]:#x}",
+            "has no memory for it",
+            "the device of the replay refuses what the GPU gave",
+        )
+    if recorded is not None and recorded != made:
+        reason = _calls_reason(found, recorded, made, segments, _state(found, begin), alloc)
+        return Difference(
+            "segment calls", alloc, event, requested, _told(recorded), _told(made), reason
+        )
+    assert event is not None
+    truth, predicted = _reserved(found, alloc)
+    if truth != predicted:
+        return Difference(
+            "reserved bytes",
+            alloc,
+            event,
+            requested,
+            f"allocator holds {human_bytes(truth)} ({truth} bytes)",
+            f"{human_bytes(predicted)} ({predicted} bytes)",
+            "the recording obtained or gave back a segment that the replay did not, or the reverse",
+        )
+    address, other = int(found.recording.address[alloc]), int(found.replayed.address[alloc])
+    return Difference(
+        "placement",
+        alloc,
+        event,
+        requested,
+        f"allocator places it at {_place(address, segments)}",
+        f"at {_place(other, segments)}",
+        _placement_reason(address, other, int(found.replayed.size[alloc]), segments),
+    )
+
+
+def _state(found: Compared, event: int) -> list[Segment]:
+    """The segments of the replay before an event."""
+    allocator = allocators.make(found.agreement.allocator, found.device())
+    allocators.replay(until(found.recording.trace, event), allocator, samples=1, keep=True)
+    return allocator.snapshot()
+
+
+def _reserved(found: Compared, alloc: int) -> tuple[int, int]:
+    layout = found.recording.trace.layout
+    held, count = layout.reserved if layout else 0, len(found.replayed.address)
+    made = calls_of(found.replayed.calls).reserved(count, held)
+    recorded = found.recording.reserved
+    if recorded is None:
+        assert found.recording.calls is not None
+        recorded = found.recording.calls.reserved(count, held)
+    return int(recorded[alloc]), int(made[alloc])
+
+
+def _told(calls: Sequence[Call]) -> str:
+    said = [
+        _SAID[CALLS[kind]].format(size=f"{human_bytes(size)} ({size} bytes)", at=f"{address:#x}")
+        for _, kind, address, size in calls[:3]
+    ]
+    if len(calls) > 3:
+        said.append(f"makes {len(calls) - 3} more calls")
+    return "allocator " + " and ".join(said) if said else "makes no call to the device"
+
+
+def _place(address: int, segments: Sequence[Segment]) -> str:
+    for one in segments:
+        if one.address <= address < one.address + one.size:
+            return f"{address:#x} (byte {address - one.address} of its segment)"
+    return f"{address:#x} (in no segment that the replay holds)"
+
+
+def _free_blocks(segments: Sequence[Segment]) -> dict[int, int]:
+    """Bytes by address."""
+    return {
+        block.address: block.size for one in segments for block in one.blocks if not block.allocated
+    }
+
+
+def _placement_reason(address: int, other: int, granted: int, segments: Sequence[Segment]) -> str:
+    free = _free_blocks(segments)
+    if address not in free:
+        around = [
+            block
+            for one in segments
+            for block in one.blocks
+            if block.address <= address < block.address + block.size
+        ]
+        if around and around[0].allocated:
+            return "a block is still allocated there: the recording lacks its free"
+        if around:
+            return "a free block lies around it, but does not begin there"
+        return "no memory is held there: the recording lacks a segment"
+    size, chosen = free[address], free.get(other)
+    if chosen is None:
+        return f"the replay did not choose the free block of {size} bytes there"
+    if size == chosen:
+        return (
+            f"both are free blocks of {size} bytes: versions of PyTorch break this tie differently"
+        )
+    if size < granted:
+        return f"the free block there has {size} bytes, too few for the {granted} of the block"
+    return (
+        f"the free block there has {size} bytes, that of the replay {chosen}: best fit takes the "
+        "smaller one of a pool, so they are in other pools, or other settings apply"
+    )
+
+
+def _calls_reason(
+    found: Compared,
+    recorded: Sequence[Call],
+    made: Sequence[Call],
+    segments: Sequence[Segment],
+    before: Sequence[Segment],
+    alloc: int,
+) -> str:
+    gave = [call for call in recorded if call not in made and CALLS[call[1]] == "segment_free"]
+    got = [call for call in recorded if call not in made and CALLS[call[1]] == "segment_alloc"]
+    more = [call for call in made if call not in recorded]
+    gives = [call for call in more if CALLS[call[1]] == "segment_free"]
+    gets = [call for call in more if CALLS[call[1]] == "segment_alloc"]
+    if got and gets:
+        return (
+            f"segments of {got[0][3]} and {gets[0][3]} bytes: other settings or another version"
+            if got[0][3] != gets[0][3]
+            else "the segments lie at different addresses"
+        )
+    if gave or gives:
+        held = {one.address: one for one in before}
+        busy = [c for c in gave if c[2] in held and any(b.allocated for b in held[c[2]].blocks)]
+        if busy:
+            return f"the segment at {busy[0][2]:#x} holds blocks in the replay: a free is missing"
+        if gave:
+            return (
+                f"{len(gave)} free segments stay cached in the replay: a limit, a collection "
+                "threshold or a refusal that the replay does not know"
+            )
+        return f"the recording keeps {len(gives)} segments that the replay gives back"
+    if got:
+        granted = int(found.replayed.size[alloc]) if alloc < len(found.replayed.size) else 0
+        free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
+        if free:
+            return (
+                f"a free block of {min(free)} bytes would do in the replay: in the recording it is "
+                "in another pool, still in use by another stream, or settings forbid it"
+            )
+        return "other settings or another version"
+    if gets:
+        address = int(found.recording.address[alloc]) if alloc < len(found.recording.address) else 0
+        return (
+            f"the recording places the block at {_place(address, segments)} without a new segment"
+        )
+    return "the mapped ranges differ: other settings or another version"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording held against `caching`: with which settings and version, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from allocbench import allocators
+from allocbench.agreement import CAPACITY, Agreement, CannotTellError, best, compare
+from allocbench.base.spec import Spec, parse
+from allocbench.difference import Difference, first_difference
+from allocbench.workloads import TraceError
+from allocbench.workloads.files import read_recording
+from allocbench.workloads.recordings import Recording
+
+VERSIONS = ("2.11", "2.9", "2.12", "2.13")
+"""One of each set of rules that `caching` has, in the order in which they are tried."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came out for one recording.
+
+    file: its path. events: of its trace. version: of the rules that were applied; told: whether
+    the user said so, else it is the one that agrees best. settings: the options of `caching` that
+    the recording holds. unknown: why nothing can be told, or "".
+    """
+
+    file: str
+    events: int = 0
+    version: str = ""
+    told: bool = False
+    settings: Mapping[str, str] | None = None
+    agreement: Agreement | None = None
+    difference: Difference | None = None
+    unknown: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all is equal, 1 when not, 2 when that cannot be told."""
+        if self.agreement is None:
+            return 2
+        return 0 if self.agreement.equal else 1
+
+    def row(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        row: dict[str, Any] = {
+            "recording": self.file,
+            "events": self.events,
+            "verdict": ("equal", "different", "unknown")[self.exit_code],
+            "version": self.version,
+            "version_given": self.told,
+            "settings": dict(self.settings or {}),
+            "reason": self.unknown,
+        }
+        if self.agreement:
+            row |= asdict(self.agreement)
+            del row["first_unequal"]
+        row["first_difference"] = None
+        if self.difference:
+            row["first_difference"] = asdict(self.difference) | {"text": str(self.difference)}
+        return row
+
+
+def verify(
+    path: Path, allocator: str = "caching", capacity: int | None = None, **options: str
+) -> Verdict:
+    """Hold a recording against `caching`.
+
+    allocator: a spec of it; its options go before those of the recording. capacity: bytes of the
+    device, where the recording does not tell. options: those of the format. What cannot be read or
+    compared is a verdict too. Raises SpecError.
+    """
+    try:
+        recording = read_recording(path, **options)
+    except (TraceError, OSError) as error:
+        return Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))
+    spec = parse(allocator)
+    told = "version" in spec.options
+    settings = dict(recording.options) if "conf" not in spec.options else {}
+    verdict = Verdict(str(path), len(recording.trace), told=told, settings=settings)
+    return _judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)
+
+
+def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | None) -> Verdict:
+    versions = [spec.options["version"]] if verdict.told else list(_versions(recording))
+    specs = [str(Spec(spec.name, spec.options | {"version": one})) for one in versions]
+    try:
+        found = best([compare(recording, one, capacity) for one in _valid(specs)])
+    except CannotTellError as error:
+        return replace(verdict, unknown=str(error))
+    if not found.agreement.equal and (lacking := _lacking(spec, recording, capacity)):
+        return replace(verdict, unknown=lacking)
+    version = parse(found.agreement.allocator).options["version"]
+    difference = first_difference(found)
+    return replace(verdict, version=version, agreement=found.agreement, difference=difference)
+
+
+def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
+    """What decides how a recording went on and is neither in it nor given, or ""."""
+    name = "per_process_memory_fraction"
+    if "garbage_collection_threshold" in spec.options and name not in spec.options:
+        return (
+            f"garbage_collection_threshold is a share of {name}, which the recording does not "
+            f"hold: give --allocator caching:{name}=SHARE --capacity BYTES"
+        )
+    if name in spec.options and not (capacity or recording.capacity):
+        return (
+            f"{name} is a share of the GPU's memory, whose size the recording does not hold: "
+            "give --capacity BYTES"
+        )
+    return ""
+
+
+def _valid(specs: Sequence[str]) -> list[str]:
+    """Those whose settings their version has; raises SpecError where none has them."""
+    found, wrong = [], None
+    for spec in specs:
+        try:
+            allocators.make(spec, allocators.SimulatedDevice(CAPACITY))
+        except allocators.SpecError as error:
+            wrong = error
+        else:
+            found.append(spec)
+    if wrong and not found:
+        raise wrong
+    return found
+
+
+def _versions(recording: Recording) -> Iterator[str]:
+    """The versions whose rules may have been in force: events tell their pools from 2.13 on."""
+    yield from VERSIONS if not recording.tells_pools else reversed(VERSIONS)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was held when a profiler trace began, as far as its events tell.
+
+Each event tells Total Allocated and Total Reserved. Where they were not 0 before the first event,
+the process had begun before the trace. The layout then follows only in the simplest case: segments
+of 2 MiB, which begin at multiples of 2 MiB, filled from the front without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.importers.addresses import Blocks, Events, Start, none
+from allocbench.workloads.importers.snapshot_settings import SMALL_SEGMENT
+from allocbench.workloads.layout import Layout
+
+_Bytes = NDArray[np.int64]
+
+
+class KinetoStart:
+    """The start of a trace of n events, which tell the bytes allocated and reserved after each.
+
+    live: blocks that lived from the start to the end, found by what they took. unknown: why the
+    start is not known, or "".
+    """
+
+    def __init__(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> None:
+        self.live = none()
+        self._segments = np.empty(0, np.uint64)
+        self.unknown = self._of_events(events, allocated, reserved)
+
+    def _of_events(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> str:
+        if not len(reserved) or reserved.min() < 0 or allocated.min() < 0:
+            return "its events do not tell Total Allocated and Total Reserved"
+        change = np.where(events.is_alloc, 1, -1) * events.size.astype(np.int64)
+        jumps = np.flatnonzero(np.diff(allocated) != change[1:])
+        if len(jumps):
+            return f"Total Allocated does not follow from Bytes at memory event {jumps[0] + 1}"
+        before = int(allocated[0] - change[0])
+        if before == 0 and events.is_alloc[0]:
+            return ""
+        level = int(np.argmax(reserved != reserved[0])) or len(reserved)
+        segment = events.address // SMALL_SEGMENT * SMALL_SEGMENT
+        begins = np.unique(segment[:level])
+        if len(begins) * SMALL_SEGMENT == reserved[0]:
+            lowest = np.array([events.address[segment == begin].min() for begin in begins])
+            if events.is_alloc[:level].all() and int((lowest - begins).sum()) == before:
+                self._segments = begins
+                self._fill(begins, lowest - begins)
+                return ""
+        return (
+            f"{before} bytes were allocated before its first event, and their places do not follow "
+            "from it; a memory snapshot tells them"
+        )
+
+    def _fill(self, begins: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
+        """A block for the unknown ones at the front of each segment."""
+        filled = sizes > 0
+        zeros = np.zeros(np.count_nonzero(filled), np.int64)
+        address, size = begins[filled], sizes[filled].astype(np.uint64)
+        self.live = Blocks(address, size, zeros, zeros.astype(np.uint32), size)
+
+    def laid_out(self) -> Callable[[Events, Blocks], Start] | None:
+        """What `traced` asks for the layout."""
+        if not len(self._segments):
+            return None
+        return self._layout
+
+    def _layout(self, events: Events, initial: Blocks) -> Start:
+        count = len(self._segments)
+        if len(initial.address) != len(self.live.address):
+            return Start()  # some were freed: then their places were told
+        return Start(
+            Layout(
+                address=self._segments,
+                size=np.full(count, SMALL_SEGMENT, np.uint64),
+                stream=np.zeros(count, np.uint16),
+                small=np.ones(count, np.bool_),
+                space=np.zeros(count, np.uint64),
+                rank=np.arange(count, dtype=np.uint32),
+                block_address=initial.address,
+                block_size=initial.granted,
+            )
+        )

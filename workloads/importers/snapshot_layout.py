@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the blocks lay when the recording of a memory snapshot began.
+
+A free tells the bytes requested, not those of the block. They follow from PyTorch's rules: what is
+left of a block becomes a free one if it has 512 bytes or more in a segment of small blocks or an
+expandable one, and more than 1 MiB in another one. So no block in a segment of large ones is
+smaller than 1 MiB, and a gap that would be smaller belongs to the block before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.importers.addresses import Blocks, Events
+from allocbench.workloads.importers.snapshot_segments import (
+    ALLOC,
+    DEFAULT_POOL,
+    MAP,
+    Pool,
+    Segment,
+    SegmentEvent,
+    UnknownLayoutError,
+    with_kinds,
+)
+from allocbench.workloads.importers.snapshot_settings import MIB, Settings
+from allocbench.workloads.layout import Layout
+
+
+def layout_of(
+    segments: Sequence[Segment],
+    calls: Sequence[SegmentEvent],
+    settings: Settings,
+    events: Events,
+    initial: Blocks,
+    stream: dict[tuple[int, Pool], int],
+) -> Layout:
+    """The layout at the start.
+
+    segments: those held then, in order of address. calls: those to the device since. stream: the
+    number that stands for a stream and a pool in the events. Raises UnknownLayoutError when blocks
+    and segments do not fit together.
+    """
+    begin = np.array([one.address for one in segments], np.uint64)
+    end = np.array([one.end for one in segments], np.uint64)
+    inside = np.searchsorted(begin, initial.address, side="right").astype(np.int64) - 1
+    lost = np.flatnonzero((inside < 0) | (initial.address >= end[inside]))
+    if (len(segments) == 0 and len(initial.address)) or len(lost):
+        address = int(initial.address[lost[0] if len(lost) else 0])
+        raise UnknownLayoutError(f"the block at {address:#x} lies in no segment that was held then")
+    allocs = _Allocs(events)
+    size = initial.granted.copy()
+    address = initial.address.tolist()
+    for n in np.flatnonzero(size == 0).tolist():
+        segment = segments[inside[n]]
+        limit = segment.end
+        if n + 1 < len(address):
+            limit = min(limit, address[n + 1])
+        size[n] = _granted(address[n], int(initial.size[n]), segment, limit, settings, allocs)
+    layout = Layout(
+        address=begin,
+        size=end - begin,
+        stream=np.array([stream[one.stream, one.pool] for one in segments], np.int64),
+        small=np.array([bool(one.small) for one in segments], np.bool_),
+        space=_spaces(segments, calls, events),
+        rank=_ranks(len(segments), calls),
+        block_address=initial.address,
+        block_size=size,
+    )
+    if rule := layout.first_broken():
+        raise UnknownLayoutError(rule)
+    if np.any(size < initial.size):
+        raise UnknownLayoutError("a block is smaller than its request")
+    return layout
+
+
+class _Allocs:
+    """The allocs of events by address."""
+
+    def __init__(self, events: Events) -> None:
+        at = np.flatnonzero(events.is_alloc)
+        order = np.argsort(events.address[at], kind="stable")
+        self._at, self._address = at[order], events.address[at][order]
+        frees = np.flatnonzero(~events.is_alloc)
+        freed, first = np.unique(events.address[frees], return_index=True)
+        self._freed, self._first = freed, frees[first]
+
+    def next_above(self, address: int, low: int, high: int) -> int | None:
+        """The lowest alloc from `low` to before `high` while the first block at `address` lived."""
+        until = self._first[np.searchsorted(self._freed, np.uint64(address))]
+        begin, end = np.searchsorted(self._address, np.array([low, high], np.uint64))
+        before = self._address[begin:end][self._at[begin:end] < until]
+        return int(before[0]) if len(before) else None
+
+
+def _granted(
+    address: int, requested: int, segment: Segment, limit: int, settings: Settings, allocs: _Allocs
+) -> int:
+    """Bytes of the block of a request that ends at `limit` at the latest."""
+    rounded = settings.rounded(requested)
+    if segment.small or segment.expandable:
+        return rounded
+    if settings.max_split is not None and rounded >= settings.max_split:
+        return segment.end - address  # such a block is never split
+    least = address + rounded
+    limit = min(limit, allocs.next_above(address, least, least + MIB + 1) or limit)
+    return rounded if limit - least > MIB else limit - address
+
+
+def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
+    """The order in which segments were obtained: that of addresses, up or down as in `calls`.
+
+    No snapshot tells it. cudaMalloc goes down where nothing says that it goes up.
+    """
+    obtained = [call.address for call in calls if call.action == ALLOC]
+    up = sum(two > one for one, two in pairwise(obtained))
+    order = np.arange(count, dtype=np.uint32)
+    return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
+
+
+def _spaces(
+    segments: Sequence[Segment], calls: Sequence[SegmentEvent], events: Events
+) -> NDArray[np.uint64]:
+    """Where the reservation of each mapped range begins: where the lowest one of its pool lay."""
+    mapped = [
+        Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
+        for call in calls
+        if call.action == MAP
+    ]
+    mapped = with_kinds(mapped, events.address[events.is_alloc], events.size[events.is_alloc])
+    lowest: dict[tuple[int, Pool, bool | None], int] = {}
+    for one in segments:
+        if one.expandable:
+            lowest.setdefault((one.stream, one.pool, one.small), one.address)
+    for key, low in lowest.items():
+        floor = max((one.end for one in segments if one.end <= low), default=0)
+        below = (one.address for one in mapped if (one.stream, one.pool, one.small) == key)
+        lowest[key] = min((at for at in below if floor <= at < low), default=low)
+    return np.array(
+        [lowest[one.stream, one.pool, one.small] if one.expandable else 0 for one in segments],
+        np.uint64,
+    )

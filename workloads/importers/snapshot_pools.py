@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private pools of a memory snapshot: each is a stream of its own in the trace.
+
+Memory of a private pool (of a captured graph or a MemPool) serves no request outside of it, as that
+of a stream serves no other stream. Events say which pool they belong to from PyTorch 2.13 on; for
+older ones the segment around their address says it, where it is still held at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.importers.addresses import Blocks
+from allocbench.workloads.importers.snapshot_segments import (
+    DEFAULT_POOL,
+    Pool,
+    Segment,
+    SegmentEvent,
+)
+
+_PRIVATE = 1 << 62  # numbers from here on stand for private pools
+
+
+class Pools:
+    """Numbers that stand for a stream and a pool: the stream's own for the default pool.
+
+    number: of every stream and pool of the segments. private: what numbers of private pools mean.
+    """
+
+    def __init__(self, final: Sequence[Segment], calls: Sequence[SegmentEvent]) -> None:
+        self.number: dict[tuple[int, Pool], int] = {}
+        self.private: dict[int, tuple[int, Pool]] = {}
+        for segment in final:
+            self.of(segment.stream, segment.pool)
+        for call in calls:
+            self.of(call.stream, call.pool or DEFAULT_POOL)
+        private = sorted(
+            (one for one in final if one.pool != DEFAULT_POOL), key=lambda one: one.address
+        )
+        self._begin = np.array([one.address for one in private], np.uint64)
+        self._end = np.array([one.end for one in private], np.uint64)
+        self._pool = [one.pool for one in private]
+
+    def of(self, stream: int, pool: Pool) -> int:
+        """The number of a stream and a pool."""
+        if (stream, pool) not in self.number:
+            number = stream if pool == DEFAULT_POOL else _PRIVATE + len(self.private)
+            self.number[stream, pool] = number
+            if number != stream:
+                self.private[number] = stream, pool
+        return self.number[stream, pool]
+
+    def numbers(
+        self,
+        stream: NDArray[np.int64],
+        address: NDArray[np.uint64],
+        told: NDArray[np.int32],
+        pools: Mapping[Pool, int],
+    ) -> NDArray[np.int64]:
+        """The number of each event, by the pool that it tells (-1: none) or by its address."""
+        if not self.private and len(pools) == 1:
+            return stream
+        found = stream.copy()
+        inside = np.searchsorted(self._begin, address, side="right").astype(np.int64) - 1
+        around = inside >= 0
+        around[around] = address[around] < self._end[inside[around]]
+        by_number = {number: pool for pool, number in pools.items()}
+        for n in np.flatnonzero((told > 0) | ((told < 0) & around)).tolist():
+            pool = by_number[int(told[n])] if told[n] > 0 else self._pool[inside[n]]
+            found[n] = self.of(int(stream[n]), pool)
+        return found
+
+    def blocks(self, blocks: Blocks) -> Blocks:
+        """The blocks with the numbers of their streams and pools."""
+        told = np.full(len(blocks.address), -1, np.int32)
+        return replace(blocks, stream=self.numbers(blocks.stream, blocks.address, told, {}))

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The segments of a memory snapshot, and backwards through its events those held at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
+
+ALLOC, FREE, MAP, UNMAP = "segment_alloc", "segment_free", "segment_map", "segment_unmap"
+ACTIONS = (ALLOC, FREE, MAP, UNMAP)
+Pool = tuple[int, ...]
+DEFAULT_POOL: Pool = (0, 0)
+
+
+class UnknownLayoutError(Exception):
+    """Why the layout at the start cannot be told; one line."""
+
+
+class SegmentEvent(NamedTuple):
+    """A call to the device; `at` is how many allocs and frees were recorded before it."""
+
+    action: str
+    address: int
+    size: int
+    stream: int
+    pool: Pool | None
+    at: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment, or a mapped range of an expandable one; small is None where it is not known."""
+
+    address: int
+    size: int
+    stream: int
+    pool: Pool = DEFAULT_POOL
+    small: bool | None = None
+    expandable: bool = False
+
+    @property
+    def end(self) -> int:
+        """The address behind it."""
+        return self.address + self.size
+
+
+def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[Segment]:
+    """The segments before the events, in order of address.
+
+    Raises UnknownLayoutError when the events do not lead to the final segments.
+    """
+    held = {segment.address: segment for segment in final}
+    if len(held) < len(final):
+        raise UnknownLayoutError("two of its segments have one address")
+    ranges = _Ranges([segment for segment in final if segment.expandable])
+    for segment in final:
+        if segment.expandable:
+            del held[segment.address]
+    for event in reversed(events):
+        if event.action == ALLOC:
+            found = held.pop(event.address, None)
+            if found is None or found.size != event.size:
+                raise UnknownLayoutError(
+                    f"a segment of {event.size} bytes was obtained at {event.address:#x}, "
+                    "which is neither freed later nor held at the end"
+                )
+        elif event.action == FREE:
+            if event.address in held:
+                raise UnknownLayoutError(f"the segment at {event.address:#x} was freed twice")
+            held[event.address] = Segment(
+                event.address,
+                event.size,
+                event.stream,
+                event.pool or DEFAULT_POOL,
+                event.size == SMALL_SEGMENT,
+            )
+        elif event.action == MAP:
+            ranges.remove(event)
+        else:
+            ranges.add(event)
+    found_segments = sorted([*held.values(), *ranges.all], key=lambda segment: segment.address)
+    for one, following in pairwise(found_segments):
+        if one.end > following.address:
+            raise UnknownLayoutError(
+                f"the segments at {one.address:#x} and {following.address:#x} overlap"
+            )
+    return found_segments
+
+
+class _Ranges:
+    """Mapped ranges of expandable segments; neighbours of one pool are one range."""
+
+    def __init__(self, ranges: Sequence[Segment]) -> None:
+        self.all = list(ranges)
+
+    def remove(self, event: SegmentEvent) -> None:
+        begin, end = event.address, event.address + event.size
+        for n, one in enumerate(self.all):
+            if one.address <= begin and end <= one.end:
+                pieces = [(one.address, begin), (end, one.end)]
+                self.all[n : n + 1] = [
+                    replace(one, address=low, size=high - low) for low, high in pieces if low < high
+                ]
+                return
+        raise UnknownLayoutError(
+            f"{event.size} bytes were mapped at {begin:#x}, which are neither unmapped later nor "
+            "held at the end"
+        )
+
+    def add(self, event: SegmentEvent) -> None:
+        begin, end = event.address, event.address + event.size
+        new = Segment(begin, event.size, event.stream, event.pool or DEFAULT_POOL, None, True)
+        for one in [one for one in self.all if one.end == begin or one.address == end]:
+            if one.stream != new.stream or (event.pool and one.pool != new.pool):
+                continue
+            self.all.remove(one)
+            begin, end = min(begin, one.address), max(end, one.end)
+            new = replace(new, pool=one.pool, small=one.small)
+        self.all.append(replace(new, address=begin, size=end - begin))
+
+
+def with_kinds(
+    segments: Sequence[Segment], address: NDArray[np.uint64], size: NDArray[np.uint64]
+) -> list[Segment]:
+    """The segments, those of unknown kind by the blocks (address, requested bytes) seen in them."""
+    order = np.argsort(address, kind="stable")
+    address, size = address[order], size[order]
+    found = []
+    for one in segments:
+        if one.small is None:
+            low, high = np.searchsorted(address, np.array([one.address, one.end], np.uint64))
+            one = replace(one, small=bool(size[low:high].max(initial=0) <= MIB))
+        found.append(one)
+    return found

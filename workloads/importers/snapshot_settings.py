@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of PyTorch's allocator that a memory snapshot holds, and sizes under them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MIB = 1 << 20
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+_ROUNDING = 512
+_IN_CONF_ALONE = (
+    "max_non_split_rounding_mb",
+    "large_segment_size_mb",
+    "per_process_memory_fraction",
+)
+_CONFS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings in force when a snapshot was taken.
+
+    conf: the text that set them, "" where it is not known. max_split: bytes, or None for no limit.
+    collects: whether garbage_collection_threshold was set. expandable: whether new segments were.
+    divisions: steps between powers of two, by the power of two of a size in MiB (0: none).
+    """
+
+    conf: str = ""
+    max_split: int | None = None
+    threshold: float = 0.0
+    expandable: bool = False
+    divisions: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def collects(self) -> bool:
+        """Whether segments may be freed though nobody asked for a trim."""
+        return self.threshold > 0
+
+    def rounded(self, requested: int) -> int:
+        """Bytes allocated to a request, before the rest of a block that is not split."""
+        if requested < _ROUNDING:
+            return _ROUNDING
+        power = requested.bit_length() - 1
+        steps = self.divisions.get(min(max(power - 20, 0), 15), 0)
+        if steps <= 1 or requested <= _ROUNDING * steps:
+            return -(-requested // _ROUNDING) * _ROUNDING
+        step = (1 << power) // steps
+        return -(-requested // step) * step
+
+    def options(self) -> dict[str, str]:
+        """The options of `caching` that stand for these settings."""
+        found = {
+            name: match[1]
+            for name in _IN_CONF_ALONE
+            if (match := re.search(rf"(?:^|[\s,]){name}\s*:\s*([\d.]+)", self.conf))
+        }
+        if self.max_split is not None:
+            found["max_split_size_mb"] = str(self.max_split // MIB)
+        if self.threshold > 0:
+            found["garbage_collection_threshold"] = repr(self.threshold)
+        if self.expandable:
+            found["expandable_segments"] = "true"
+        if any(steps > 1 for steps in self.divisions.values()):
+            parts = [f"{1 << power}:{steps}" for power, steps in sorted(self.divisions.items())]
+            found["roundup_power2_divisions"] = f"[{','.join(parts)}]"
+        return found
+
+
+def read_settings(data: Any) -> Settings:
+    """The settings that a snapshot holds; those of PyTorch where it holds none."""
+    told = data.get("allocator_settings") if isinstance(data, dict) else None
+    if not isinstance(told, dict):
+        return Settings()
+    confs = (told.get(name) for name in _CONFS)
+    split, threshold = told.get("max_split_size"), told.get("garbage_collection_threshold")
+    steps = told.get("roundup_power2_divisions")
+    return Settings(
+        conf=next((conf for conf in confs if type(conf) is str and conf), ""),
+        max_split=split if type(split) is int and 0 < split < 1 << 62 else None,
+        threshold=float(threshold) if isinstance(threshold, int | float) else 0.0,
+        expandable=told.get("expandable_segments") is True,
+        divisions=_divisions(steps) if isinstance(steps, dict) else {},
+    )
+
+
+def _divisions(told: Mapping[Any, Any]) -> dict[int, int]:
+    """By the power of two in MiB where each interval begins."""
+    return {
+        int(begin).bit_length() - 1: steps
+        for begin, steps in told.items()
+        if str(begin).isdecimal() and int(begin) > 0 and type(steps) is int and 0 <= steps < 1 << 20
+    }

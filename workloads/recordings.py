@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording: a trace, and what the recorded allocator did with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.trace import Trace
+
+CALLS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
+"""What `kind` of a call stands for, by PyTorch's names."""
+
+
+class _Call(Protocol):
+    @property
+    def action(self) -> str: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def at(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Calls:
+    """The calls to the device that it served, in order; arrays of equal length.
+
+    kind: uint8, index into CALLS. address, size: uint64, bytes. before: int64, how many allocs of
+    the trace happened before the call.
+    """
+
+    kind: NDArray[np.uint8]
+    address: NDArray[np.uint64]
+    size: NDArray[np.uint64]
+    before: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @staticmethod
+    def of(calls: Sequence[_Call], allocs_before: NDArray[np.int64]) -> Calls:
+        """The same; `allocs_before` by the number of events before a call."""
+        return Calls(
+            np.array([CALLS.index(call.action) for call in calls], np.uint8),
+            np.array([call.address for call in calls], np.uint64),
+            np.array([call.size for call in calls], np.uint64),
+            allocs_before[np.array([call.at for call in calls], np.int64)],
+        )
+
+    def _change(self) -> NDArray[np.int64]:
+        signs = np.where(np.isin(self.kind, (0, 2)), 1, -1)
+        return signs * self.size.astype(np.int64)
+
+    def reserved(self, allocs: int, at_start: int) -> NDArray[np.int64]:
+        """int64 (allocs,), bytes reserved after each alloc of the trace."""
+        change = np.zeros(allocs + 1, np.int64)
+        np.add.at(change, self.before, self._change())
+        return at_start + np.cumsum(change[:-1])
+
+    def peak(self, at_start: int) -> int:
+        """Most bytes reserved at any time."""
+        return at_start + int(np.cumsum(self._change()).max(initial=0))
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What a program asked of its allocator, and what it got.
+
+    trace: m allocs, the first of them those that lived at the start. address: uint64 (m,), where
+    each was placed. calls: those to the device, None where they were not recorded. reserved: int64
+    (m,), bytes reserved after each alloc as the recording itself tells them; None where they follow
+    from the calls. options: those of `caching` for the settings in force. capacity: bytes of the
+    device, where that is known. tells_pools: whether each event names its pool. unknown: why the
+    recording cannot be replayed from its start, or "".
+    """
+
+    trace: Trace
+    address: NDArray[np.uint64]
+    calls: Calls | None = None
+    reserved: NDArray[np.int64] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    capacity: int | None = None
+    tells_pools: bool = False
+    unknown: str = ""
