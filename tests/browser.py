@@ -52,7 +52,7 @@ def chromium(width: int = 1280, height: int = 900, *, dark: bool = False) -> Ite
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(found(DRIVER)))
     try:
-        driver.set_script_timeout(60)
+        driver.set_script_timeout(600)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -67,7 +67,8 @@ def visit(driver: Any, path: Path) -> None:
     driver.get(path.as_uri())
     driver.execute_async_script(
         "const done = arguments[0];"
-        "report.ready.then(() => { report.cases.forEach(explore); setTimeout(done, 100); })"
+        "report.ready.then(() => { report.cases.forEach(explore);"
+        " requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 100))); })"
     )
 
 

@@ -57,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     (folder / "asv.conf.json").write_text(json.dumps(settings))
     line = [sys.executable, "-m", "asv", "--config", str(folder / "asv.conf.json"), "publish"]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     localise(folder / "html")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder / "html")))
@@ -87,7 +87,7 @@ def test_a_metric_has_its_graph_for_allocators_and_workloads(
           const plot = document.querySelector('#main-graph canvas');
           const labels = [...document.querySelectorAll('#main-graph .legendLabel')];
           const ready = plot && plot.width && labels.length;
-          if (!ready && Date.now() - began < 30000) return setTimeout(look, 100);
+          if (!ready && Date.now() - began < 300000) return setTimeout(look, 100);
           const buttons = [...document.querySelectorAll('#graphdisplay-navigation a')];
           done({
             labels: labels.map(label => label.textContent),

@@ -184,7 +184,7 @@ def test_the_plugin_passes_the_samples_to_asv(monkeypatch: pytest.MonkeyPatch) -
 
 def test_asv_accepts_the_suites() -> None:
     line = [sys.executable, "-m", "asv", "check", "-E", "existing:same"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout
     assert "No problems found" in done.stdout
 

@@ -195,12 +195,14 @@ def test_a_block_tells_its_size_its_age_and_its_operator(open_page: Any, given: 
 
 
 def test_the_data_of_a_chart_is_a_table_and_a_file(open_page: Any, given: Bundle) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
     chart = "document.querySelector('[data-chart=\"workload-1-percentiles\"]')"
     open_page.execute_script(f"{chart}.open = true")
-    open_page.execute_async_script("setTimeout(arguments[0], 200)")
     table = given.details["percentiles"]
-    rows = open_page.execute_script(f"return {chart}.querySelectorAll('tbody tr').length")
-    assert rows == len(table)
+    rows = f"return {chart}.querySelectorAll('tbody tr').length"
+    WebDriverWait(open_page, 300).until(lambda page: page.execute_script(rows))
+    assert open_page.execute_script(rows) == len(table)
     lines = open_page.execute_script("return csv(chartData('workload-1-percentiles'))").split(
         "\r\n"
     )

@@ -186,7 +186,7 @@ def test_an_interrupt_is_quiet_and_leaves_nothing() -> None:
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130
     assert stderr == b""
     assert sorted(Path().iterdir()) == before

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 def gpu(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "allocbench.gpu", *arguments]
     return subprocess.run(
-        command, env=stand_in.environment(**variables), capture_output=True, text=True, timeout=300
+        command, env=stand_in.environment(**variables), capture_output=True, text=True, timeout=600
     )
 
 

@@ -186,7 +186,7 @@ sys.exit(int(sys.argv[1]))
 def allocbench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "allocbench", "run", *arguments]
     environment = stand_in.environment(**{"PYTHONPATH": MODULES} | variables)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture

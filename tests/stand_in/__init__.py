@@ -63,7 +63,7 @@ def python(code: str, *arguments: str, **variables: str) -> subprocess.Completed
     """Run a program in its own process on the stand-in."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(
-        command, env=environment(**variables), capture_output=True, text=True, timeout=120
+        command, env=environment(**variables), capture_output=True, text=True, timeout=600
     )
 
 
