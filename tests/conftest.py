@@ -24,6 +24,8 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries with threads of their own: on small tensors these only wait for each other."""
 
 os.environ |= dict.fromkeys(ONE_THREAD, "1")  # before torch is imported, and for subprocesses
+for variable in ("COLUMNS", "LINES", "FORCE_COLOR"):  # of a terminal; workers may inherit them
+    os.environ.pop(variable, None)
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
