@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-WIDTH, HEIGHT = 1280, 1660  # pixels of the page
+WIDTH, HEIGHT = 1280, 1745  # pixels of the page
 
 
 def take(page: Path, picture: Path, width: int = WIDTH, height: int = HEIGHT) -> None:
