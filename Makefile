@@ -4,13 +4,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test test-null test-torch lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
 
 test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+
+# PyTorch's CUDA builds, without NVIDIA's libraries: each in an environment of its own.
+TORCH ?= 2.13.0
+test-null: $(VENV)/.test $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2.13.0 2.5.1" on the null GPU
+	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest tests/null_gpu
+
+test-torch:  ## the same with all versions that the null GPU is tested with
+	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
+
+build/torch/%/.done:
+	$(PYTHON) -m venv build/torch/$*
+	build/torch/$*/bin/pip install --quiet --no-deps torch===$*
+	build/torch/$*/bin/pip install --quiet filelock typing-extensions setuptools sympy networkx jinja2 fsspec numpy
+	touch $@
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files

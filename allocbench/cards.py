@@ -16,12 +16,31 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Compute:
+    """What a program sees of a card besides its memory. Bytes.
+
+    product: the name that the driver reports. capability: ten times the compute capability. l2: of
+    the cache. shared_per_block: shared memory that one block can have if it asks for it.
+    """
+
+    product: str
+    capability: int
+    multiprocessors: int
+    l2: int
+    bus_bits: int
+    shared_per_multiprocessor: int
+    shared_per_block: int
+    threads_per_multiprocessor: int
+    blocks_per_multiprocessor: int
+
+
+@dataclass(frozen=True)
 class Card:
     """A graphics card. Bytes.
 
     nominal: what its name says. usable: what the driver reports. estimated: whether `usable` was
     derived from `nominal`, because no report was found. context: what the CUDA context of one
-    process takes; an estimate.
+    process takes; an estimate. compute: None for a card that is not NVIDIA's.
     """
 
     name: str
@@ -29,11 +48,17 @@ class Card:
     usable: int
     estimated: bool
     context: int
+    compute: Compute | None = None
 
     @property
     def free(self) -> int:
         """Bytes that a program can allocate."""
         return self.usable - self.context
+
+    @property
+    def slug(self) -> str:
+        """The name in lower case, with hyphens: for specs."""
+        return self.name.lower().replace(" ", "-")
 
     @property
     def device(self) -> str:
@@ -51,10 +76,15 @@ def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
             int(row["nominal"] * share) if row["usable"] is None else row["usable"],
             row["usable"] is None,
             context,
+            _compute(row.get("compute"), table),
         )
         for row in table["cards"]
     ]
     return tuple(sorted(made, key=lambda card: card.usable))
+
+
+def _compute(row: Mapping[str, Any] | None, table: Mapping[str, Any]) -> Compute | None:
+    return Compute(**row, **table["capabilities"][str(row["capability"])]) if row else None
 
 
 @cache

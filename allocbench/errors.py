@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from allocbench.allocators import SpecError
+from allocbench.null_gpu.torch_build import NullGpuError
 from allocbench.reports.output import ResultError
 from allocbench.workloads import TraceError
 from allocbench.workloads.fake_cuda import CaptureError
@@ -15,7 +16,15 @@ class UsageError(ValueError):
     """Arguments that cannot be served; one line says which, and what would be valid."""
 
 
-USER_ERRORS = (UsageError, SpecError, TraceError, ResultError, CaptureError, RecordError)
+USER_ERRORS = (
+    UsageError,
+    SpecError,
+    TraceError,
+    ResultError,
+    CaptureError,
+    RecordError,
+    NullGpuError,
+)
 
 
 @contextmanager

@@ -50,6 +50,24 @@ Allocators = Annotated[
     str, typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`.")
 ]
 
+NullDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="null:CARD",
+        help="Run where there is no GPU, as if there was this card: null:h100, "
+        "null:rtx4090,memory=23.5GiB, null:a100-40gb,count=2. Needs a CUDA build of PyTorch.",
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="On a null GPU: end after N steps of an optimizer."),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: end after so many seconds."),
+]
+
 
 def device_of(text: str) -> str:
     """The spec of a device; that of a simulated one of its size for `card:NAME`.

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from allocbench.base.whole_file import whole_file
 
 _VARIABLE = "ALLOCBENCH_RUN"
+_FILES = "ALLOCBENCH_FILES"
 _SHIM = Path(__file__).parent / "shim"
 WRONG = 2
 """Exit code of a process that cannot have the allocator."""
@@ -59,12 +60,20 @@ class Report:
     trace: dict[str, NDArray[Any]] | None
 
 
-def environment(settings: Settings) -> dict[str, str]:
-    """The environment for a program that is to run with these settings."""
-    root = Path(__file__).parents[1]
-    path = [str(_SHIM), str(root), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
+def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a program that is to run with these settings, made of another."""
+    from allocbench.allocators import _core
+
+    # The program may run in an environment of its own: nothing else of this one may be seen there.
+    files = {
+        "allocbench": str(Path(__file__).with_name("__init__.py")),
+        "allocbench.allocators._core": str(_core.__file__),
+    }
+    path = [str(_SHIM), inherited.get("PYTHONPATH", "")]
+    return {
+        **inherited,
         _VARIABLE: json.dumps(asdict(settings)),
+        _FILES: json.dumps(files),
         "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
     }
 

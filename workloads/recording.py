@@ -34,6 +34,14 @@ class RecordError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Machine:
+    """GPUs that are not this machine's. environment: what makes a program see them."""
+
+    name: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Recorded:
     """What came of a command: its exit code, as a shell has it, and traces by their names.
 
@@ -61,25 +69,28 @@ def record(
     last: int | None = None,
     path: Sequence[str] = (),
     quiet: bool = False,
+    machine: Machine | None = None,
 ) -> Recorded:
     """Run a command to its end with this process's standard streams, and read what it left.
 
     labels: what allocs are labelled with, a key of STACKS. last: how many of the newest events
     of each process to keep; all of them when None. path: where its Python looks for modules
-    before all else. quiet: whether its standard output is dropped.
+    before all else. quiet: whether its standard output is dropped. machine: GPUs that the command
+    shall see instead of this machine's.
 
-    Raises RecordError when there is no GPU or the command cannot be started, and TraceError for
-    a snapshot that cannot be read.
+    Raises RecordError when there is no GPU to see or the command cannot be started, and TraceError
+    for a snapshot that cannot be read.
     """
-    if not has_cuda():
+    if machine is None and not has_cuda():
         raise RecordError(
-            "no CUDA device: a recording needs an NVIDIA GPU and its driver; "
-            "`allocbench capture` needs none"
+            "no CUDA device: a recording needs an NVIDIA GPU and its driver, or a null GPU: "
+            "--device null:h100"
         )
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {
+        inherited = os.environ | (machine.environment if machine else {})
+        environment = inherited | {
             "PYTHONPATH": os.pathsep.join(
-                filter(None, (str(HOOK), *path, os.environ.get("PYTHONPATH")))
+                filter(None, (str(HOOK), *path, inherited.get("PYTHONPATH")))
             ),
             "ALLOCBENCH_RECORD": folder,
             "ALLOCBENCH_STACKS": STACKS[labels],
@@ -87,7 +98,8 @@ def record(
         }
         code = _run(command, environment, subprocess.DEVNULL if quiet else None)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
-        return Recorded(code, _traces(Path(folder), command), complaints)
+        traces = _traces(Path(folder), command, machine.name if machine else None)
+        return Recorded(code, traces, complaints)
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
@@ -104,15 +116,19 @@ def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | N
     return code if code >= 0 else 128 - code
 
 
-def _traces(folder: Path, command: Sequence[str]) -> dict[str, Trace]:
-    """The traces of all snapshots in a folder, by what tells them apart."""
+def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:
+    """The traces of all snapshots in a folder, by what tells them apart.
+
+    machine: what provenance calls the devices; what they call themselves when None.
+    """
     found = dict[str, Trace]()
     for number, path in enumerate(sorted(folder.glob("*.pickle"))):
         about = json.loads(path.with_suffix(".json").read_text())
         process = f"rank{about['rank']}" if about["rank"] else f"process{number}"
         for device, name in about["devices"].items():
             trace = read(path, device=int(device))
-            found[f"{process}-gpu{device}"] = _with_provenance(trace, about, name, command)
+            called = machine or f"{trace.provenance.device} {name}"
+            found[f"{process}-gpu{device}"] = _with_provenance(trace, about, called, command)
     return found if len(found) != 1 else {"": next(iter(found.values()))}
 
 
@@ -131,7 +147,7 @@ def _with_provenance(
             kind="recorded",
             source=shlex.join(command),
             torch=about["torch"],
-            device=f"{kept.device} {device}",
+            device=device,
             date=datetime.date.today().isoformat(),
             extra=extra,
         ),

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from allocbench import options
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
+from allocbench.null_gpu import launch
 from allocbench.outputs import STDOUT
 from allocbench.traces import check_trace_output, write_trace
 from allocbench.workloads import recording
@@ -18,6 +20,7 @@ from allocbench.workloads import recording
 EXAMPLES = (
     "allocbench record -o trace.parquet -- python train.py --epochs 1",
     "allocbench record -o trace.parquet --labels lines -- torchrun --nproc-per-node 2 train.py",
+    "allocbench record --device null:h100 -o trace.parquet --steps 5 -- python train.py",
 )
 _CODE = 2  # of a command that ran well and left nothing
 
@@ -50,6 +53,9 @@ def run(
         int | None,
         typer.Option(metavar="N", min=1, help="Keep only the newest events of each process."),
     ] = None,
+    device: options.NullDevice = None,
+    steps: options.Steps = None,
+    time_limit: options.TimeLimit = None,
 ) -> None:
     """Run a command and record what its PyTorch programs request from the GPU allocator.
 
@@ -57,13 +63,15 @@ def run(
     written to FILE; several are written to FILE-rank0-gpu1 and so on. The exit code is that of
     the command.
 
-    Recording needs an NVIDIA GPU. A program is recorded if it returns, raises an exception or
+    Recording needs an NVIDIA GPU, or a null one (--device), whose kernels compute nothing.
+    A program is recorded if it returns, raises an exception or
     calls sys.exit; a program that is killed leaves no trace.
     """
     if output == STDOUT:
         raise UsageError("--output -: standard output is the command's; name a file")
     check_trace_output(output)
-    recorded = recording.record(command, labels.value, last)
+    with launch.session(device, launch.Limits(steps, time_limit)) as session:
+        recorded = recording.record(command, labels.value, last, machine=session.machine)
     for complaint in recorded.complaints:
         typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)
     for name, trace in recorded.traces.items():
@@ -71,6 +79,8 @@ def run(
         path = path.with_stem(f"{path.stem}-{name}") if name else path
         write_trace(trace, str(path))
         typer.echo(f"note: {path}: {len(trace):,} events, {trace.provenance.device}", err=True)
+    for line in session.notes:
+        typer.echo(f"note: {line}", err=True)
     if not recorded.traces:
         typer.echo(
             "error: nothing recorded: no process used a GPU through PyTorch and ended by itself",

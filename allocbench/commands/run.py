@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from rich.table import Table
 from allocbench import allocators, options, running
 from allocbench.allocators.spec import parse
 from allocbench.errors import UsageError, errors_naming
+from allocbench.null_gpu import launch
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import results, units
 from allocbench.running import Report, Settings
@@ -31,6 +33,7 @@ from allocbench.workloads import Provenance, Trace
 EXAMPLES = (
     "allocbench run --allocator bfc -- python train.py --epochs 1",
     "allocbench run --allocator caching:expandable_segments=true --record trace.parquet -- ./serve",
+    "allocbench run --device null:rtx4090,memory=23.5GiB --allocator bfc -- python train.py",
     "allocbench run --allocator tlsf --poison -- torchrun --nproc-per-node 2 train.py",
 )
 _ALL_THERE_IS = "1024TiB"  # for a look at the spec
@@ -56,13 +59,16 @@ def run(
         ),
     ] = False,
     json: options.Json = None,
+    device: options.NullDevice = None,
+    steps: options.Steps = None,
+    time_limit: options.TimeLimit = None,
 ) -> None:
     """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.
 
     The output of the program is not touched: the table goes to standard error when the program
     ends. The exit code is that of the program.
     """
-    _check_allocator(allocator)
+    _check_allocator(allocator, on_this_machine=device is None)
     if record is not None:
         if record == STDOUT:
             raise UsageError("--record -: standard output is the program's")
@@ -75,30 +81,38 @@ def run(
 
     names = [layer.name for layer in parse(allocator).layers]
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
-    with tempfile.TemporaryDirectory(prefix="allocbench-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
+        launch.session(device, launch.Limits(steps, time_limit)) as session,
+    ):
         settings = Settings(spec, folder, record=record is not None, poison=poison)
-        done = subprocess.run(command, env=running.environment(settings))
+        machine = session.machine.environment if session.machine else {}
+        done = subprocess.run(command, env=running.environment(settings, os.environ | machine))
         found = list(running.reports(folder))
+    null_name = session.machine.name if session.machine else None
     if record:
         for path, report in zip(_paths(record, found), found, strict=True):
-            write_trace(_trace(report, command), path)
+            write_trace(_trace(report, command, null_name), path)
     if json:
-        results.write([_row(report, command, allocator) for report in found], json)
+        results.write([_row(report, command, allocator, null_name) for report in found], json)
     out = Console(stderr=True, highlight=False)
     for report in found:
-        out.print(_table(report, allocator))
+        out.print(_table(report, allocator, null_name))
+    for line in session.notes:
+        print(f"note: {line}", file=sys.stderr)
     if not found:
         ended = f"ended with exit code {done.returncode}"
         print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
     raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
 
 
-def _check_allocator(allocator: str) -> None:
+def _check_allocator(allocator: str, *, on_this_machine: bool) -> None:
     """Raise UsageError for a wrong spec, and where there is no GPU to run on."""
     with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU will tell
         allocators.make(allocator, allocators.SimulatedDevice(_ALL_THERE_IS))
-    with errors_naming("run"):
-        allocators.cuda_devices()
+    if on_this_machine:
+        with errors_naming("run"):
+            allocators.cuda_devices()
 
 
 def _paths(record: str, found: Sequence[Report]) -> list[str]:
@@ -112,7 +126,7 @@ def _paths(record: str, found: Sequence[Report]) -> list[str]:
     ]
 
 
-def _trace(report: Report, command: Sequence[str]) -> Trace:
+def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Trace:
     assert report.trace is not None
     return Trace(
         **report.trace,
@@ -123,7 +137,7 @@ def _trace(report: Report, command: Sequence[str]) -> Trace:
             kind="recorded",
             source=shlex.join(command),
             torch=report.torch.partition("+")[0],
-            device=report.gpu,
+            device=null_name or report.gpu,
             date=datetime.date.today().isoformat(),
         ),
     )
@@ -134,20 +148,29 @@ def _script(command: Sequence[str]) -> str:
     return next((word for word in command if word.endswith(".py")), command[0])
 
 
-def _row(report: Report, command: Sequence[str], allocator: str) -> dict[str, object]:
+def _row(
+    report: Report, command: Sequence[str], allocator: str, null_name: str | None
+) -> dict[str, object]:
+    """A result row. What calls of a null GPU took says nothing of any GPU's: it is left out."""
+    row = report.row | ({"device_seconds": None} if null_name else {})
     return {
         "workload": f"{Path(_script(command)).stem} (process {report.pid})",
         "allocator": allocator,
-        "device": f"cuda:{report.ordinal}",
+        "device": _device(report, null_name),
         "events": report.extra["requests"] + report.extra["frees"],
         "blocks": report.extra["requests"],
         "candidate": True,
-        **report.row,
+        **row,
     }
 
 
-def _table(report: Report, allocator: str) -> Table:
-    title = f"{allocator} on cuda:{report.ordinal}, {report.gpu} (process {report.pid})"
+def _device(report: Report, null_name: str | None) -> str:
+    return f"cuda:{report.ordinal}" if null_name is None else null_name
+
+
+def _table(report: Report, allocator: str, null_name: str | None) -> Table:
+    device = f"{_device(report, null_name)}, {report.gpu}"
+    title = f"{allocator} on {device} (process {report.pid})"
     table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
     extra = report.extra
     for name in ("requests", "frees", "deferred_frees"):
@@ -156,6 +179,8 @@ def _table(report: Report, allocator: str) -> Table:
     table.add_row("GPU memory used at peak", units.size(used), f"{used:,}")
     for column in results.COLUMNS:
         value = report.row.get(column.name)
+        if null_name and column.name == "device_seconds":
+            continue  # of no GPU
         if column.unit and value is not None:
             source = " (measured)" if column.name == "device_seconds" else ""
             table.add_row(

@@ -118,9 +118,9 @@ class Finder:
 
 def run_the_programs_own() -> None:
     """Run the sitecustomize that this one stands before, if there is one."""
-    here = Path(__file__).parent
-    path = [entry for entry in sys.path if not entry or Path(entry).resolve() != here.resolve()]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    here = Path(__file__).parent.resolve()
+    sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != here]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module

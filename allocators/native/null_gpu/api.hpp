@@ -1,0 +1,106 @@
+// null_gpu/api.hpp: numbers and structs of CUDA's binary interface, as far as the null GPU needs
+// it. SPDX-License-Identifier: Apache-2.0
+//
+// Own declarations: no header of CUDA is needed to build. Runtime and driver share these numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// A function that the stand-in libraries jump to. Its name is "null_" and the name it has in CUDA.
+#define NULL_GPU_API extern "C" __attribute__((visibility("default")))
+
+namespace allocbench::null_gpu {
+
+using Address = std::uint64_t;
+using Size = std::size_t;
+using Handle = void*;
+using Status = int;
+
+inline constexpr Status kSuccess = 0;
+inline constexpr Status kInvalidValue = 1;
+inline constexpr Status kOutOfMemory = 2;
+inline constexpr Status kInvalidDevice = 101;
+inline constexpr Status kInvalidHandle = 400;
+inline constexpr Status kNotFound = 500;
+inline constexpr Status kNotSupported = 801;
+inline constexpr Status kCaptureUnsupported = 900;
+inline constexpr Status kCaptureInvalidated = 901;
+
+// What the other libraries answer when they cannot do something.
+inline constexpr Status kCublasNotSupported = 15;
+inline constexpr Status kCudnnNotSupported = 3000;
+inline constexpr Status kNvmlNotSupported = 3;
+
+struct Dim3 {
+  unsigned x, y, z;
+};
+
+struct LaunchConfig {  // cudaLaunchConfig_t
+  Dim3 grid, block;
+  Size shared;
+  Handle stream;
+  void* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
+
+struct DriverLaunchConfig {  // CUlaunchConfig
+  Dim3 grid, block;
+  unsigned shared;
+  Handle stream;
+  void* attributes;
+  unsigned attribute_count;
+};
+static_assert(sizeof(DriverLaunchConfig) == 56 && offsetof(DriverLaunchConfig, stream) == 32);
+
+struct FunctionAttributes {  // cudaFuncAttributes
+  Size shared, constant, local;
+  int threads_per_block, registers, ptx_version, binary_version, cache_mode, dynamic_shared;
+  int others[24];
+};
+static_assert(sizeof(FunctionAttributes) == 144);
+static_assert(offsetof(FunctionAttributes, dynamic_shared) == 44);
+
+// cudaPointerAttributes: CUDA 13 adds reserved words behind, which nobody reads.
+struct PointerAttributes {
+  int type, device;
+  void* device_pointer;
+  void* host_pointer;
+};
+static_assert(sizeof(PointerAttributes) == 24);
+
+enum PointerType : int { kUnregistered = 0, kHost = 1, kDevice = 2 };
+inline constexpr int kNoDevice = -2;
+
+struct Location {  // CUmemLocation
+  int type, id;
+};
+inline constexpr int kOnDevice = 1;
+
+struct AllocationProperties {  // CUmemAllocationProp
+  int type, handle_types;
+  Location location;
+  void* windows;
+  unsigned char flags[8];
+};
+static_assert(sizeof(AllocationProperties) == 32);
+
+struct PoolProperties {  // CUmemPoolProps
+  int type, handle_types;
+  Location location;
+  void* windows;
+  Size most;
+  unsigned char reserved[56];
+};
+static_assert(sizeof(PoolProperties) == 88);
+
+enum PoolAttribute : int {
+  kReleaseThreshold = 4,
+  kReservedNow = 5,
+  kReservedHigh = 6,
+  kUsedNow = 7,
+  kUsedHigh = 8,
+};
+
+}  // namespace allocbench::null_gpu

@@ -1,0 +1,62 @@
+// null_gpu/libraries/cublas.cpp: cuBLAS and cuBLASLt. What only computes is not here: see
+// symbols.py. SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "null_gpu/machine.hpp"
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+struct Heuristic {  // cublasLtMatmulHeuristicResult_t
+  std::uint64_t algorithm[8];
+  Size workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(Heuristic) == 96);
+
+int make(Handle* handle) {
+  *handle = Machine::get().new_handle();
+  return kSuccess;
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cublasCreate_v2(Handle* handle) { return make(handle); }
+NULL_GPU_API int null_cublasLtCreate(Handle* handle) { return make(handle); }
+NULL_GPU_API int null_cublasLtMatmulDescCreate(Handle* made, int, int) { return make(made); }
+NULL_GPU_API int null_cublasLtMatmulPreferenceCreate(Handle* made) { return make(made); }
+NULL_GPU_API int null_cublasLtMatrixLayoutCreate(Handle* made) { return make(made); }
+
+NULL_GPU_API int null_cublasGetMathMode(Handle, int* mode) {
+  *mode = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cublasGetPointerMode_v2(Handle, int* mode) {
+  *mode = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cublasGetVersion_v2(Handle, int* version) {
+  *version = Machine::get().settings().cuda_version / 1000 * 10000;
+  return kSuccess;
+}
+
+NULL_GPU_API Size null_cublasLtGetVersion() {
+  return static_cast<Size>(Machine::get().settings().cuda_version / 1000 * 10000);
+}
+
+// One algorithm, without a workspace: PyTorch allocates its own, of a fixed size.
+NULL_GPU_API int null_cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle,
+                                                     Handle, int wanted, Heuristic* found,
+                                                     int* count) {
+  if (wanted < 1) return 7;  // CUBLAS_STATUS_INVALID_VALUE
+  *found = {};
+  found->algorithm[0] = 1;
+  found->waves = 1;
+  *count = 1;
+  return kSuccess;
+}

@@ -1,0 +1,157 @@
+// null_gpu/libraries/cudnn.cpp: cuDNN's old interface: handles, tensors, batch norm, dropout.
+// SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/libraries/cudnn.hpp"
+
+#include <algorithm>
+
+#include "null_gpu/machine.hpp"
+
+namespace allocbench::null_gpu::cudnn {
+
+Tensors& Tensors::get() {
+  static auto* made = new Tensors;
+  return *made;
+}
+
+void Tensors::set(Handle descriptor, Tensor tensor) {
+  std::lock_guard const lock(mutex_);
+  tensors_[descriptor] = tensor;
+}
+
+Tensor Tensors::of(Handle descriptor) {
+  std::lock_guard const lock(mutex_);
+  auto const found = tensors_.find(descriptor);
+  return found == tensors_.end() ? Tensor{} : found->second;
+}
+
+void Tensors::destroy(Handle descriptor) {
+  std::lock_guard const lock(mutex_);
+  tensors_.erase(descriptor);
+}
+
+namespace {
+
+int make(Handle* handle) {
+  *handle = Machine::get().new_handle();
+  return kSuccess;
+}
+
+}  // namespace
+
+}  // namespace allocbench::null_gpu::cudnn
+
+using namespace allocbench::null_gpu;
+using namespace allocbench::null_gpu::cudnn;
+
+NULL_GPU_API Size null_cudnnGetVersion() {
+  return static_cast<Size>(Machine::get().settings().cudnn_version);
+}
+
+NULL_GPU_API Size null_cudnnGetCudartVersion() {
+  return static_cast<Size>(Machine::get().settings().cuda_version);
+}
+
+NULL_GPU_API int null_cudnnGetProperty(int type, int* value) {
+  int const version = Machine::get().settings().cudnn_version;
+  *value = type == 0 ? version / 10000 : type == 1 ? version / 100 % 100 : version % 100;
+  return kSuccess;
+}
+
+NULL_GPU_API char const* null_cudnnGetErrorString(int status) {
+  return status == kSuccess ? "CUDNN_STATUS_SUCCESS" : "not supported by the null GPU";
+}
+
+NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
+  if (size != 0) *text = '\0';
+}
+
+NULL_GPU_API int null_cudnnCreate(Handle* handle) { return make(handle); }
+
+NULL_GPU_API int null_cudnnGetStream(Handle, Handle* stream) {
+  *stream = nullptr;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnCreateActivationDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateCTCLossDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateConvolutionDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateDropoutDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateFilterDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreatePoolingDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateRNNDataDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateRNNDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateSpatialTransformerDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateTensorDescriptor(Handle* made) { return make(made); }
+
+NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
+  Tensors::get().destroy(descriptor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
+                                                 int const* sizes, int const*) {
+  Tensor tensor{type, rank, {}};
+  std::copy_n(sizes, std::min(rank, 8), tensor.sizes.begin());
+  Tensors::get().set(descriptor, tensor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, int* type,
+                                                 int* rank, int* sizes, int* strides) {
+  Tensor const tensor = Tensors::get().of(descriptor);
+  *type = tensor.type;
+  *rank = tensor.rank;
+  int stride = 1;
+  for (int dimension = tensor.rank - 1; dimension >= 0; --dimension) {
+    if (dimension < wanted) {
+      sizes[dimension] = tensor.sizes[dimension];
+      strides[dimension] = stride;
+    }
+    stride *= tensor.sizes[dimension];
+  }
+  return kSuccess;
+}
+
+// Modelled: the state of a generator for each thread of 2,048 on 200 multiprocessors, 4 bytes each.
+NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
+  *bytes = Size{2048} * 200 * 4;
+  return kSuccess;
+}
+
+namespace {
+
+// Modelled: four sums of a channel, twice, in float.
+int batch_norm_workspace(Handle input, Size* bytes) {
+  *bytes = Size{4} * 2 * sizeof(float) * Tensors::get().of(input).sizes[1];
+  return kSuccess;
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    Handle, int, int, Handle input, Handle, Handle, Handle, Handle, Size* bytes) {
+  return batch_norm_workspace(input, bytes);
+}
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+    Handle, int, int, Handle input, Handle, Handle, Handle, Handle, Handle, Handle, Size* bytes) {
+  return batch_norm_workspace(input, bytes);
+}
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handle, int, int, Handle,
+                                                                           Handle, Size* bytes) {
+  *bytes = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize(Handle, Handle, Handle, int const*, int const*,
+                                                   int const*, int, Handle, Size* bytes) {
+  *bytes = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize_v8(Handle, int, Handle, Handle, Handle,
+                                                      Size* bytes) {
+  *bytes = 0;
+  return kSuccess;
+}

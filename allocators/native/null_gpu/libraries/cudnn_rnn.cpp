@@ -1,0 +1,123 @@
+// null_gpu/libraries/cudnn_rnn.cpp: recurrent networks of cuDNN: where weights lie, modelled
+// spaces. SPDX-License-Identifier: Apache-2.0
+#include <mutex>
+#include <unordered_map>
+
+#include "null_gpu/libraries/cudnn.hpp"
+
+using namespace allocbench::null_gpu;
+using namespace allocbench::null_gpu::cudnn;
+
+namespace {
+
+struct Network {
+  int mode = 0, bias = 0, bidirectional = 0, type = 0;
+  int input = 0, hidden = 0, projected = 0, layers = 0;
+
+  int directions() const { return bidirectional != 0 ? 2 : 1; }
+  int pseudo_layers() const { return layers * directions(); }
+  // Matrices of a layer: of the input and of the state, for each gate.
+  int matrices() const { return mode == 2 ? 8 : mode == 3 ? 6 : 2; }
+  int biases() const { return bias == 0 ? 0 : matrices(); }
+  int output() const { return projected != 0 && projected != hidden ? projected : hidden; }
+  Size columns(int pseudo_layer, int matrix) const {
+    if (matrix >= matrices() / 2) return output();
+    bool const first = pseudo_layer < directions();
+    return first ? input : Size(output()) * directions();
+  }
+  // Elements before a matrix; all matrices come first, then all biases.
+  Size before_matrix(int pseudo_layer, int matrix) const {
+    Size elements = 0;
+    for (int layer = 0; layer <= pseudo_layer && layer < pseudo_layers(); ++layer) {
+      int const end = layer == pseudo_layer ? matrix : matrices();
+      for (int one = 0; one < end; ++one) elements += columns(layer, one) * hidden;
+    }
+    return elements;
+  }
+  Size before_bias(int pseudo_layer, int matrix) const {
+    Size const others = Size(pseudo_layer) * biases() + matrix;
+    return before_matrix(pseudo_layers(), 0) + others * hidden;
+  }
+};
+
+std::mutex mutex;
+
+auto& networks() {
+  static auto* made = new std::unordered_map<Handle, Network>;
+  return *made;
+}
+
+auto& steps() {  // of a batch of sequences: longest length times batch size
+  static auto* made = new std::unordered_map<Handle, Size>;
+  return *made;
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cudnnSetRNNDescriptor_v8(Handle descriptor, int, int mode, int bias,
+                                               int direction, int, int type, int, int, int input,
+                                               int hidden, int projected, int layers) {
+  std::lock_guard const lock(mutex);
+  networks()[descriptor] = {mode, bias, direction, type, input, hidden, projected, layers};
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnSetRNNDataDescriptor(Handle descriptor, int, int, int longest, int batch,
+                                                int, int const*, void*) {
+  std::lock_guard const lock(mutex);
+  steps()[descriptor] = Size(longest) * batch;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnDestroyRNNDescriptor(Handle descriptor) {
+  std::lock_guard const lock(mutex);
+  networks().erase(descriptor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnDestroyRNNDataDescriptor(Handle descriptor) {
+  std::lock_guard const lock(mutex);
+  steps().erase(descriptor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetRNNWeightSpaceSize(Handle, Handle descriptor, Size* bytes) {
+  std::lock_guard const lock(mutex);
+  Network const& network = networks()[descriptor];
+  *bytes = network.before_bias(network.pseudo_layers(), 0) * element_bytes(network.type);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pseudo_layer, Size,
+                                              char* weights, int matrix, Handle matrix_descriptor,
+                                              void** matrix_address, Handle bias_descriptor,
+                                              void** bias_address) {
+  std::lock_guard const lock(mutex);
+  Network const& network = networks()[descriptor];
+  bool const there = matrix < network.matrices();
+  Size const unit = element_bytes(network.type);
+  if (matrix_address != nullptr) {
+    *matrix_address =
+        there ? weights + network.before_matrix(pseudo_layer, matrix) * unit : nullptr;
+  }
+  if (bias_address != nullptr) {
+    bool const biased = there && network.bias != 0;
+    *bias_address = biased ? weights + network.before_bias(pseudo_layer, matrix) * unit : nullptr;
+  }
+  int const columns = static_cast<int>(network.columns(pseudo_layer, matrix));
+  Tensors::get().set(matrix_descriptor, {network.type, 3, {1, network.hidden, columns}});
+  Tensors::get().set(bias_descriptor, {network.type, 3, {1, network.hidden, 1}});
+  return kSuccess;
+}
+
+// Modelled: the gates of every step; twice for the work, and kept for each layer while training.
+NULL_GPU_API int null_cudnnGetRNNTempSpaceSizes(Handle, Handle descriptor, int training,
+                                                Handle input, Size* work, Size* reserve) {
+  std::lock_guard const lock(mutex);
+  Network const& network = networks()[descriptor];
+  Size const gates = steps()[input] * network.hidden * (network.matrices() / 2) *
+                     network.directions() * element_bytes(network.type);
+  if (work != nullptr) *work = gates * 2;
+  if (reserve != nullptr) *reserve = training != 0 ? gates * network.layers * 3 / 2 : 0;
+  return kSuccess;
+}

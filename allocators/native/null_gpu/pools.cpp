@@ -1,0 +1,137 @@
+// null_gpu/pools.cpp: see pools.hpp.
+// SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/pools.hpp"
+
+#include <algorithm>
+
+#include "null_gpu/machine.hpp"
+
+namespace allocbench::null_gpu {
+
+Pools& Pools::get() {
+  static Pools* pools = new Pools;
+  return *pools;
+}
+
+Handle Pools::default_of(int device) {
+  {
+    std::lock_guard const lock(mutex_);
+    if (auto const found = defaults_.find(device); found != defaults_.end()) return found->second;
+  }
+  Handle const pool = create(device);
+  std::lock_guard const lock(mutex_);
+  return defaults_.try_emplace(device, pool).first->second;
+}
+
+Handle Pools::create(int device) {
+  Handle const pool = Machine::get().new_handle();
+  std::lock_guard const lock(mutex_);
+  pools_[pool].device = device;
+  return pool;
+}
+
+void Pools::destroy(Handle pool) {
+  std::lock_guard const lock(mutex_);
+  auto const found = pools_.find(pool);
+  if (found == pools_.end()) return;
+  shrink(found->second, 0);
+  pools_.erase(found);
+}
+
+Status Pools::allocate(Handle handle, Size size, Address* address) {
+  constexpr Size kUnit = 512;
+  std::lock_guard const lock(mutex_);
+  auto const found = pools_.find(handle);
+  if (found == pools_.end()) return kInvalidValue;
+  Pool& pool = found->second;
+  auto& memory = Machine::get().memory(pool.device);
+  Size const rounded = round_up(std::max<Size>(size, 1), kUnit);
+  if (pool.used + rounded > pool.reserved) {
+    Size const more = round_up(pool.used + rounded - pool.reserved, kPoolStep);
+    if (Status const status = memory.take(more)) return status;
+    pool.reserved += more;
+    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
+  }
+  if (Status const status = memory.reserve(rounded, address)) return status;
+  pool.used += rounded;
+  pool.used_high = std::max(pool.used_high, pool.used);
+  blocks_[*address] = {handle, rounded};
+  return kSuccess;
+}
+
+Status Pools::release(Address address) {
+  std::lock_guard const lock(mutex_);
+  auto const found = blocks_.find(address);
+  if (found == blocks_.end()) return kInvalidValue;
+  Pool& pool = pools_[found->second.pool];
+  pool.used -= found->second.size;
+  Machine::get().memory(pool.device).unreserve(address);
+  blocks_.erase(found);
+  return kSuccess;
+}
+
+void Pools::trim(Handle handle, Size keep) {
+  std::lock_guard const lock(mutex_);
+  if (auto const found = pools_.find(handle); found != pools_.end()) shrink(found->second, keep);
+}
+
+void Pools::synchronize() {
+  std::lock_guard const lock(mutex_);
+  for (auto& [handle, pool] : pools_) shrink(pool, pool.threshold);
+}
+
+Status Pools::attribute(Handle handle, int attribute, std::uint64_t* value) {
+  std::lock_guard const lock(mutex_);
+  auto const found = pools_.find(handle);
+  if (found == pools_.end()) return kInvalidValue;
+  Pool const& pool = found->second;
+  switch (attribute) {
+    case kReleaseThreshold:
+      *value = pool.threshold;
+      return kSuccess;
+    case kReservedNow:
+      *value = pool.reserved;
+      return kSuccess;
+    case kReservedHigh:
+      *value = pool.reserved_high;
+      return kSuccess;
+    case kUsedNow:
+      *value = pool.used;
+      return kSuccess;
+    case kUsedHigh:
+      *value = pool.used_high;
+      return kSuccess;
+    default:
+      *reinterpret_cast<int*>(value) = 1;
+      return kSuccess;  // the reuse policies: on
+  }
+}
+
+Status Pools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
+  std::lock_guard const lock(mutex_);
+  auto const found = pools_.find(handle);
+  if (found == pools_.end()) return kInvalidValue;
+  Pool& pool = found->second;
+  if (attribute == kReleaseThreshold) pool.threshold = value;
+  if (attribute == kReservedHigh) pool.reserved_high = pool.reserved;  // only 0 may be set
+  if (attribute == kUsedHigh) pool.used_high = pool.used;
+  return kSuccess;
+}
+
+Range Pools::range_of(Address address) {
+  std::lock_guard const lock(mutex_);
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return {};
+  auto const& [begin, block] = *std::prev(after);
+  return address < begin + block.size ? Range{begin, block.size} : Range{};
+}
+
+void Pools::shrink(Pool& pool, Size keep) {
+  if (keep >= pool.reserved) return;  // perhaps the largest number there is
+  Size const left = round_up(std::max(keep, pool.used), kPoolStep);
+  if (left >= pool.reserved) return;
+  Machine::get().memory(pool.device).give(pool.reserved - left);
+  pool.reserved = left;
+}
+
+}  // namespace allocbench::null_gpu

@@ -1,0 +1,201 @@
+// null_gpu/runtime_memory.cpp: device memory, pinned memory, copies, pools.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <cstring>
+
+#include "null_gpu/host_memory.hpp"
+#include "null_gpu/machine.hpp"
+#include "null_gpu/pools.hpp"
+#include "null_gpu/streams.hpp"
+#include "null_gpu/values.hpp"
+
+using namespace allocbench::null_gpu;
+
+NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
+  *pointer = nullptr;
+  if (Status const status = Streams::get().check_unsafe()) return failed(status);
+  Address address = 0;
+  if (Status const status = current_memory().allocate(size, &address)) return failed(status);
+  *pointer = reinterpret_cast<void*>(address);
+  return kSuccess;
+}
+
+// Managed memory is the device's: the host cannot read it, as it can on a real GPU.
+NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
+
+NULL_GPU_API int null_cudaFree(void* pointer) {
+  if (pointer == nullptr) return kSuccess;
+  if (Status const status = Streams::get().check_unsafe()) return failed(status);
+  auto& machine = Machine::get();
+  int const device = machine.device_of(pointer);
+  if (device < 0) return failed(kInvalidValue);
+  auto const address = reinterpret_cast<Address>(pointer);
+  if (machine.memory(device).release(address) == kSuccess) return kSuccess;
+  return failed(Pools::get().release(address));
+}
+
+NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool, Handle) {
+  Address address = 0;
+  Status const status = Pools::get().allocate(pool, size, &address);
+  *pointer = reinterpret_cast<void*>(address);
+  return failed(status);
+}
+
+NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle stream) {
+  Handle const pool = Pools::get().default_of(current_device());
+  return null_cudaMallocFromPoolAsync(pointer, size, pool, stream);
+}
+
+NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle) {
+  if (pointer == nullptr) return kSuccess;
+  return failed(Pools::get().release(reinterpret_cast<Address>(pointer)));
+}
+
+NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  *pool = Pools::get().default_of(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
+  *pool = Pools::get().create(properties->location.id);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
+  Pools::get().destroy(pool);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
+  return failed(Pools::get().attribute(pool, attribute, value));
+}
+
+NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void* value) {
+  bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
+  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
+  return failed(Pools::get().set_attribute(pool, attribute, number));
+}
+
+NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
+  Pools::get().trim(pool, keep);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolSetAccess(Handle, void const*, Size) { return kSuccess; }
+
+NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
+  *free = current_memory().free();
+  *total = Machine::get().settings().memory;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaHostAlloc(void** pointer, Size size, unsigned) {
+  *pointer = pinned::allocate(size);
+  return *pointer == nullptr ? failed(kOutOfMemory) : kSuccess;
+}
+
+NULL_GPU_API int null_cudaMallocHost(void** pointer, Size size) {
+  return null_cudaHostAlloc(pointer, size, 0);
+}
+
+NULL_GPU_API int null_cudaFreeHost(void* pointer) {
+  pinned::release(pointer);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaHostRegister(void* pointer, Size size, unsigned) {
+  pinned::add(pointer, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaHostUnregister(void* pointer) {
+  pinned::remove(pointer);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  *device = host;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpy(void* to, void const* from, Size size, int) {
+  if (Status const status = Streams::get().check_unsafe()) return failed(status);
+  Values::get().copy(to, from, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpyAsync(void* to, void const* from, Size size, int, Handle stream) {
+  if (!Streams::get().enqueue(stream)) Values::get().copy(to, from, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpyPeerAsync(void* to, int, void const* from, int, Size size,
+                                          Handle stream) {
+  return null_cudaMemcpyAsync(to, from, size, 0, stream);
+}
+
+NULL_GPU_API int null_cudaMemcpy2DAsync(void* to, Size to_pitch, void const* from, Size from_pitch,
+                                        Size width, Size height, int, Handle stream) {
+  if (Streams::get().enqueue(stream)) return kSuccess;
+  for (Size row = 0; row < height; ++row) {
+    Values::get().copy(static_cast<char*>(to) + row * to_pitch,
+                       static_cast<char const*>(from) + row * from_pitch, width);
+  }
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpyToSymbol(void const*, void const*, Size, Size, int) {
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemset(void* to, int value, Size size) {
+  Values::get().fill(to, value, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemsetAsync(void* to, int value, Size size, Handle stream) {
+  if (!Streams::get().enqueue(stream)) Values::get().fill(to, value, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaPointerGetAttributes(PointerAttributes* out, void const* pointer) {
+  int const device = Machine::get().device_of(pointer);
+  void* const same = const_cast<void*>(pointer);
+  if (device >= 0) {
+    *out = {kDevice, device, same, nullptr};
+  } else if (pinned::contains(pointer)) {
+    *out = {kHost, current_device(), same, same};
+  } else {
+    *out = {kUnregistered, kNoDevice, nullptr, same};
+  }
+  return kSuccess;
+}
+
+// A handle is the address: it can be opened in the same process, or in a fork of it.
+NULL_GPU_API int null_cudaIpcGetMemHandle(void* handle, void* pointer) {
+  std::memset(handle, 0, 64);
+  std::memcpy(handle, &pointer, sizeof pointer);
+  return kSuccess;
+}
+
+struct IpcHandle {
+  void* address;
+  char rest[56];
+};
+
+NULL_GPU_API int null_cudaIpcOpenMemHandle(void** pointer, IpcHandle handle, unsigned) {
+  *pointer = handle.address;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaIpcCloseMemHandle(void*) { return kSuccess; }
+
+NULL_GPU_API int null_cudaIpcGetEventHandle(void* handle, Handle event) {
+  return null_cudaIpcGetMemHandle(handle, event);
+}
+
+NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
+  *event = handle.address;
+  return kSuccess;
+}

@@ -1,0 +1,72 @@
+// null_gpu/streams.hpp: streams, events and what is captured into graphs. All work ends at once.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+
+#include "null_gpu/api.hpp"
+
+namespace allocbench::null_gpu {
+
+enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+enum CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+class Streams {
+ public:
+  struct Captured {
+    CaptureStatus status = kNone;
+    std::uint64_t id = 0;
+    Handle graph = nullptr;
+  };
+
+  static Streams& get();
+
+  Handle create(int priority);
+  int priority(Handle stream);
+  // A kernel or a copy was put on a stream: one more node where it captures. Whether it does.
+  bool enqueue(Handle stream);
+
+  Status record(Handle event, Handle stream);
+  Status wait(Handle stream, Handle event);
+  Status elapsed(float* milliseconds, Handle begin, Handle end);
+  void destroy_event(Handle event);
+
+  // Waiting for a stream, or for all when null, ends a capture in an error, as on a real GPU.
+  Status synchronize(Handle stream);
+  Status synchronize_all();
+  // Calls such as cudaMalloc are refused while something captures, unless the thread is relaxed.
+  Status check_unsafe();
+
+  Status begin_capture(Handle stream, CaptureMode mode, Handle graph);
+  Status end_capture(Handle stream, Handle* graph);
+  Captured captured(Handle stream);
+
+  std::size_t nodes(Handle graph);
+  void add_node(Handle graph);
+  void destroy_graph(Handle graph);
+
+ private:
+  struct Capture {
+    Handle origin, graph;
+    CaptureMode mode;
+    bool valid = true;
+  };
+
+  Capture* capture_of(Handle stream);
+
+  std::mutex mutex_;
+  std::atomic<int> capturing_ = 0;
+  std::unordered_map<Handle, int> priorities_;
+  std::unordered_map<std::uint64_t, Capture> captures_;
+  std::unordered_map<Handle, std::uint64_t> stream_captures_, event_captures_;
+  std::unordered_map<Handle, double> event_times_;
+  std::unordered_map<Handle, std::size_t> graph_nodes_;
+  std::uint64_t last_capture_ = 0;
+};
+
+// Exchange this thread's capture mode, as cudaThreadExchangeStreamCaptureMode does.
+void exchange_capture_mode(int* mode);
+
+}  // namespace allocbench::null_gpu

@@ -1,0 +1,139 @@
+// null_gpu/values.cpp: see values.hpp.
+// SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/values.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "null_gpu/machine.hpp"
+
+namespace allocbench::null_gpu {
+
+namespace {
+
+bool on_device(void const* address) { return Machine::get().device_of(address) >= 0; }
+Address number(void const* address) { return reinterpret_cast<Address>(address); }
+
+}  // namespace
+
+Values& Values::get() {
+  static Values* values = new Values;
+  return *values;
+}
+
+void Values::copy(void* to, void const* from, Size size) {
+  if (size == 0) return;
+  bool const to_device = on_device(to), from_device = on_device(from);
+  if (!to_device && !from_device) {
+    std::memmove(to, from, size);
+    return;
+  }
+  bool known = true;
+  {
+    std::lock_guard const lock(mutex_);
+    if (!from_device) {
+      forget(number(to), size);
+      if (size <= kMostKept) {
+        write(number(to), {size, std::string(static_cast<char const*>(from), size)});
+      }
+    } else if (to_device) {
+      copy_known(number(to), number(from), size);
+    } else {
+      known = read(number(from), static_cast<char*>(to), size);
+    }
+  }
+  if (!known) {
+    ++unknown_reads_;
+    if (OnRead const call = on_read_) call(size);
+  }
+}
+
+void Values::fill(void* to, int value, Size size) {
+  if (size == 0) return;
+  if (!on_device(to)) {
+    std::memset(to, value, size);
+    return;
+  }
+  std::lock_guard const lock(mutex_);
+  forget(number(to), size);
+  write(number(to), {size, {}, static_cast<char>(value)});
+}
+
+void Values::forget_all() {
+  if (!any_) return;
+  std::lock_guard const lock(mutex_);
+  known_.clear();
+  any_ = false;
+}
+
+// Cuts the range out of what is known.
+void Values::forget(Address begin, Size size) {
+  Address const end = begin + size;
+  auto one = known_.upper_bound(begin);
+  if (one != known_.begin()) --one;
+  std::vector<std::pair<Address, Known>> rest;
+  while (one != known_.end() && one->first < end) {
+    Address const first = one->first, last = first + one->second.size;
+    if (last <= begin) {
+      ++one;
+      continue;
+    }
+    Known const& known = one->second;
+    auto part = [&](Address from, Address to) {
+      std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(from - first, to - from);
+      rest.emplace_back(from, Known{to - from, std::move(bytes), known.fill});
+    };
+    if (first < begin) part(first, begin);
+    if (last > end) part(end, last);
+    one = known_.erase(one);
+  }
+  for (auto& [address, known] : rest) known_[address] = std::move(known);
+}
+
+void Values::write(Address to, Known known) {
+  known_[to] = std::move(known);
+  any_ = true;
+}
+
+// Copies what is known into `to`, and zeros where nothing is; whether all of it was known.
+bool Values::read(Address from, char* to, Size size) const {
+  std::memset(to, 0, size);
+  Size found = 0;
+  auto one = known_.upper_bound(from);
+  if (one != known_.begin()) --one;
+  for (; one != known_.end() && one->first < from + size; ++one) {
+    auto const& [first, known] = *one;
+    Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
+    if (begin >= end) continue;
+    if (known.bytes.empty()) {
+      std::memset(to + (begin - from), known.fill, end - begin);
+    } else {
+      std::memcpy(to + (begin - from), known.bytes.data() + (begin - first), end - begin);
+    }
+    found += end - begin;
+  }
+  return found == size;
+}
+
+void Values::copy_known(Address to, Address from, Size size) {
+  std::vector<std::pair<Address, Known>> parts;
+  auto one = known_.upper_bound(from);
+  if (one != known_.begin()) --one;
+  for (; one != known_.end() && one->first < from + size; ++one) {
+    auto const& [first, known] = *one;
+    Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
+    if (begin >= end) continue;
+    std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(begin - first, end - begin);
+    parts.emplace_back(to + (begin - from), Known{end - begin, std::move(bytes), known.fill});
+  }
+  forget(to, size);
+  for (auto& [address, known] : parts) write(address, std::move(known));
+}
+
+}  // namespace allocbench::null_gpu
+
+// Have a function called after each read of a value that only a kernel could have made.
+NULL_GPU_API void null_on_read(void (*call)(std::uint64_t bytes)) {
+  allocbench::null_gpu::Values::get().on_read(call);
+}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`null:h100,memory=70GiB,count=2` -> the cards that a program shall see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocbench import cards
+from allocbench.allocators import SpecError
+from allocbench.allocators.devices import parse_bytes
+from allocbench.base.spec import SpecSyntaxError, parse
+from allocbench.cards import Card, Compute
+
+KIND = "null"
+MOST_DEVICES = 16
+"""As many as the native library has addresses for."""
+_OPTIONS = ("card", "memory", "context", "count", "rank", "world", "convolution_workspace")
+
+
+@dataclass(frozen=True)
+class NullDevice:
+    """A machine without GPUs that looks as if it had some, all alike. Bytes.
+
+    memory: what the driver reports of each. context: what one process's CUDA context takes.
+    rank, world: of a program that shall believe to be one of many; None when it is what it is.
+    convolution_workspace: what cuDNN wants for each convolution, a model.
+    """
+
+    card: Card
+    compute: Compute
+    memory: int
+    context: int
+    count: int = 1
+    rank: int | None = None
+    world: int | None = None
+    convolution_workspace: int = 0
+
+    @property
+    def name(self) -> str:
+        """What provenance calls it: "null:rtx4090", with what was overridden."""
+        name = f"{KIND}:{self.card.slug}"
+        if self.memory != self.card.usable:
+            name += f",memory={self.memory}"
+        if self.context != self.card.context:
+            name += f",context={self.context}"
+        if self.world is not None:
+            name += f",rank={self.rank},world={self.world}"
+        return name
+
+    def settings(self) -> dict[str, str | int]:
+        """What the native library is told."""
+        compute = self.compute
+        return {
+            "name": compute.product,
+            "compute_capability": compute.capability,
+            "multiprocessors": compute.multiprocessors,
+            "shared_per_multiprocessor": compute.shared_per_multiprocessor,
+            "shared_per_block": compute.shared_per_block,
+            "threads_per_multiprocessor": compute.threads_per_multiprocessor,
+            "blocks_per_multiprocessor": compute.blocks_per_multiprocessor,
+            "l2_bytes": compute.l2,
+            "bus_bits": compute.bus_bits,
+            "memory": self.memory,
+            "context": self.context,
+            "count": self.count,
+            "convolution_workspace": self.convolution_workspace,
+        }
+
+
+def is_null(text: str) -> bool:
+    """Whether a device spec is one of a null GPU."""
+    return text.partition(":")[0].strip() == KIND
+
+
+def read(text: str) -> NullDevice:
+    """The device of a spec; raises SpecError for a card or an option that there is not."""
+    try:
+        spec = parse(text, first="card")
+    except SpecSyntaxError as error:
+        raise SpecError(str(error)) from error
+    if spec.name != KIND:
+        raise SpecError(f"'{text}': the only device here is {KIND}:CARD, as {KIND}:h100")
+    if unknown := [option for option in spec.options if option not in _OPTIONS]:
+        raise SpecError(
+            f"{KIND} has no option {unknown[0]}; its options: {', '.join(_OPTIONS[1:])}"
+        )
+    card = _card(spec.options.get("card", ""))
+    assert card.compute is not None
+    options = spec.options
+    return _checked(
+        NullDevice(
+            card,
+            card.compute,
+            memory=parse_bytes(options.get("memory", card.usable)),
+            context=parse_bytes(options.get("context", card.context)),
+            count=_whole("count", options, 1) or 1,
+            rank=_whole("rank", options, 0),
+            world=_whole("world", options, 1),
+            convolution_workspace=parse_bytes(options.get("convolution_workspace", 0)),
+        )
+    )
+
+
+def _checked(device: NullDevice) -> NullDevice:
+    if device.context >= device.memory:
+        raise SpecError(
+            f"{device.card.name}: context={device.context} leaves nothing of memory={device.memory}"
+        )
+    if device.count > MOST_DEVICES:
+        raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")
+    if (device.rank is None) != (device.world is None):
+        raise SpecError("rank and world are given together: rank=3,world=64")
+    if device.rank is not None and device.world is not None and device.rank >= device.world:
+        raise SpecError(f"rank={device.rank} is not below world={device.world}")
+    return device
+
+
+def _card(name: str) -> Card:
+    with_compute = [card for card in cards.cards() if card.compute is not None]
+    names = ", ".join(card.slug for card in with_compute)
+    found = [card for card in cards.find(name) if card.compute is not None]
+    if not found:
+        raise SpecError(f"'{name}' is not a card that the null GPU can be; these are: {names}")
+    if len({card.nominal for card in found}) > 1:
+        several = ", ".join(card.slug for card in found)
+        raise SpecError(f"'{name}' is the name of several cards: {several}")
+    return max(found, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+
+
+def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:
+    if option not in options:
+        return None
+    text = options[option]
+    if not text.isdecimal() or int(text) < least:
+        raise SpecError(f"{option}={text} is not a whole number of at least {least}")
+    return int(text)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The null GPU in one process of a program: its libraries, its limits, what it was asked."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import importlib.util
+import json
+import linecache
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+_ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+_NOWHERE = ("", 0)
+_AGAIN = 0.05  # seconds
+_SHAPES = ("nonzero", "unique", "masked_select", "argwhere", "repeat_interleave", "bincount")
+
+
+class Process:
+    """One process. Made before torch is imported: then NVIDIA's libraries are ours."""
+
+    def __init__(self, told: dict[str, Any], package: Path) -> None:
+        self._told, self._pid = told, os.getpid()
+        self._reads, self._steps = Counter[tuple[str, int]](), 0
+        folder = self._libraries(package)
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        self._core = ctypes.CDLL(told["core"])
+        settings = told["settings"] | about["settings"]
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        self._core.null_configure(text.encode())
+        self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
+        os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
+
+    def watch(self, torch: ModuleType) -> None:
+        """Count reads and steps from now on; torch has been imported."""
+        self._torch = torch
+        self._callback = _ON_READ(self._on_read)  # kept for as long as it may be called
+        self._core.null_on_read(self._callback)
+        atexit.register(self._leave)
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(self._on_step)
+        if self._told["alone"]:
+            self._beside("null_peers").be_alone(torch)
+        if self._told["seconds"]:
+            signal.signal(signal.SIGALRM, self._on_alarm)
+            # Again and again: an exception is lost where it meets a call from outside of Python.
+            signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
+
+    @staticmethod
+    def _beside(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(
+            f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def _libraries(self, package: Path) -> Path:
+        """The folder of the libraries for this torch, made now if nobody has made it before."""
+        files = [package / "version.py", package / "lib" / "libtorch_cuda.so", self._told["core"]]
+        marks = []
+        for file in map(Path, files):
+            there = file.stat() if file.exists() else None
+            marks.append((str(file), there and (there.st_size, there.st_mtime_ns)))
+        digest = hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
+        folder = Path(self._told["cache"]) / f"torch-{digest}"
+        if not (folder / "about.json").exists():
+            self._make(package, folder)
+        return folder
+
+    def _make(self, package: Path, folder: Path) -> None:
+        removed = ("PYTHONPATH", "PYTHONHOME", "ALLOCBENCH_NULL", "LD_PRELOAD")
+        environment = {key: text for key, text in os.environ.items() if key not in removed}
+        environment["PYTHONPATH"] = self._told["path"]
+        command = [self._told["python"], "-m", "allocbench.null_gpu.stubs"]
+        command += [str(package), str(self._told["core"]), str(folder)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            last = (done.stderr.strip() or "error: no null GPU").splitlines()[-1]
+            print(last, file=sys.stderr, flush=True)
+            raise SystemExit(2)
+
+    def _on_read(self, _bytes: int) -> None:
+        frame = sys._getframe().f_back
+        while frame is not None and _is_of(frame, "torch"):
+            frame = frame.f_back
+        self._reads[(frame.f_code.co_filename, frame.f_lineno) if frame else _NOWHERE] += 1
+
+    def _on_step(self, *_arguments: object) -> None:
+        """Mark a step in the allocator's history, as the profiler does, or end the program."""
+        self._steps += 1
+        with self._torch.autograd.profiler.record_function(f"ProfilerStep#{self._steps}"):
+            pass
+        if self._steps == self._told["steps"]:
+            raise SystemExit(0)
+
+    def _on_alarm(self, *_arguments: object) -> None:
+        """End the program; once it ends, it has all the time that it needs."""
+        frame = sys._getframe(1)
+        if frame.f_globals.get("__name__") == __name__:
+            return
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise SystemExit(0)
+
+    def _leave(self) -> None:
+        """Leave what was counted for `allocbench.null_gpu.launch.summary`."""
+        if os.getpid() != self._pid:
+            return  # a child of a fork
+        counters = (ctypes.c_uint64 * 6)()
+        self._core.null_counters(counters)
+        reads = {_site(*place): count for place, count in self._reads.items()}
+        shapes = {site: n for site, n in reads.items() if any(name in site for name in _SHAPES)}
+        told = {"reads": reads, "shapes": shapes, "kernels": counters[5]}
+        path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
+        partial = path.with_suffix(".partial")
+        try:
+            partial.write_text(json.dumps(told), encoding="utf-8")
+            partial.rename(path)
+        except OSError:
+            pass  # whoever started the program is gone
+
+
+def _is_of(frame: FrameType, package: str) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
+
+
+def _site(path: str, line: int) -> str:
+    """ "train.py:88 loss.item()" for a line of a file."""
+    if (path, line) == _NOWHERE:
+        return "no line of Python"
+    source = textwrap.shorten(linecache.getline(path, line), 60, placeholder=" ...")
+    return f"{Path(path).name}:{line} {source}".strip()

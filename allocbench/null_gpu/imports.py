@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the shared libraries of a folder ask of libraries that are not in it."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_DRIVER_NAME = re.compile(rb"\0((?:cu|nvml)[A-Z]\w{2,60})(?=\0)")
+_UNDEFINED = 0  # number of the section that a symbol is not in
+
+
+@dataclass
+class Imports:
+    """What libraries lack.
+
+    needed: SONAMEs of other libraries. symbols: name -> the SONAME and the version that it is
+    wanted with, both "" where it has no version. named: names of the driver's functions that are
+    in a library's texts: it asks the driver for them while it runs.
+    """
+
+    needed: set[str] = field(default_factory=set)
+    symbols: dict[str, tuple[str, str]] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+
+
+def read(folder: Path) -> Imports:
+    """The imports of all libraries in a folder; raises OSError or ELFError for what is no ELF."""
+    found, defined, own = Imports(), set[str](), set[str]()
+    for path in sorted(folder.glob("*.so*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        own.add(path.name)
+        with path.open("rb") as file:
+            elf = _elf(file)
+            needed = {
+                tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+            }
+            found.needed |= needed
+            for name, is_defined, wanted in _symbols(elf):
+                if is_defined:
+                    defined.add(name)
+                else:
+                    found.symbols[name] = max(found.symbols.get(name, ("", "")), wanted)
+            if any("cuda" in one for one in needed) and (
+                texts := elf.get_section_by_name(".rodata")
+            ):
+                names = _DRIVER_NAME.findall(texts.data())
+                found.named |= {name.decode() for name in names}
+    found.needed -= own
+    for name in defined & found.symbols.keys():
+        del found.symbols[name]
+    return found
+
+
+def exported(library: Path) -> set[str]:
+    """The names of the symbols that a library offers."""
+    with library.open("rb") as file:
+        return {name for name, is_defined, _ in _symbols(_elf(file)) if is_defined}
+
+
+def _elf(file: Any) -> Any:
+    from elftools.elf.elffile import ELFFile
+
+    return ELFFile(file)
+
+
+def _symbols(elf: Any) -> Iterator[tuple[str, bool, tuple[str, str]]]:
+    """Each dynamic symbol: its name, whether it is defined, the library and version it wants.
+
+    The tables are read as they are: PyTorch's have some hundred thousand symbols.
+    """
+    wanted = dict[int, tuple[str, str]]()
+    if needs := elf.get_section_by_name(".gnu.version_r"):
+        for library, versions in needs.iter_versions():
+            for version in versions:
+                wanted[version["vna_other"]] = library.name, version.name
+    table = elf.get_section_by_name(".dynsym").data()
+    names = elf.get_section_by_name(".dynstr").data()
+    versions = elf.get_section_by_name(".gnu.version")
+    indices = struct.unpack(f"<{len(table) // 24}H", versions.data()) if versions else None
+    for position, symbol in enumerate(struct.iter_unpack("<IBBHQQ", table)):
+        begin, section = symbol[0], symbol[3]
+        if begin:
+            name = names[begin : names.index(0, begin)].decode()
+            has = wanted.get(indices[position] & 0x7FFF, ("", "")) if indices else ("", "")
+            yield name, section != _UNDEFINED, has

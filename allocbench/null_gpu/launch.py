@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a program gets null GPUs: the environment of its processes, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allocbench.allocators import SpecError
+from allocbench.null_gpu.device import NullDevice, is_null, read
+from allocbench.null_gpu.stubs import CORE_SONAME
+from allocbench.null_gpu.torch_build import NullGpuError, check_host
+from allocbench.workloads.recording import Machine
+
+VARIABLE = "ALLOCBENCH_NULL"
+_HOOK = Path(__file__).parent / "hook"
+_ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a program ends that would not end by itself; None: never. Seconds of real time."""
+
+    steps: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the processes of a program have seen.
+
+    reads: reads of values that a kernel would have computed, by call site. kernels: launched.
+    shapes: those of the reads that a shape depends on, by call site.
+    """
+
+    reads: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    kernels: int = 0
+
+
+@dataclass
+class Session:
+    """One program on null GPUs, or, with no machine, on those of this machine.
+
+    notes: lines for the user; there when the session is over.
+    """
+
+    machine: Machine | None
+    notes: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def session(device: str | None, limits: Limits) -> Iterator[Session]:
+    """Null GPUs for one program, of a spec; this machine's own where it is None.
+
+    Raises SpecError for a wrong spec or limits without a null GPU, and NullGpuError.
+    """
+    if device is None:
+        if limits != Limits():
+            raise SpecError("--steps and --time-limit are for null GPUs: --device null:h100")
+        yield Session(None)
+        return
+    if not is_null(device):
+        raise SpecError(f"--device {device}: write null:CARD, or leave it out for a real GPU")
+    described = read(device)
+    with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
+        made = Session(Machine(described.name, environment(described, folder, limits)))
+        yield made
+        made.notes = notes(summary(folder))
+
+
+def core() -> Path:
+    """The native library; raises NullGpuError where it was not built."""
+    from allocbench.allocators import _core
+
+    path = Path(str(_core.__file__)).with_name(CORE_SONAME)
+    if not path.exists():
+        raise NullGpuError(f"{path} is missing: allocbench was built without the null GPU")
+    return path
+
+
+def environment(
+    device: NullDevice, folder: str | Path, limits: Limits | None = None
+) -> dict[str, str]:
+    """The environment of a program that is to see the device, on top of this process's own.
+
+    folder: where its processes leave what `summary` reads. Raises NullGpuError where there can be
+    no null GPU.
+    """
+    check_host()
+    limits = limits or Limits()
+    told = {
+        "settings": device.settings(),
+        "core": str(core()),
+        "cache": str(cache()),
+        "python": sys.executable,
+        "path": str(_ROOT),
+        "folder": str(folder),
+        "steps": limits.steps,
+        "seconds": limits.seconds,
+        "alone": device.world is not None,
+    }
+    path = [str(_HOOK), os.environ.get("PYTHONPATH", "")]
+    variables = {VARIABLE: json.dumps(told), "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    if device.world is not None:
+        variables |= {
+            "RANK": str(device.rank),
+            "LOCAL_RANK": str((device.rank or 0) % device.count),
+            "WORLD_SIZE": str(device.world),
+            "LOCAL_WORLD_SIZE": str(min(device.count, device.world)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+        }
+    return variables
+
+
+def cache() -> Path:
+    """Where the libraries are kept between runs."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "allocbench" / "null-gpu"
+
+
+def summary(folder: str | Path) -> Summary:
+    """What the processes of a program have left in a folder, added up."""
+    reads, shapes, kernels = Counter[str](), Counter[str](), 0
+    for path in sorted(Path(folder).glob("*.null.json")):
+        told = json.loads(path.read_text(encoding="utf-8"))
+        reads.update(told["reads"])
+        shapes.update(told["shapes"])
+        kernels += told["kernels"]
+    return Summary(reads, shapes, kernels)
+
+
+def notes(found: Summary) -> list[str]:
+    """What a user should know of the values that the program has read, a line each."""
+    if not found.reads:
+        return []
+    total = sum(found.reads.values())
+    site, most = max(found.reads.items(), key=lambda item: (item[1], item[0]))
+    lines = [f"{total:,} reads of computed values, all of them 0; {most:,} at {site}"]
+    if found.shapes:
+        site, most = max(found.shapes.items(), key=lambda item: (item[1], item[0]))
+        lines.append(
+            f"{sum(found.shapes.values()):,} of them decide on a shape, which is empty here; "
+            f"{most:,} at {site}"
+        )
+    return lines

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The null GPU: its parts, and programs of a CUDA build of PyTorch on it.
+
+The build is in an environment of its own, which `make test-null` makes; tests that need it are
+skipped without it, and fail where ALLOCBENCH_TEST_TORCH names the versions that must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocbench.null_gpu import device, launch
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+VERSIONS = ("2.13.0", "2.11.0", "2.9.1", "2.5.1")
+NEWEST = VERSIONS[0]
+
+
+def python(version: str = NEWEST) -> str:
+    """The Python that has a CUDA build of this PyTorch; skips the test where there is none."""
+    path = ROOT / "build" / "torch" / version / "bin" / "python"
+    if not path.exists():
+        if version in os.environ.get("ALLOCBENCH_TEST_TORCH", "").split():
+            pytest.fail(f"{path} is missing")
+        pytest.skip(f"no CUDA build of PyTorch {version}: make test-null TORCH={version}")
+    return str(path)
+
+
+def seen(
+    program: str,
+    folder: Path,
+    *arguments: str,
+    on: str = "null:h100",
+    version: str = NEWEST,
+    **variables: str,
+) -> dict[str, Any]:
+    """What one of the programs has printed as JSON on a null GPU."""
+    environment = os.environ | launch.environment(device.read(on), folder) | variables
+    command = [python(version), str(PROGRAMS / f"{program}.py"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@cache
+def allocbench() -> list[str]:
+    return [sys.executable, "-m", "allocbench"]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native library alone, in a process: called as PyTorch would, results printed as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from allocbench.null_gpu.launch import core
+
+_BEFORE = """
+import ctypes, json
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_ulonglong, c_void_p
+gpu = ctypes.CDLL({core!r})
+gpu.null_configure({settings!r})
+seen = {{}}
+P = ctypes.POINTER
+def malloc(size):
+    pointer = c_void_p()
+    return gpu.null_cudaMalloc(byref(pointer), c_size_t(size)), pointer
+"""
+_AFTER = "\nprint(json.dumps(seen))\n"
+
+
+def seen(program: str, **settings: int | str) -> Any:
+    """What a program puts into `seen`, with the library as `gpu`."""
+    told = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+    text = _BEFORE.format(core=str(core()), settings=told) + program + _AFTER
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -1,0 +1,27 @@
+"""What can be read back from a device."""
+
+import json
+import sys
+
+import torch
+
+seen = {}
+written = torch.tensor([3, 1, 4, 1, 5])
+there = written.cuda()
+seen["written"] = there.tolist()
+seen["part"] = there[1:3].cpu().tolist()
+moved = torch.empty_like(there)
+moved.copy_(there)
+seen["moved"] = moved.tolist()
+there += 1
+seen["computed"] = there.sum().item()
+torch.nonzero(there)
+torch.cuda.synchronize()
+state = {"weight": torch.arange(6.0).cuda()}
+seen["saved"] = state["weight"].cpu().tolist()
+print(json.dumps(seen))
+if "fail" in sys.argv:
+    sys.exit(7)
+if "wait" in sys.argv:
+    while torch.ones(1, device="cuda").item() == 0:
+        pass

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native library: memory, pools, values, streams, captures."""
+
+from __future__ import annotations
+
+from tests.null_gpu.core import seen
+
+MIB = 1 << 20
+
+
+def test_memory_ends_where_the_card_does() -> None:
+    found = seen(
+        """
+seen["fits"] = [malloc(40 << 20)[0], malloc(41 << 20)[0], malloc(40 << 20)[0]]
+free, total = c_size_t(), c_size_t()
+gpu.null_cudaMemGetInfo(byref(free), byref(total))
+seen["info"] = free.value, total.value
+seen["error"] = gpu.null_cudaGetLastError(), gpu.null_cudaGetLastError()
+""",
+        memory=100 * MIB,
+        context=20 * MIB,
+    )
+    assert found == {"fits": [0, 2, 0], "info": [0, 100 * MIB], "error": [2, 0]}
+
+
+def test_freed_memory_is_there_again_and_addresses_are_reused() -> None:
+    found = seen(
+        """
+_, first = malloc(1)
+_, second = malloc(3 << 20)
+seen["distance"] = second.value - first.value
+seen["frees"] = gpu.null_cudaFree(first), gpu.null_cudaFree(first)
+_, third = malloc(2 << 20)
+seen["same"] = third.value == first.value
+counters = (c_uint64 * 6)()
+gpu.null_counters(counters)
+seen["counters"] = list(counters)
+""",
+        memory=64 * MIB,
+        context=0,
+    )
+    assert found["distance"] == 2 * MIB
+    assert found["frees"] == [0, 1]  # the second: not an allocation
+    assert found["same"]
+    assert found["counters"] == [64 * MIB, 6 * MIB, 6 * MIB, 3, 0, 0]
+
+
+def test_physical_memory_counts_while_it_is_held_or_mapped() -> None:
+    found = seen(
+        """
+def used():
+    free, total = c_size_t(), c_size_t()
+    gpu.null_cuMemGetInfo_v2(byref(free), byref(total))
+    return total.value - free.value
+address, handle = c_uint64(), c_ulonglong()
+gpu.null_cuMemAddressReserve(byref(address), c_size_t(1 << 40), c_size_t(0), c_uint64(0), 0)
+steps = [used()]
+seen["created"] = gpu.null_cuMemCreate(byref(handle), c_size_t(20 << 20), None, c_ulonglong(0))
+steps.append(used())
+gpu.null_cuMemMap(address, c_size_t(20 << 20), c_size_t(0), handle, c_ulonglong(0))
+gpu.null_cuMemRelease(handle)
+steps.append(used())
+gpu.null_cuMemUnmap(address, c_size_t(20 << 20))
+steps.append(used())
+seen["used"] = steps
+seen["too much"] = gpu.null_cuMemCreate(byref(handle), c_size_t(65 << 20), None, c_ulonglong(0))
+""",
+        memory=64 * MIB,
+        context=0,
+    )
+    assert found == {"created": 0, "used": [0, 20 * MIB, 20 * MIB, 0], "too much": 2}
+
+
+def test_a_pool_keeps_what_its_threshold_says() -> None:
+    found = seen(
+        """
+pool, value = c_void_p(), c_uint64()
+gpu.null_cudaDeviceGetDefaultMemPool(byref(pool), 0)
+def attribute(number):
+    gpu.null_cudaMemPoolGetAttribute(pool, number, byref(value))
+    return value.value
+pointers = [c_void_p() for _ in range(2)]
+for pointer in pointers:
+    assert gpu.null_cudaMallocAsync(byref(pointer), c_size_t(20 << 20), None) == 0
+seen["reserved, used"] = attribute(5), attribute(7)
+for pointer in pointers:
+    gpu.null_cudaFreeAsync(pointer, None)
+seen["freed"] = attribute(5), attribute(7)
+gpu.null_cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(2**64 - 1)))
+gpu.null_cudaDeviceSynchronize()
+seen["kept"] = attribute(5)
+gpu.null_cudaMemPoolTrimTo(pool, c_size_t(0))
+seen["trimmed"] = attribute(5), attribute(6), attribute(8)
+""",
+        memory=256 * MIB,
+        context=0,
+    )
+    assert found["reserved, used"] == [64 * MIB, 40 * MIB]
+    assert found["freed"] == [64 * MIB, 0]
+    assert found["kept"] == 64 * MIB
+    assert found["trimmed"] == [0, 64 * MIB, 40 * MIB]
+
+
+def test_values_are_known_until_a_kernel_runs() -> None:
+    found = seen(
+        """
+reads = []
+@ctypes.CFUNCTYPE(None, c_uint64)
+def on_read(size):
+    reads.append(size)
+gpu.null_on_read(on_read)
+_, a = malloc(1 << 20)
+_, b = malloc(1 << 20)
+def write(to, data):
+    gpu.null_cudaMemcpy(to, c_char_p(data), c_size_t(len(data)), 1)
+def read(at, size):
+    out = ctypes.create_string_buffer(b"x" * size, size)
+    gpu.null_cudaMemcpy(out, at, c_size_t(size), 2)
+    return out.raw.decode("latin-1")
+write(a, b"abcdefgh")
+write(c_void_p(a.value + 2), b"XY")
+seen["written"] = read(a, 8)
+gpu.null_cudaMemcpy(b, c_void_p(a.value + 1), c_size_t(5), 3)
+seen["copied"] = read(b, 5)
+gpu.null_cudaMemset(c_void_p(a.value + 4), ord("z"), c_size_t(100))
+seen["filled"] = read(a, 12)
+seen["reads"] = list(reads)
+seen["beyond"] = read(b, 6)
+gpu.null_work()
+seen["after a kernel"] = read(a, 2)
+write(a, bytes(65 << 10))
+read(a, 65 << 10)
+seen["unknown"] = reads
+"""
+    )
+    assert found["written"] == "abXYefgh"
+    assert found["copied"] == "bXYef"
+    assert found["filled"] == "abXYzzzzzzzz"
+    assert found["reads"] == []
+    assert found["beyond"] == "bXYef\0"
+    assert found["after a kernel"] == "\0\0"
+    assert found["unknown"] == [6, 2, 65 << 10]
+
+
+def test_a_capture_takes_in_the_streams_that_wait_for_it() -> None:
+    found = seen(
+        """
+first, second, event, graph = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+gpu.null_cudaStreamCreate(byref(first))
+gpu.null_cudaStreamCreate(byref(second))
+gpu.null_cudaEventCreate(byref(event))
+def status(stream):
+    out = c_int()
+    gpu.null_cudaStreamIsCapturing(stream, byref(out))
+    return out.value
+gpu.null_cudaStreamBeginCapture(first, 0)
+gpu.null_cudaEventRecord(event, first)
+seen["before"] = status(first), status(second), status(None)
+gpu.null_cudaStreamWaitEvent(second, event, 0)
+gpu.null_cudaMemsetAsync(None, 0, c_size_t(0), second)
+seen["joined"] = status(second)
+seen["ended by another"] = gpu.null_cudaStreamEndCapture(second, byref(graph))
+seen["ended"] = gpu.null_cudaStreamEndCapture(first, byref(graph))
+count = c_size_t()
+gpu.null_cudaGraphGetNodes(graph, None, byref(count))
+seen["nodes"] = count.value
+seen["after"] = status(first), status(second)
+"""
+    )
+    assert found == {
+        "before": [1, 0, 0],
+        "joined": 1,
+        "ended by another": 1,
+        "ended": 0,
+        "nodes": 1,
+        "after": [0, 0],
+    }
+
+
+def test_what_a_capture_forbids_ends_it() -> None:
+    found = seen(
+        """
+stream, graph = c_void_p(), c_void_p()
+gpu.null_cudaStreamCreate(byref(stream))
+gpu.null_cudaStreamBeginCapture(stream, 0)
+mode = c_int(2)
+gpu.null_cudaThreadExchangeStreamCaptureMode(byref(mode))
+seen["relaxed"] = malloc(1)[0]
+gpu.null_cudaThreadExchangeStreamCaptureMode(byref(mode))
+seen["global"] = malloc(1)[0]
+seen["ended"] = gpu.null_cudaStreamEndCapture(stream, byref(graph)), graph.value
+gpu.null_cudaStreamBeginCapture(stream, 1)
+seen["of a thread"] = malloc(1)[0]
+seen["waited for"] = gpu.null_cudaStreamSynchronize(stream)
+seen["ended too"] = gpu.null_cudaStreamEndCapture(stream, byref(graph))
+"""
+    )
+    assert found["relaxed"] == 0
+    assert found["global"] == 900
+    assert found["ended"] == [901, None]
+    assert found["of a thread"] == 0
+    assert (found["waited for"], found["ended too"]) == (900, 901)
+
+
+def test_visible_devices_are_those_that_are_named() -> None:
+    program = """
+import os
+os.environ["CUDA_VISIBLE_DEVICES"] = "2,0,7,1"
+libc = ctypes.CDLL(None)
+libc.setenv(b"CUDA_VISIBLE_DEVICES", b"2,0,7,1", 1)
+count, bus = c_int(), ctypes.create_string_buffer(16)
+gpu.null_cudaGetDeviceCount(byref(count))
+seen["count"] = count.value
+gpu.null_cudaDeviceGetPCIBusId(bus, 16, 0)
+seen["first"] = bus.value.decode()
+seen["third"] = gpu.null_cudaSetDevice(2)
+"""
+    assert seen(program, count=4) == {"count": 2, "first": "0000:03:00.0", "third": 101}

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Specs of null GPUs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from allocbench.allocators import SpecError
+from allocbench.cards import cards
+from allocbench.null_gpu.device import read
+from allocbench.null_gpu.launch import Limits, environment, notes, session, summary
+from allocbench.null_gpu.torch_build import NullGpuError, find
+
+GIB = 1 << 30
+
+
+def test_a_card_has_what_its_driver_reports() -> None:
+    device = read("null:rtx4090")
+    assert (device.memory, device.context) == (25_377_888_010, 512 << 20)
+    assert (device.compute.capability, device.compute.multiprocessors) == (89, 128)
+    assert device.name == "null:rtx-4090-24gb"
+
+
+def test_everything_can_be_overridden() -> None:
+    device = read("null:a100-40gb,memory=23.5GiB,context=600MiB,count=2")
+    assert (device.memory, device.context, device.count) == (47 * GIB // 2, 600 << 20, 2)
+    assert device.name == "null:a100-40gb,memory=25232932864,context=629145600"
+
+
+def test_a_name_of_several_cards_of_one_size_is_the_largest_chip() -> None:
+    assert read("null:h100").card.name == "H100 SXM 80GB"
+    assert read("null:h100-pcie").card.name == "H100 PCIe 80GB"
+
+
+def test_every_card_of_nvidia_can_be_one() -> None:
+    known = [card for card in cards() if not card.name.startswith("MI")]
+    assert len(known) > 20
+    assert all(read(f"null:{card.slug}").card == card for card in known)
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("null:voodoo2", "'voodoo2' is not a card that the null GPU can be; these are: rtx-3070"),
+        ("null", "'' is not a card"),
+        ("null:mi300x", "'mi300x' is not a card that the null GPU can be"),
+        ("null:a100", "'a100' is the name of several cards: a100-40gb, a100-80gb"),
+        ("null:h100,speed=2", "null has no option speed; its options: memory, context, count"),
+        ("null:h100,memory=lots", "'lots' is no number of bytes"),
+        ("null:h100,memory=1GiB,context=2GiB", "context=2147483648 leaves nothing of memory="),
+        ("null:h100,count=0", "count=0 is not a whole number of at least 1"),
+        ("null:h100,count=17", "count=17: at most 16 null GPUs"),
+        ("null:h100,rank=3", "rank and world are given together: rank=3,world=64"),
+        ("null:h100,rank=64,world=64", "rank=64 is not below world=64"),
+        ("null:h100,count=2,count=2", "gives the option count twice"),
+        ("cuda:0", "the only device here is null:CARD"),
+    ],
+)
+def test_a_wrong_spec_is_told(spec: str, complaint: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        read(spec)
+    assert complaint in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_limits_need_a_null_gpu() -> None:
+    with (
+        pytest.raises(SpecError, match="--steps and --time-limit are for null GPUs"),
+        session(None, Limits(steps=3)),
+    ):
+        pass
+
+
+def test_one_rank_of_many_is_told_its_place(tmp_path: Path) -> None:
+    made = environment(read("null:h100,count=8,rank=11,world=64"), tmp_path)
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    assert [made[name] for name in names] == ["11", "3", "64", "8"]
+
+
+def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
+    site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
+    for number in range(2):
+        told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5}
+        (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
+    found = summary(tmp_path)
+    assert found.kernels == 10
+    assert notes(found) == [
+        "26 reads of computed values, all of them 0; 24 at train.py:88 loss.item()",
+        "2 of them decide on a shape, which is empty here; 2 at train.py:3 x.nonzero()",
+    ]
+    assert notes(summary(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "complaint"),
+    [
+        ("2.13.0+cpu", "None", "torch 2.13.0+cpu in {site} is not built for CUDA"),
+        ("2.4.1", "'12.4'", "torch 2.4.1 in {site}: the null GPU works with torch 2.5 to 2.13"),
+        ("2.14.0", "'13.2'", "torch 2.14.0 in {site}: the null GPU works with torch 2.5 to 2.13"),
+    ],
+)
+def test_a_torch_that_will_not_do_is_told(
+    tmp_path: Path, version: str, cuda: str, complaint: str
+) -> None:
+    package = tmp_path / "torch"
+    (package / "lib").mkdir(parents=True)
+    text = f"__version__ = '{version}'\ncuda: Optional[str] = {cuda}\n"
+    (package / "version.py").write_text(text)
+    if cuda != "None":
+        (package / "lib" / "libtorch_cuda.so").touch()
+    with pytest.raises(NullGpuError) as raised:
+        find(package)
+    assert complaint.format(site=tmp_path) in str(raised.value)
+
+
+def test_the_versions_of_nvidias_libraries_are_those_torch_was_built_with(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "lib" / "libtorch_cuda.so").touch()
+    (package / "version.py").write_text("__version__ = '2.9.1+cu128'\ncuda: str = '12.8'\n")
+    about = tmp_path / "torch-2.9.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        'Requires-Dist: nvidia-cudnn-cu12==9.10.2.21; platform_system == "Linux"\n'
+        'Requires-Dist: nvidia-nccl-cu12==2.27.5; platform_system == "Linux"\n'
+    )
+    build = find(package)
+    assert (build.cuda, build.cudnn, build.nccl) == (12080, 91002, 22705)
+
+
+def test_another_host_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(NullGpuError, match="needs Linux on x86_64; this is darwin on"):
+        environment(read("null:h100"), tmp_path)

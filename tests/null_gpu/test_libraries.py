@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The libraries that are written for a PyTorch: their ELF, and where their functions lead."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from allocbench.null_gpu import elf, imports, symbols
+from allocbench.null_gpu.launch import core
+from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
+
+FUNCTIONS = {
+    "cudaGetDeviceCount": ("libcudart.so.13", elf.Jump("null_cudaGetDeviceCount")),
+    "cudaOld": ("libcudart.so.11", elf.Jump("null_harmless")),
+    "cudaFooBar": ("", elf.Jump("null_missing", "cudaFooBar", 801)),
+}
+
+
+def test_a_library_has_the_names_and_versions_it_was_given() -> None:
+    data = elf.shared_library("libcudart.so.13", CORE_SONAME, FUNCTIONS)
+    library: Any = ELFFile(io.BytesIO(data))
+    assert library.header["e_machine"] == "EM_X86_64"
+    tags = {tag.entry.d_tag: tag for tag in library.get_section_by_name(".dynamic").iter_tags()}
+    assert tags["DT_SONAME"].soname == "libcudart.so.13"
+    assert tags["DT_NEEDED"].needed == CORE_SONAME
+    table = library.get_section_by_name(".dynsym")
+    defined = {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
+    assert defined == FUNCTIONS.keys()
+    versions = [
+        (version["vd_ndx"], [name.name for name in names])
+        for version, names in library.get_section_by_name(".gnu.version_d").iter_versions()
+    ]
+    assert versions == [
+        (1, ["libcudart.so.13"]),
+        (2, ["libcudart.so.11"]),
+        (3, ["libcudart.so.13"]),
+    ]
+    segments = [segment.header for segment in library.iter_segments("PT_LOAD")]
+    assert all(segment["p_offset"] == segment["p_vaddr"] for segment in segments)
+    assert not any(segment["p_flags"] & 3 == 3 for segment in segments)  # writable or executable
+
+
+def test_its_functions_lead_where_they_should(tmp_path: Path) -> None:
+    path = tmp_path / "libcudart.so.13"
+    path.write_bytes(elf.shared_library(path.name, CORE_SONAME, FUNCTIONS))
+    program = f"""
+import ctypes
+core = ctypes.CDLL({str(core())!r})
+core.null_configure(b"count=3")
+library = ctypes.CDLL({str(path)!r})
+count = ctypes.c_int()
+library.cudaGetDeviceCount(ctypes.byref(count))
+print(count.value, library.cudaOld(), library.cudaFooBar(), library.cudaFooBar())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "3 0 801 801\n"
+    assert (
+        done.stderr == "allocbench: the null GPU does not have cudaFooBar: it answers error 801\n"
+    )
+
+
+def test_a_linker_takes_it(tmp_path: Path) -> None:
+    path = tmp_path / "libcudart.so"
+    path.write_bytes(elf.shared_library("libcudart.so.13", CORE_SONAME, FUNCTIONS))
+    source = tmp_path / "main.cpp"
+    source.write_text(
+        'extern "C" int cudaGetDeviceCount(int*);\nint f(int* n) { return cudaGetDeviceCount(n); }'
+    )
+    command = [os.environ.get("CXX", "g++"), "-shared", "-fPIC", str(source), "-L", str(tmp_path)]
+    command += ["-lcudart", "-o", str(tmp_path / "user.so"), "-Wl,--no-undefined"]
+    command += ["-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "user.so").open("rb") as file:
+        user: Any = ELFFile(file)
+        tags = user.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        assert "libcudart.so.13" in {tag.needed for tag in tags}
+
+
+def test_the_hash_is_that_of_the_abi() -> None:
+    assert elf.hash_of("printf") == 0x077905A6  # the example of the System V ABI
+    assert elf.hash_of("exit") == 0x0006CF04
+
+
+def test_every_library_has_what_torch_asks_for_and_what_the_core_offers() -> None:
+    wanted = imports.Imports(
+        needed={"libcudart.so.13", "libnccl.so.2", "libc.so.6", "libcurand.so.10"},
+        symbols={
+            "cudaMalloc": ("libcudart.so.13", "libcudart.so.13"),
+            "ncclAllReduce": ("", ""),
+            "ncclNewest": ("", ""),
+            "printf": ("libc.so.6", "GLIBC_2.2.5"),
+        },
+        named={"cuMulticastCreate", "nvmlDeviceGetFoo", "cuboid"},
+    )
+    offered = {"null_cudaMalloc", "null_cudaFree", "null_ncclAllReduce", "null_cuInit"}
+    made = libraries_for(wanted, offered)
+    assert made.keys() == {
+        "libcudart.so.13", "libnccl.so.2", "libcurand.so.10", "libcuda.so.1", "libnvidia-ml.so.1",
+    }  # fmt: skip
+    version = "libcudart.so.13"
+    assert made["libcudart.so.13"] == {
+        "cudaMalloc": (version, elf.Jump("null_cudaMalloc")),
+        "cudaFree": (version, elf.Jump("null_cudaFree")),
+    }
+    assert made["libnccl.so.2"]["ncclNewest"] == ("", elf.Jump("null_missing", "ncclNewest", 5))
+    assert made["libcuda.so.1"]["cuInit"] == ("", elf.Jump("null_cuInit"))
+    missing = elf.Jump("null_missing", "cuMulticastCreate", 801)
+    assert made["libcuda.so.1"]["cuMulticastCreate"] == ("", missing)
+    assert "nvmlDeviceGetFoo" in made["libnvidia-ml.so.1"]
+
+
+@pytest.mark.parametrize(
+    ("function", "library", "target"),
+    [
+        ("cublasSgemm_v2", "libcublas.so", "null_work"),
+        ("cublasGemmEx", "libcublas.so", "null_work"),
+        ("cublasSetStream_v2", "libcublas.so", "null_harmless"),
+        ("cublasXtCreate", "libcublas.so", "null_missing"),
+        ("cublasLtMatmul", "libcublasLt.so", "null_work"),
+        ("cublasLtMatmulAlgoGetIds", "libcublasLt.so", "null_missing"),
+        ("cudnnSetStream", "libcudnn.so", "null_harmless"),
+        ("cudnnConvolutionForward", "libcudnn.so", "null_work"),
+        ("cudnnGetConvolutionForwardWorkspaceSize", "libcudnn.so", "null_missing"),
+        ("cusolverDnSgetrf", "libcusolver.so", "null_work"),
+        ("cusolverDnSfoo_bufferSize", "libcusolver.so", "null_missing"),
+        ("cusparseSpMM", "libcusparse.so", "null_work"),
+        ("cusparseSpGEMM_workEstimation", "libcusparse.so", "null_missing"),
+        ("ncclGroupStart", "libnccl.so", "null_harmless"),
+        ("cuptiSubscribe", "libcupti.so", "null_refused"),
+    ],
+)
+def test_what_is_not_known_is_an_error(function: str, library: str, target: str) -> None:
+    assert symbols.jump(function, library, set()).target == target
+
+
+def test_the_core_offers_nothing_but_its_own() -> None:
+    assert {name for name in imports.exported(core()) if not name.startswith("null_")} == set()
