@@ -305,7 +305,7 @@ def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ("version=2.10", "must be 2.9, 2.11, 2.12 or 2.13"),
+        ("version=2.10", "must be 2.1 to 2.9, 2.11, 2.12 or 2.13"),
         ("max_split_size_mb=19", "must be a whole number of at least 20"),
         ("max_split_size_mb=20.5", "must be a whole number"),
         ("max_split_size_mb=20,version=2.9", "must be a whole number of at least 21"),

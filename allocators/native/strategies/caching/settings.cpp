@@ -15,6 +15,10 @@
 namespace allocbench {
 namespace {
 
+// Versions with the rules of 2.9.
+constexpr std::string_view kLike2_9[] = {"2.1", "2.2", "2.3", "2.4", "2.5",
+                                         "2.6", "2.7", "2.8", "2.9"};
+
 constexpr Size kOwnSegment = 10 * kMiB;  // from here on a request has a segment of its own
 
 // Keys of a conf that change no placement: of pinned host memory, locks, captured graphs.
@@ -143,14 +147,14 @@ std::array<Size, 16> read_divisions(Options const& given, bool overlap) {
 CachingSettings CachingSettings::read(Options given, Size capacity) {
   if (given.given("conf")) given.give(read_conf(given));
   std::string const& version = given.text("version");
-  bool const is_2_9 = version == "2.9";
+  bool const is_2_9 = std::ranges::find(kLike2_9, version) != std::end(kLike2_9);
   CachingSettings read;
   if (is_2_9 || version == "2.11")
     read.ties = Ties::kAddress;
   else if (version == "2.12")
     read.ties = Ties::kBlock;
   else if (version != "2.13")
-    given.reject("version", "must be 2.9, 2.11, 2.12 or 2.13");
+    given.reject("version", "must be 2.1 to 2.9, 2.11, 2.12 or 2.13");
 
   read.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
   if (is_2_9 && read.large_segment != kLargeSegment)
