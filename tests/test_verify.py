@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from allocbench import allocators
 from allocbench.verifying import verify
+from allocbench.workloads import TraceError, read, write
+from allocbench.workloads.layout import to_json
 
 SYNTHETIC = Path(__file__).parent / "data/recordings"
 REAL = Path(__file__).parent.parent.parent / "shared/data/recordings"
@@ -140,3 +143,41 @@ def test_a_planted_deviation_is_found_and_named(
     assert verdict.difference is not None
     assert verdict.difference.kind == kind, str(verdict.difference)
     assert verdict.difference.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[[1700000000, 2, 1024, 0], [1700000001, 3, 1024, 0]]", "is a memory timeline"),
+        (
+            '{"traceEvents": [{"ph": "i", "name": "[memory]", "ts": 1, "args": {"Bytes": 512}}]}',
+            "1 memory events have no addresses",
+        ),
+    ],
+)
+def test_what_tells_no_addresses_is_refused_with_a_remedy(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory_timeline.raw.json.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(TraceError, match=f"{told}.*_record_memory_history"):
+        read(path)
+    assert verify(path).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["warm", "expandable_warm"])
+def test_a_layout_survives_parquet_and_sets_where_a_replay_begins(
+    name: str, tmp_path: Path
+) -> None:
+    trace = read(SYNTHETIC / f"{name}.pickle.gz")
+    assert trace.layout is not None
+    write(trace, tmp_path / "trace.parquet")
+    again = read(tmp_path / "trace.parquet")
+    assert again.layout is not None
+    assert to_json(again.layout) == to_json(trace.layout)
+    for spec, begins in (("caching:version=2.11", trace.layout.reserved), ("naive", 0)):
+        allocator = allocators.make(spec, allocators.SimulatedDevice("80GiB"))
+        result = allocators.replay(again, allocator, samples=len(again))
+        allocator.check()
+        reserved = int(result.timeline["reserved"][0])
+        assert reserved == begins if begins else 0 < reserved < trace.layout.reserved
