@@ -92,22 +92,35 @@ clean:
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
+# Installs this project with extras, and shows what is downloaded and compiled. The log is kept; its
+# end is shown when something fails.
+comma := ,
+define install
+@mkdir -p build
+@echo "installing $(1) into $(VENV); compiling the native core takes minutes the first time"
+@$(BIN)/pip install --verbose --editable '$(1)' >build/install.log 2>&1 & pid=$$!; \
+  tail --pid=$$pid -n +1 -f build/install.log | grep --line-buffered -oE '$(PROGRESS)'; \
+  wait $$pid || { tail -n 60 build/install.log; exit 1; }
+endef
+PROGRESS := ^ *(Collecting [^ ;]+|\[[0-9]+/[0-9]+\] [A-Z][a-z]+ CXX [a-z]+ .*)
+
 $(VENV)/.demo: $(NATIVE) | $(BIN)/pip
-	$(BIN)/pip install --quiet --editable '.[report]'
+	$(call install,.[report$(comma)tune$(comma)sweep])
 	touch $@
 
 $(VENV)/.test: $(NATIVE) | $(BIN)/pip
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(call install,.[test])
 	touch $@ $(VENV)/.demo
 
 $(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
-	$(BIN)/pip install --quiet --editable '.[bench]' ./asv_plugin
+	$(call install,.[bench])
+	$(BIN)/pip install --quiet --editable ./asv_plugin
 	touch $@
 
 $(VENV)/.docs: $(NATIVE) | $(BIN)/pip
-	$(BIN)/pip install --quiet --editable '.[docs]'
+	$(call install,.[docs])
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test
-	$(BIN)/pip install --quiet --editable '.[test,lint]'
+	$(call install,.[test$(comma)lint])
 	touch $@

@@ -120,7 +120,7 @@ def _defaults() -> dict[str, str]:
     try:
         from asv.machine import Machine
     except ModuleNotFoundError as error:
-        raise UsageError("asv is not installed: pip install 'allocbench[bench]'") from error
+        raise UsageError("asv is not installed: pip install asv") from error
     return dict(Machine.get_defaults())
 
 

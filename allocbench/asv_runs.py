@@ -55,7 +55,7 @@ def measure(commits: Sequence[str], bench: str) -> list[Cell]:
     benchmark failed, or that nothing ran, is seen in the cells.
     """
     if importlib.util.find_spec("asv") is None:
-        raise UsageError("asv is not installed: pip install 'allocbench[bench]'")
+        raise UsageError("asv is not installed: pip install asv")
     if not Path(CONFIG).is_file():
         raise UsageError(f"{CONFIG}: not found here; run this at the top of the repository")
     asv = [sys.executable, "-m", "asv"]

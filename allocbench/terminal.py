@@ -41,7 +41,11 @@ def console() -> Console:
 
 
 def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Table:
-    """An empty table with these headings, those in `right` over numbers."""
+    """An empty table with these headings, those in `right` over numbers.
+
+    Where there is little room, text is folded; a number never is.
+    """
+    narrow = console().width < _PIPE_WIDTH
     table = Table(
         title=Text(title, "bold"),
         title_justify="left",
@@ -51,7 +55,11 @@ def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Tabl
         show_header=any(headings),
     )
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left")
+        if heading in right:
+            words = heading.replace(" ", "\n") if narrow else heading
+            table.add_column(words, justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold")
     return table
 
 

@@ -299,7 +299,7 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         fake_cuda.load()
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CaptureError, match=r"pip install 'allocbench\[torch\]'"):
+    with pytest.raises(CaptureError, match="pip install torch"):
         fake_cuda.load()
 
 

@@ -96,3 +96,15 @@ def test_files_that_documents_point_to_exist() -> None:
         text = (ROOT / document).read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
             assert (base / target).exists(), f"{document} points to {target}"
+
+
+def test_make_demo_installs_what_the_first_page_needs() -> None:
+    """Or the page says which package a command needs beside it."""
+    needs = {"compare": "report", "tune": "tune", "recommend": "tune", "sweep": "sweep"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = makefile.partition("$(VENV)/.demo: ")[2].partition("touch")[0]
+    installed = re.findall(r"\w+", recipe.partition("[")[2].partition("]")[0])
+    used = set(re.findall(r"^\$? ?allocbench ([a-z-]+)", README, flags=re.MULTILINE))
+    assert {needs[command] for command in used & needs.keys()} <= set(installed)
+    if "capture" in README and "torch" not in installed:
+        assert "`.venv/bin/pip install torch`" in README

@@ -57,7 +57,7 @@ def built_for_cuda() -> bool:
 def _torch_folder() -> Path:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise CaptureError("capture needs PyTorch: pip install 'allocbench[torch]'")
+        raise CaptureError("capture needs PyTorch: pip install torch")
     return Path(spec.origin).parent
 
 

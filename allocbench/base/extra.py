@@ -12,5 +12,7 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{error.name} is not installed: pip install 'allocbench[{extra}]'", name=error.name
+            f"{error.name} is not installed: pip install {error.name}, or allocbench with its"
+            f" extra '{extra}'",
+            name=error.name,
         ) from error

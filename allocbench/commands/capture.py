@@ -37,7 +37,7 @@ def run(
 ) -> None:
     """Run the PyTorch program of a workload under fake tensors and record its allocations.
 
-    This needs PyTorch and a C++ compiler, but no GPU: pip install 'allocbench\\[torch]'. On a
+    This needs PyTorch and a C++ compiler, but no GPU: pip install torch. On a
     machine with a GPU and a PyTorch built for CUDA, the program runs on the GPU and the real
     allocator is recorded. `match` measures how well the two traces agree.
     """

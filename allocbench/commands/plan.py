@@ -174,7 +174,7 @@ def _table(source: str, made: PlanResult) -> Table:
         table.add_row(name.replace("_", " "), f"{units.size(size)} ({size:,} bytes)")
     gap = _gap(made.height, made.lower_bound)
     table.add_row("above the lower bound", "0: optimal" if made.optimal else gap)
-    table.add_row("seconds", f"{made.seconds:.2f}")
+    table.add_row("time", units.seconds(made.seconds))
     return table
 
 
@@ -195,7 +195,7 @@ def _model_table(source: str, made: ModelPlan) -> Table:
         table.add_row(title, f"{units.size(size)} ({size:,} bytes)")
     gap = "0: optimal" if numbers["optimal"] else _gap(height, bound)
     table.add_row("above the lower bound", gap)
-    table.add_row("seconds", f"{made.seconds:.2f}")
+    table.add_row("time", units.seconds(made.seconds))
     if not any(operator.temporaries for operator in made.graph.operators):
         table.caption = (
             "The file names no temporaries of kernels; an interpreter needs memory for them too."
