@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 
-from allocbench.base.spec import parse
+from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.reports import units
 from allocbench.reports.results import records
 
@@ -101,8 +101,11 @@ LOSSES: dict[Kind, str] = {
 
 
 def kind(spec: str) -> Kind:
-    """How a program is made to use an allocator: see `Weights`."""
-    parsed = parse(spec)
+    """How a program is made to use an allocator: see `Weights`. A row may have any other name."""
+    try:
+        parsed = parse(spec)
+    except SpecSyntaxError:
+        return "plug-in"
     if parsed.inner or parsed.name not in (KEEP, "naive"):
         return "plug-in"
     if parsed.name == "naive":
@@ -229,16 +232,17 @@ class _Case:
         return max(0.0, need - self.capacity + room, room if name in self.shaky else 0.0)
 
     def _cost(self, name: str, need: int, seconds: float) -> float:
+        which = kind(name)
         switching = {
             "default": 0.0,
-            "setting": self.weights.setting * _settings(name),
+            "setting": self.weights.setting * (_settings(name) if which == "setting" else 0),
             "plug-in": self.weights.plug_in + self.weights.breaks,
             "uncached": self.weights.setting + self.weights.breaks,
         }
         memory = need / (self.capacity or self.largest)
         slower = (seconds - self.by_default) / (PROGRAM_SECONDS + self.by_default)
         shares = self.weights.memory * memory + self.weights.time * slower
-        return 100 * shares + switching[kind(name)]
+        return 100 * shares + switching[which]
 
 
 def _settings(name: str) -> int:

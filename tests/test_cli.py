@@ -137,7 +137,8 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.count("\ncuda_async is n/a: it needs a device with memory pools of its own") == 2
     assert "bfc (reference)" in shown
     assert "naive 7.05 GiB" in " ".join(shown.split())
-    assert "gpt2-train: Smallest peak reserved: naive" in shown
+    assert shown.startswith("gpt2-train: Best setting: keep the default, which reserves 12.4 GiB")
+    assert "\ngpt2-train: Best allocator: " in shown
     monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal has fewer columns, none of them cut
     assert "…" not in output(f"compare gpt2-train {QUICK}")
 

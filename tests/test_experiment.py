@@ -17,6 +17,7 @@ from allocbench.allocators import SpecError
 from allocbench.experiment import Effort
 from allocbench.prepared import Prepared
 from allocbench.questions import capacity
+from allocbench.questions.runner import time_passes
 from allocbench.reports import results
 from allocbench.reports.details import RUN, join, of_run
 from allocbench.reports.results import SCHEMA
@@ -268,3 +269,46 @@ def test_bundled_workloads_complete_on_the_default_device(workload: str) -> None
     row = run(catalog.load(workload), "bfc", "sim:80GiB", effort=Effort(0, capacity=False))
     assert row["failures"] == 0
     assert row["overhead"] >= 1
+
+
+def test_means_and_totals_are_what_their_definitions_say() -> None:
+    trace = catalog.load("resnet50-train")
+    row = run(trace, "caching", "sim:80GiB")
+    made = allocators.make("caching", allocators.make_device("sim:80GiB"))
+    stride = max(1, len(trace) // 1000)
+    address: dict[int, int] = {}
+    external: list[float] = []
+    internal: list[float] = []
+    events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
+    for number, (op, block, size) in enumerate(events):
+        if op == ALLOC:
+            address[block] = made.allocate(size)
+        elif op == FREE:
+            made.deallocate(address.pop(block))
+        else:
+            continue
+        stats = made.stats()
+        lost = stats.allocated - stats.requested
+        internal.append(lost / stats.allocated if stats.allocated else 0.0)
+        if number % stride == 0 or number + 1 == len(trace):
+            free = stats.reserved - stats.allocated
+            external.append((free - made.largest_free()) / free if free else 0.0)
+    assert stride > 1
+    assert row["external_fragmentation_mean"] == pytest.approx(sum(external) / len(external))
+    assert row["internal_fragmentation_mean"] == pytest.approx(sum(internal) / len(internal))
+    seconds = made.device.stats().seconds
+    assert row["device_seconds"] == pytest.approx(seconds)
+    assert row["device_seconds_per_event"] == pytest.approx(seconds / len(trace))
+    assert row["wasted"] == row["peak_reserved"] - row["max_load"]
+    assert row["fragmentation_ratio"] == 1 - row["peak_allocated"] / row["peak_reserved"]
+
+
+def test_equal_allocators_take_turns_and_have_a_range() -> None:
+    turns: list[str] = []
+    trace = churn(20)
+    times = time_passes(trace, dict.fromkeys(["naive", "bfc"], "sim:1GiB"), 3, turns.append)
+    assert turns == ["naive", "bfc"]
+    for row in times.values():
+        for which in ("cold", "steady"):
+            name = f"seconds_per_event_{which}"
+            assert 0 < row[name] <= row[f"{name}_median"] <= row[f"{name}_max"]

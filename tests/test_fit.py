@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 
 import numpy as np
@@ -44,7 +46,7 @@ def test_the_answer_completes_and_2_mib_less_does_not(workload: str) -> None:
 def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
     trace = catalog.load("llm-decode")
     peak = allocators.replay(trace, allocators.make("free_lists", _device())).stats.peak_reserved
-    found = boundary(trace, "free_lists", DEVICE, max_load=trace.max_load, peak_reserved=peak)
+    found = boundary(enough_of(trace, "free_lists"), max_load=trace.max_load, peak_reserved=peak)
     assert found.capacity is not None
     assert found.fails_above
     assert found.fails_above == tuple(sorted(found.fails_above))
@@ -67,7 +69,7 @@ def test_on_a_small_trace_no_capacity_at_all_is_missed(spec: str) -> None:
         n: completes_on(trace, spec, DEVICE, n * STEP) for n in range(1, 2 * 16 * MIB * 40 // STEP)
     }
     smallest = min(n for n, enough in answers.items() if enough) * STEP
-    found = boundary(trace, spec, DEVICE, max_load=trace.max_load, peak_reserved=trace.max_load)
+    found = boundary(enough_of(trace, spec), max_load=trace.max_load, peak_reserved=trace.max_load)
     assert found.capacity == smallest
     assert {answers[n // STEP] for n in found.fails_above} <= {False}
 
@@ -153,6 +155,10 @@ def test_what_cannot_be_is_one_line() -> None:
     assert "no allocator is called 'nosuch'" in error("fit good.csv --allocators nosuch")
     assert "neither a file nor a workload" in error("fit nosuch.csv")
     assert "--time-limit" in error("fit good.csv --time-limit -1")
+
+
+def enough_of(trace: Trace, spec: str) -> Callable[[int], bool]:
+    return partial(completes_on, trace, spec, DEVICE)
 
 
 def _device() -> allocators.SimulatedDevice:

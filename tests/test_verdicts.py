@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands never contradict one another: any trace, any device."""
+"""The commands never contradict one another, and no advice fails or is regretted."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +18,17 @@ from allocbench.questions.fit import Bounds, fit
 from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.runner import Runner
 from allocbench.questions.tune import tune
-from allocbench.reports.recommending import CLOSE, ROOM, kind
+from allocbench.questions.verdicts import CARDS, verdicts
+from allocbench.reports.recommending import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.results import records
-from allocbench.workloads import ALLOC, FREE, Trace
+from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import folder, output
 from tests.traces import Event, make
 
 __all__ = ["folder"]  # the fixture, by its import
 
 MIB = 1 << 20
+TABLE = (Path(__file__).parent.parent / "docs" / "verdicts.md").read_text(encoding="utf-8")
 SPECS = ["caching", EXPANDABLE, "bfc", "free_lists", "naive", "slab", "buddy"]
 
 
@@ -128,3 +131,27 @@ def test_the_words_of_the_commands_agree(workload: str) -> None:
     assert row["card"] == fitted[0]["card"]
     assert ("no request fails" in told) is (row["failures"] == 0)
     assert f"{row['card']}" in told
+
+
+@pytest.mark.parametrize("workload", ["gpt2-train", "resnet50-train", "dlrm-train", "vit-serve"])
+def test_no_advice_fails_or_is_regretted(workload: str) -> None:
+    told = list(verdicts(workload, budget=0))
+    assert [one.card.name for one in told] == list(CARDS)
+    for one in told:
+        assert one.fits is (one.chosen is not None)
+        assert one.regret <= one.card.free / 100
+        if one.chosen is None:
+            assert one.least is not None
+            assert one.least > one.card.free
+        if one.default is not None and one.default <= one.card.free * (1 - ROOM):
+            assert one.chosen == KEEP
+
+
+def test_the_table_has_every_workload_on_every_card_and_no_regret() -> None:
+    cells = [line.strip("|").split("|") for line in TABLE.splitlines() if line.count("|") == 9]
+    rows = [[cell.strip() for cell in row] for row in cells[2:]]
+    assert [tuple(row[:2]) for row in rows] == [
+        (workload, card) for workload in catalog.captured() for card in CARDS
+    ]
+    for _, _, advice, _, _, _, regret, _ in rows:
+        assert regret == "" if advice == "nothing fits" else float(regret.strip("<%")) <= 1

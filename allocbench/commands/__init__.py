@@ -39,14 +39,19 @@ COMMANDS = (
     Command("report", "Make a report from saved results."),
     Command(
         "recommend",
-        "Recommend an allocator, with the reason, how sure that is, and how to switch.",
+        "Recommend a setting or an allocator, with the reason, how sure that is, and how to"
+        " switch.",
     ),
     Command("fit", "Find the smallest device on which each allocator completes a trace."),
     Command(
         "explain",
         "Explain the first request that fails: was the device full, or its memory in pieces?",
     ),
-    Command("tune", "Search the settings of an allocator for little memory and little time."),
+    Command(
+        "tune",
+        "Search the settings of an allocator for the smallest device that is enough, then for"
+        " time.",
+    ),
     Command(
         "sweep",
         "Run every workload through every allocator on every device, in many processes.",

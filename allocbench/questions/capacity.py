@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, partial
 
 from allocbench import allocators
 from allocbench.allocators import SpecError, spec
@@ -35,29 +34,28 @@ class Boundary:
 
 
 def rough_capacity(
-    trace: Trace, allocator: str, device: str, *, max_load: int, peak_reserved: int
+    enough: Callable[[int], bool], *, max_load: int, peak_reserved: int
 ) -> int | None:
-    """Bytes of a device on which every request of `trace` succeeds, or None.
+    """Bytes of a device on which every request of a trace succeeds, or None.
 
     On one that is smaller by `_ROUGH` of that, or by STEP, one fails. Several times as quick as
-    `boundary`, which looks around what it finds.
+    `boundary`, which looks around what it finds; the arguments are the same.
     """
-    enough = cache(partial(completes_on, trace, allocator, device))
     between = _completing(enough, max_load, peak_reserved)
     return None if between is None else _bisect(enough, *between, _ROUGH)
 
 
 def boundary(
-    trace: Trace,
-    allocator: str,
-    device: str,
+    enough: Callable[[int], bool],
     *,
     max_load: int,
     peak_reserved: int,
     above: bool = True,
     also: Iterable[int] = (),
 ) -> Boundary:
-    """The smallest device on which every request of `trace` succeeds.
+    """The smallest device on which every request of a trace succeeds.
+
+    enough: whether every request succeeds on a device of so many bytes, as `completes_on` tells.
 
     Bisection over multiples of STEP between two capacities. The lower one is the largest multiple
     below `max_load`, which no allocator can do with. The upper one is the first to complete of
@@ -70,11 +68,8 @@ def boundary(
     capacities above are tried as well, up to twice the one found. What lies between those tried
     stays unknown.
 
-    `max_load` and `peak_reserved`, in bytes, are those of a replay of `trace`. Options of the
-    specs `allocator` and `device`, other than the capacity, hold on every capacity; where the
-    device or the allocator cannot be made the trace does not complete.
+    `max_load` and `peak_reserved`, in bytes, are those of a replay of the trace.
     """
-    enough = cache(partial(completes_on, trace, allocator, device))
     between = _completing(enough, max_load, peak_reserved)
     if between is None:
         return Boundary(None)
@@ -166,7 +161,11 @@ def _is_cuda(device: str) -> bool:
 
 
 def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bool:
-    """Whether every request succeeds on the same device with another capacity in bytes."""
+    """Whether every request succeeds on the same device with another capacity in bytes.
+
+    Options of the specs other than the capacity hold. Where the device or the allocator cannot be
+    made, the trace does not complete.
+    """
     try:
         made = allocators.make_device(with_capacity(device, capacity))
         return allocators.completes(trace, allocators.make(allocator, made))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -36,8 +36,15 @@ class Runner:
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
-    def __init__(self, trace: Trace, device: str, workload: str = "") -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        device: str,
+        workload: str = "",
+        known: dict[tuple[str, int], bool] | None = None,
+    ) -> None:
         self.trace, self.device = trace, device
+        self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
         self.workload = workload or trace.name
         made = allocators.make_device(device)
         self.capacity, self.simulated = made.capacity, made.simulated
@@ -51,6 +58,10 @@ class Runner:
         """A capacity on which the trace completes, within 0.5 % of one that is too small."""
         self.seconds = cache(self._seconds)
         """Host seconds per event, as `time_passes` finds them for this spec alone."""
+
+    def on(self, device: str) -> Runner:
+        """A runner of the same trace on a device that differs in capacity alone."""
+        return Runner(self.trace, device, self.workload, self._known)
 
     def min_capacity(self, spec: str) -> int | None:
         """Bytes of the smallest device that is enough, None when none is."""
@@ -88,23 +99,27 @@ class Runner:
     def _completes(self, spec: str, capacity: int | None = None) -> bool:
         if capacity is None or capacity == self.capacity:
             return not self.counted(spec)["failures"]
-        return completes_on(self.trace, spec, self.device, capacity)
+        return self._completes_on(spec, capacity)
+
+    def _completes_on(self, spec: str, capacity: int) -> bool:
+        key = spec, capacity
+        if key not in self._known:
+            self._known[key] = completes_on(self.trace, spec, self.device, capacity)
+        return self._known[key]
 
     def _bounds(self, spec: str) -> dict[str, int]:
         return {name: self.counted(spec)[name] for name in ("max_load", "peak_reserved")}
 
     def _boundary(self, spec: str, above: bool = False) -> Boundary:
         return boundary(
-            self.trace,
-            spec,
-            self.device,
+            partial(self._completes_on, spec),
             **self._bounds(spec),
             above=above,
             also=(self.capacity, *(card.free for card in cards())),
         )
 
     def _rough_capacity(self, spec: str) -> int | None:
-        return rough_capacity(self.trace, spec, self.device, **self._bounds(spec))
+        return rough_capacity(partial(self._completes_on, spec), **self._bounds(spec))
 
     def _seconds(self, spec: str, passes: int = PASSES) -> Row:
         return time_passes(self.trace, {spec: self.device}, passes)[spec]
