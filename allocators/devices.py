@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self
 
 from allocbench.allocators import _core, spec
 from allocbench.allocators._core import Device, SpecError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "

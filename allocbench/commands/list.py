@@ -102,7 +102,7 @@ def _planners() -> list[Table]:
 def _formats() -> list[Table]:
     """Formats of the files that are read, and their options."""
     table = plain_table(
-        "file formats, recognized by content; an option is written FILE:option=value",
+        "formats of files, recognized by content; an option is written FILE:option=value",
         "format",
         "what it is",
         "options",
