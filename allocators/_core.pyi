@@ -227,6 +227,14 @@ class CudaDevice(Device):
         """of the GPU"""
 
     @property
+    def total(self) -> int:
+        """bytes of the GPU"""
+
+    @property
+    def uuid(self) -> str:
+        """of the GPU, as nvidia-smi writes it"""
+
+    @property
     def driver_version(self) -> int:
         """12040 for CUDA 12.4"""
 
@@ -418,8 +426,54 @@ class Latency:
     def percentile(self, share: float) -> float:
         """The seconds that a share of the calls (0 to 1) does not exceed."""
 
+class Flow:
+    """Bytes or blocks: now, at most, and all that passed."""
+
+    @property
+    def current(self) -> int: ...
+
+    @property
+    def peak(self) -> int: ...
+
+    @property
+    def gained(self) -> int:
+        """since the last reset"""
+
+    @property
+    def lost(self) -> int:
+        """since the last reset"""
+
+class Totals:
+    """All blocks, those of captured graphs too."""
+
+    @property
+    def requested(self) -> Flow: ...
+
+    @property
+    def allocated(self) -> Flow: ...
+
+    @property
+    def active(self) -> Flow:
+        """allocated, or freed but still in use"""
+
+    @property
+    def reserved(self) -> Flow: ...
+
+    @property
+    def graphs(self) -> Flow:
+        """reserved for captured graphs"""
+
+    @property
+    def allocated_blocks(self) -> Flow: ...
+
+    @property
+    def active_blocks(self) -> Flow: ...
+
 class Seen:
     """Latencies and counts of a program on one GPU."""
+
+    @property
+    def totals(self) -> Totals: ...
 
     @property
     def alloc(self) -> Latency: ...
@@ -476,6 +530,8 @@ class ProgramMemory:
     def step(self) -> None: ...
 
     def reset_peaks(self) -> None: ...
+
+    def reset_counts(self) -> None: ...
 
     def close(self) -> None:
         """Gives all memory back to the GPU. Later requests fail."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from numba import cuda
+from numba import config, cuda
 
 from allocbench.allocators.programs import Program
 
@@ -14,9 +14,10 @@ from allocbench.allocators.programs import Program
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
     """Make Numba allocate its GPU memory through an allocator. Call before it creates a context.
 
-    Numba passes no stream, so all blocks belong to the default stream: an array that is used on
-    another stream must be kept alive until the work there is done. See
-    `allocbench.allocators.programs.Program` for the parameters and the errors raised.
+    Numba names no stream when it asks or frees: all is of the default stream (the thread's, with
+    NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1), so an array that is used on another must be kept until
+    the work there is done. For the parameters and what is
+    raised, see `allocbench.allocators.programs.Program`.
     """
     program = Program(spec, limit=limit, poison=poison)
 
@@ -31,8 +32,8 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
         def memalloc(self, size: int) -> Any:
             """A block that is freed when the last reference to the pointer goes away."""
             memory = program.on(self.context.device.id)
-            address = memory.allocate(size)
-            pointer = ctypes.c_void_p(address)
+            address = memory.allocate(size, _default_stream())
+            pointer = _pointer(address)
             free = memory.deallocate
             return cuda.MemoryPointer(self.context, pointer, size, finalizer=lambda: free(address))
 
@@ -47,3 +48,17 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
 
     cuda.set_memory_manager(Manager)
     return program
+
+
+def _pointer(address: int) -> Any:
+    """An address in the type of the binding that this Numba has: NVIDIA's, or its own of ctypes."""
+    driver = cuda.cudadrv.driver
+    binding = getattr(driver, "binding", None)
+    if binding is not None and getattr(driver, "USE_NV_BINDING", True):
+        return binding.CUdeviceptr(address)
+    return ctypes.c_void_p(address)
+
+
+def _default_stream() -> int:
+    """The handle that CUDA gives to what this Numba calls the default stream."""
+    return 2 if getattr(config, "CUDA_PER_THREAD_DEFAULT_STREAM", False) else 0

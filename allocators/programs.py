@@ -18,10 +18,11 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 class GpuUse:
     """A program's use of the memory of one GPU. Sizes in bytes, latencies in seconds.
 
-    `stats` and `counters` are those of the allocator and exclude the blocks of captured graphs.
-    `seen` has the program's view: latencies, requests that failed after all retries, deferred
-    frees. `gpu_peak_used` is the largest decrease of the GPU's free memory since the start, as
-    reported by the driver; it includes other processes.
+    `stats` and `counters` are the allocator's; blocks of captured graphs, which have memory of
+    their own, are not in them. `seen` has what the program met with: latencies, requests that
+    failed for good, deferred frees; and `seen.totals`, all blocks, those of graphs too.
+    `gpu_peak_used` is the most that left the GPU's free memory since the start, other processes'
+    use included, as the driver tells it.
     """
 
     ordinal: int
@@ -67,7 +68,8 @@ class Program:
     limit: bytes that may be reserved on each GPU.
     poison: fill freed memory with NaNs, to expose reads of freed memory.
 
-    Thread-safe. Raises SpecError for an invalid spec or if there is no GPU.
+    Safe to use from any thread. Nothing of CUDA is called before memory is first asked for.
+    Raises SpecError for a spec that is wrong; without a GPU, the first request does.
     """
 
     def __init__(self, spec: str, *, limit: str | int | None = None, poison: bool = False) -> None:
@@ -101,10 +103,20 @@ class Program:
         for memory in self._core.memories():
             memory.step()
 
-    def reset_peaks(self) -> None:
-        """Set the peak statistics to the current values."""
-        for memory in self._core.memories():
+    def reset_peaks(self, ordinal: int | None = None) -> None:
+        """Peaks of the statistics of one GPU, or of all, begin again from now."""
+        for memory in self._memories(ordinal):
             memory.reset_peaks()
+
+    def reset_counts(self, ordinal: int | None = None) -> None:
+        """What came and went begins again from 0, on one GPU or on all."""
+        for memory in self._memories(ordinal):
+            memory.reset_counts()
+
+    def _memories(self, ordinal: int | None) -> list[_core.ProgramMemory]:
+        """The memory on a GPU if that was used, or on all that were."""
+        made = self._core.memories()
+        return [each for each in made if ordinal in (None, each.device.ordinal)]
 
     def close(self) -> None:
         """Give everything back, including live blocks. Later requests fail."""

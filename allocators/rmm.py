@@ -14,15 +14,19 @@ _PROTOCOL = "__cuda_stream__"
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
-    """Make RMM allocate the memory of GPU 0 through an allocator from now on.
+    """Let RMM get the memory of the current GPU from an allocator, from now on.
 
-    A failing request raises MemoryError. See `allocators.programs.Program` for the parameters and
-    the errors raised.
+    For other GPUs, give `rmm.mr.set_per_device_resource` a `resource` of the same program. For the
+    parameters and what is raised, see `allocbench.allocators.programs.Program`. Needs RMM 25.12 or
+    later. A request that fails raises MemoryError.
     """
     if not hasattr(rmm.pylibrmm.stream.Stream, _PROTOCOL):
-        raise SpecError(f"this version of RMM is too old: its streams have no {_PROTOCOL}")
+        raise SpecError(
+            f"RMM {rmm.__version__} is too old: 25.12 and later tell the handle of a stream"
+        )
     program = Program(spec, limit=limit, poison=poison)
-    rmm.mr.set_current_device_resource(resource(program))
+    ordinal = rmm._cuda.gpu.getDevice()
+    rmm.mr.set_per_device_resource(ordinal, resource(program, ordinal))
     return program
 
 

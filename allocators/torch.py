@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from allocbench.allocators import _core
+from allocbench.allocators import _core, torch_native_only, torch_statistics
 from allocbench.allocators._core import SpecError
-from allocbench.allocators.programs import GpuUse, Program
+from allocbench.allocators.programs import Program
 
 HOOKS = {
     "set_reset_fn": "allocbench_torch_reset",
@@ -28,6 +26,9 @@ without it, blocks used on a second stream would be reused while they are still 
 """
 _NEEDED = "set_record_stream_fn"
 
+NATIVE_ONLY = torch_native_only.FEATURES
+"""What PyTorch has with its own allocator alone: under any pluggable one these raise."""
+
 _used: Program | None = None
 
 
@@ -36,16 +37,17 @@ def use(
 ) -> Program:
     """Make PyTorch allocate all its GPU memory through an allocator until this process ends.
 
-    Call it once, before anything is on a GPU, because PyTorch cannot change its allocator later. A
-    failing request raises torch.OutOfMemoryError with the allocator's statistics. PyTorch's own
-    statistics (`torch.cuda.max_memory_allocated` and others) report this allocator's numbers; its
-    snapshots and memory history are not available.
+    To be called once, before anything is on a GPU: PyTorch cannot change its allocator later.
+    A request that fails raises torch.OutOfMemoryError with the numbers of the allocator.
+    PyTorch's own statistics, those of `torch.cuda` and of `torch.accelerator`, report this
+    allocator's numbers; its snapshots and the memory history do not exist then, nor does what
+    `NATIVE_ONLY` names. Nothing of CUDA is called before the program first asks for GPU memory.
 
     spec, limit, poison: see `allocbench.allocators.programs.Program`.
     steps: begin a step after each call of an optimizer's `step`.
 
-    Raises SpecError if the spec is invalid, if this is the second call, if CUDA has already been
-    initialized, and if PyTorch, the driver or a GPU is missing.
+    Raises SpecError when the spec is wrong, when this is the second call, when CUDA has started
+    already, and when PyTorch is too old or built without CUDA.
     """
     global _used
     if _used is not None:
@@ -74,45 +76,7 @@ def use(
     return program
 
 
-def statistics(use: GpuUse | None) -> dict[str, Any]:
-    """The numbers of a GPU in PyTorch's nested format; all 0 if `use` is None."""
-    stats = use.stats if use else None
-    nested: dict[str, Any] = {}
-    for theirs, ours in {
-        "requested_bytes": "requested",
-        "allocated_bytes": "allocated",
-        "active_bytes": "allocated",
-        "reserved_bytes": "reserved",
-    }.items():
-        now, peak = (getattr(stats, name, 0) for name in (ours, f"peak_{ours}"))
-        nested[theirs] = {"all": {"current": now, "peak": peak}}
-    allocations, frees = (getattr(stats, name, 0) for name in ("allocations", "frees"))
-    nested["allocation"] = {
-        "all": {"current": allocations - frees, "allocated": allocations, "freed": frees}
-    }
-    nested["num_ooms"] = use.seen.failures if use else 0
-    nested["num_alloc_retries"] = stats.retries if stats else 0
-    return nested
-
-
 def _answer_for(program: Program) -> None:
-    """Replace PyTorch's statistics functions, which raise with a pluggable allocator."""
-
-    def nested(device: Any = None) -> dict[str, Any]:
-        wanted = torch.cuda._utils._get_device_index(device, optional=True)
-        matching = [use for use in program.uses() if use.ordinal == wanted]
-        return statistics(matching[0] if matching else None)
-
-    def reset(device: Any = None) -> None:
-        program.reset_peaks()
-
-    for name, function in {
-        "memory_stats_as_nested_dict": nested,
-        "reset_peak_memory_stats": reset,
-        "reset_accumulated_memory_stats": reset,
-        "reset_max_memory_allocated": reset,
-        "reset_max_memory_cached": reset,
-    }.items():
-        for module in (torch.cuda, torch.cuda.memory):
-            if hasattr(module, name):
-                setattr(module, name, function)
+    """Let PyTorch's functions, which raise under a pluggable allocator, tell its numbers."""
+    torch_statistics.install(program)
+    torch_native_only.install(program.spec)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import json
+import multiprocessing.util
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -90,6 +91,12 @@ def reports(folder: str | Path) -> Iterator[Report]:
         yield Report(**told, trace=trace)
 
 
+def native_only(folder: str | Path) -> list[str]:
+    """What the program asked for that PyTorch has with its own allocator alone."""
+    lines = (path.read_text(encoding="utf-8") for path in Path(folder).glob("*.native-only"))
+    return sorted({line for text in lines for line in text.splitlines()})
+
+
 def await_torch() -> None:
     """Choose the allocator of the settings as soon as torch has been imported.
 
@@ -139,15 +146,34 @@ def _choose() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(WRONG)
     atexit.register(_leave, program, settings, os.getpid())
+    # A child of a fork that uses the GPU itself: multiprocessing ends it without atexit.
+    multiprocessing.util.register_after_fork(
+        program, lambda program: _leave_in_child(program, settings)
+    )
 
 
-def _leave(program: Any, settings: Settings, pid: int) -> None:
+def _leave_in_child(program: Any, settings: Settings) -> None:
+    used = {use.ordinal for use in program.uses()}  # by the parent, before the fork
+    multiprocessing.util.Finalize(
+        None, _leave, args=(program, settings, os.getpid(), used), exitpriority=-100
+    )
+
+
+def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int] = ()) -> None:
     """Write what was seen, each file whole or not at all, the arrays first."""
     import torch
 
+    from allocbench.allocators import torch_native_only
+
     if os.getpid() != pid:
         return  # a child of a fork
+    for feature in torch_native_only.met:
+        path = Path(settings.folder) / f"{os.getpid()}.native-only"
+        with path.open("a", encoding="utf-8") as file:
+            file.write(feature + "\n")
     for use in program.uses():
+        if use.ordinal in inherited:
+            continue
         stem = f"{os.getpid()}-{use.ordinal}"
         if settings.record:
             recording = program.recording(use.ordinal)
@@ -164,6 +190,7 @@ def _leave(program: Any, settings: Settings, pid: int) -> None:
                 "frees": use.stats.frees,
                 "deferred_frees": use.seen.deferred,
                 "gpu_peak_used": use.gpu_peak_used,
+                "peak_reserved_for_graphs": use.seen.totals.graphs.peak,
             },
         }
         with whole_file(Path(settings.folder) / f"{stem}.json") as file:

@@ -171,6 +171,7 @@ def stand_in() -> stand_in_module.Driver:
 def driver(stand_in: stand_in_module.Driver) -> Iterator[stand_in_module.Driver]:
     """The stand-in driver, fresh; a test must leave nothing outstanding."""
     stand_in.fail()
+    stand_in.forget()
     stand_in.set_capacity(stand_in_module.CAPACITY)
     yield stand_in
     stand_in.fail()

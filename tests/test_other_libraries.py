@@ -21,6 +21,7 @@ def test_cupy_uses_an_allocator(tmp_path: Path) -> None:
     output_text = run(
         tmp_path,
         """
+import pickle
 import cupy
 from allocbench import allocators
 import allocbench.allocators.cupy
@@ -36,8 +37,10 @@ assert cupy.cuda.alloc(5 << 20).ptr == address
 assert cupy.cuda.alloc(0).ptr == 0
 try:
     cupy.cuda.alloc(1 << 40)
-except allocators.OutOfMemory as error:
+except cupy.cuda.memory.OutOfMemoryError as error:
     print(error)
+    assert isinstance(error, allocators.OutOfMemory)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 print(program.recording().stream.tolist())
 cupy.current = 1
 elsewhere = cupy.cuda.alloc(100)
@@ -84,14 +87,21 @@ from allocbench import allocators
 import allocbench.allocators.rmm
 program = allocbench.allocators.rmm.use("caching")
 one, other = rmm.Stream(0), rmm.Stream(0x77)
-address = rmm.current.allocate(5 << 20, one)
-rmm.current.deallocate(address, 5 << 20, other)
+resource = rmm.resources[0]
+address = resource.allocate(5 << 20, one)
+resource.deallocate(address, 5 << 20, other)
 assert program.on().seen().deferred == 1
-assert rmm.current.allocate(5 << 20, one) == address
+assert resource.allocate(5 << 20, one) == address
 try:
-    rmm.current.allocate(1 << 40, one)
+    resource.allocate(1 << 40, one)
 except MemoryError as error:
     print(error)
+rmm.current_device = 1
+elsewhere = allocbench.allocators.rmm.use("naive")
+assert set(rmm.resources) == {0, 1}
+rmm.resources[1].allocate(1000, one)
+assert [use.ordinal for use in elsewhere.uses()] == [1]
+assert [use.ordinal for use in program.uses()] == [0]
 del rmm.Stream.__cuda_stream__
 try:
     allocbench.allocators.rmm.use("caching")
@@ -101,7 +111,7 @@ except allocators.SpecError as error:
     )
     first, *_, last = output_text.splitlines()
     assert first.startswith("caching: out of memory: asked for 1.00 TiB")
-    assert last == "this version of RMM is too old: its streams have no __cuda_stream__"
+    assert last == "RMM 25.12.00 is too old: 25.12 and later tell the handle of a stream"
 
 
 def test_numba_uses_an_allocator(tmp_path: Path) -> None:
@@ -112,10 +122,14 @@ import numba
 import allocbench.allocators.numba
 program = allocbench.allocators.numba.use("tlsf")
 pointer = numba.manager.memalloc(5 << 20)
+assert pointer.device_pointer_value  # Numba calls int() on what it was given
 assert program.uses()[0].stats.requested == 5 << 20
 print(*numba.manager.get_memory_info())
 del pointer
 assert program.uses()[0].stats.requested == 0
+numba.config.CUDA_PER_THREAD_DEFAULT_STREAM = True
+pointer = numba.manager.memalloc(1000)
+assert len(program.on().allocator.snapshot()) == 2  # an instance for each stream
 try:
     numba.manager.get_ipc_handle(None)
 except NotImplementedError as error:

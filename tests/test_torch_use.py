@@ -37,6 +37,9 @@ torch._C._cuda_customAllocator = Pluggable
 torch._C._cuda_changeCurrentAllocator = changed.append
 program = allocbench.allocators.torch.use("naive")
 (plugged,) = changed
+torch.cuda.is_initialized = lambda: False
+assert torch.cuda.memory_stats(0) == torch.accelerator.memory_stats(0) == {}
+torch.cuda.is_initialized = lambda: True
 assert set(plugged.hooks) == set(allocbench.allocators.torch.HOOKS), plugged.hooks
 
 address = plugged.alloc(5 << 20, 0, 0)
@@ -49,6 +52,11 @@ torch.cuda.reset_peak_memory_stats(0)
 assert torch.cuda.max_memory_allocated(0) == 0
 assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == 1
 assert torch.cuda.memory_allocated(1) == 0
+assert "CUDA OOMs: 0" in torch.cuda.memory_summary(0)
+assert torch.accelerator.max_memory_reserved(0) == torch.cuda.max_memory_reserved(0)
+assert torch.accelerator.memory_stats(0) == torch.cuda.memory_stats(0)
+torch.cuda.reset_accumulated_memory_stats(0)
+assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == 0
 
 before = program.uses()[0].counters
 weight = torch.zeros(3, requires_grad=True)

@@ -39,6 +39,8 @@ void bind_devices(nb::module_& m) {
       .def(nb::init<int, std::optional<Size>>(), "ordinal"_a = 0, "limit"_a = nb::none())
       .def_prop_ro("ordinal", &CudaDevice::ordinal)
       .def_prop_ro("name", &CudaDevice::name, "of the GPU")
+      .def_prop_ro("total", &CudaDevice::total, "bytes of the GPU")
+      .def_prop_ro("uuid", &CudaDevice::uuid, "of the GPU, as nvidia-smi writes it")
       .def_prop_ro("driver_version", &CudaDevice::driver_version, "12040 for CUDA 12.4")
       .def_prop_ro(
           "free_bytes",
@@ -47,8 +49,8 @@ void bind_devices(nb::module_& m) {
             throw DeviceError(
                 device.take_failure().value_or("the device was opened by another process"));
           },
-          "Free bytes on the whole GPU, all processes included. Raises DeviceError.")
-      .def("synchronize", &CudaDevice::synchronize, "Waits for all work on the GPU to finish.");
+          "Of the whole GPU, all processes counted. Raises DeviceError.")
+      .def("synchronize", nb::overload_cast<>(&CudaDevice::synchronize), "Waits for all work on the GPU.");
   m.def(
       "measure_calls",
       [](Device& device, Size size, std::size_t repeats) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include "core/text.hpp"
 #include "torch_errors.hpp"
@@ -19,17 +20,10 @@ namespace {
 std::atomic<Program*> torch_program = nullptr;
 thread_local std::string failure_of_this_thread;
 
+// Throws when the GPU cannot be had at all.
 Address request(Program* program, Size size, int device, void* stream, std::string& failure) {
-  if (program == nullptr) {
-    failure = "no allocator was selected";
-    return 0;
-  }
-  try {
-    return program->on(device).allocate(size, stream, failure);
-  } catch (std::exception const& error) {
-    failure = error.what();
-    return 0;
-  }
+  if (program == nullptr) throw std::logic_error("no allocator was chosen");
+  return program->on(device).allocate(size, stream, failure);
 }
 
 // Never fails, because it may be called from a destructor.
@@ -124,8 +118,13 @@ thread_local void* cupy_stream = nullptr;
 ENTRY void allocbench_cupy_use_stream(void* stream) { cupy_stream = stream; }
 
 ENTRY void* allocbench_cupy_malloc(void* program, std::size_t size, int device) {
-  return reinterpret_cast<void*>(
-      request(static_cast<Program*>(program), size, device, cupy_stream, failure_of_this_thread));
+  try {
+    return reinterpret_cast<void*>(
+        request(static_cast<Program*>(program), size, device, cupy_stream, failure_of_this_thread));
+  } catch (std::exception const& error) {
+    failure_of_this_thread = error.what();
+    return nullptr;
+  }
 }
 
 ENTRY void allocbench_cupy_free(void* program, void* block, int device) {

@@ -29,19 +29,21 @@ void check(std::vector<Layer> const& layers, std::optional<Size> limit) {
   }
 }
 
+// Events go before the devices close, and both before the driver: what is registered later runs
+// earlier. So this is called after the first device was opened.
+void close_at_exit() {
+  static bool const registered = std::atexit([] {
+                                   for (Program const* each : started())
+                                     each->for_each([](ProgramMemory& memory) { memory.close(); });
+                                 }) == 0;
+  if (!registered) throw DeviceError("no more functions can be registered to run at exit");
+}
+
 }  // namespace
 
 Program& Program::start(std::vector<Layer> layers, std::optional<Size> limit, bool poison) {
-  CudaDevice::prepare();
   check(layers, limit);
   std::unique_ptr<Program> program(new Program(std::move(layers), limit, poison));
-  // Functions registered later run earlier, so events are destroyed before the devices close.
-  static bool const closes_at_exit =
-      std::atexit([] {
-        for (Program const* running : started())
-          running->for_each([](ProgramMemory& memory) { memory.close(); });
-      }) == 0;
-  if (!closes_at_exit) throw DeviceError("cannot register an exit handler (atexit failed)");
   started().push_back(program.get());
   return *program.release();  // never deleted: see Program in program.hpp
 }
@@ -51,7 +53,10 @@ ProgramMemory& Program::on(int ordinal) {
     throw SpecError("there is no CUDA device " + std::to_string(ordinal));
   std::scoped_lock const guard(mutex_);
   auto& memory = memory_[static_cast<std::size_t>(ordinal)];
-  if (!memory) memory = std::make_unique<ProgramMemory>(layers_, ordinal, limit_, poison_);
+  if (!memory) {
+    memory = std::make_unique<ProgramMemory>(layers_, ordinal, limit_, poison_);
+    close_at_exit();
+  }
   return *memory;
 }
 

@@ -18,8 +18,9 @@ namespace allocbench {
 // has been told to use another allocator. Programs never wait for the GIL.
 class Program {
  public:
-  // `layers`: the wrappers, outermost first, then the strategy; `limit`: bytes on each GPU. Throws
-  // SpecError if there is no driver or no such allocator.
+  // The wrappers around the strategy come first in `layers`; `limit` is that of each GPU. Throws
+  // SpecError when there is no such allocator. Nothing of CUDA is called before memory is asked
+  // for: a program may first fork, or choose among its GPUs.
   static Program& start(std::vector<Layer> layers, std::optional<Size> limit, bool poison);
 
   // The memory on a GPU, created on first use. Throws SpecError and DeviceError.

@@ -28,9 +28,22 @@ void bind_programs(nb::module_& m) {
       .def_prop_ro("count", &Latency::count)
       .def_prop_ro("mean", &Latency::mean)
       .def_prop_ro("max", &Latency::most)
-      .def("percentile", &Latency::percentile, "share"_a,
-           "The seconds that a share of the calls (0 to 1) does not exceed.");
-  nb::class_<ProgramMemory::Seen>(m, "Seen", "Latencies and counts of a program on one GPU.")
+      .def("percentile", &Latency::percentile, "share"_a, "Seconds; the share is from 0 to 1.");
+  nb::class_<ProgramMemory::Flow>(m, "Flow", "Bytes or blocks: now, at most, and all that passed.")
+      .def_prop_ro("current", [](ProgramMemory::Flow const& flow) { return flow.now.current; })
+      .def_prop_ro("peak", [](ProgramMemory::Flow const& flow) { return flow.now.peak; })
+      .def_ro("gained", &ProgramMemory::Flow::gained, "since the last reset")
+      .def_ro("lost", &ProgramMemory::Flow::lost, "since the last reset");
+  nb::class_<ProgramMemory::Totals>(m, "Totals", "All blocks, those of captured graphs too.")
+      .def_ro("requested", &ProgramMemory::Totals::requested)
+      .def_ro("allocated", &ProgramMemory::Totals::allocated)
+      .def_ro("active", &ProgramMemory::Totals::active, "allocated, or freed but still in use")
+      .def_ro("reserved", &ProgramMemory::Totals::reserved)
+      .def_ro("graphs", &ProgramMemory::Totals::graphs, "reserved for captured graphs")
+      .def_ro("allocated_blocks", &ProgramMemory::Totals::allocated_blocks)
+      .def_ro("active_blocks", &ProgramMemory::Totals::active_blocks);
+  nb::class_<ProgramMemory::Seen>(m, "Seen", "What a program saw of its memory on a GPU.")
+      .def_ro("totals", &ProgramMemory::Seen::totals)
       .def_ro("alloc", &ProgramMemory::Seen::alloc)
       .def_ro("free", &ProgramMemory::Seen::free)
       .def_ro("failures", &ProgramMemory::Seen::failures, "requests that failed after all retries")
@@ -81,7 +94,8 @@ void bind_programs(nb::module_& m) {
       .def("trim", &ProgramMemory::trim)
       .def("step", &ProgramMemory::step)
       .def("reset_peaks", &ProgramMemory::reset_peaks)
-      .def("close", &ProgramMemory::close, "Gives all memory back to the GPU. Later requests fail.")
+      .def("reset_counts", &ProgramMemory::reset_counts)
+      .def("close", &ProgramMemory::close, "All goes back; later requests fail.")
       .def("seen", &ProgramMemory::seen)
       .def_prop_ro("device", &ProgramMemory::device, nb::rv_policy::reference)
       .def_prop_ro("allocator", &ProgramMemory::allocator, nb::rv_policy::reference);

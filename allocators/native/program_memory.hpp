@@ -16,6 +16,7 @@
 
 #include "core/allocator.hpp"
 #include "devices/cuda.hpp"
+#include "graph_memory.hpp"
 #include "latency.hpp"
 #include "registry.hpp"
 
@@ -29,9 +30,11 @@ namespace allocbench {
 // stream needs no event, because later requests there are ordered after that work. A strategy that
 // would give a block of one stream to another stream runs as one instance per stream (per_stream).
 //
-// A graph uses the addresses handed out during its capture on every launch. Requests on streams
-// under capture are served by a separate allocator of the graph, which lives until the graph is
-// released and its blocks are freed. No event is recorded or waited for during a capture.
+// Requests of streams that are captured are served from memory of the graph's own, which stays
+// until the graph is released and its blocks are freed: see GraphMemory. While a graph is captured,
+// nothing waits for the GPU and nothing goes back to it, which would make the capture invalid:
+// events are recorded, and memory is given back, after the last capture has ended. A request that
+// cannot be served without fails.
 class ProgramMemory {
  public:
   using GraphPool = std::pair<std::uint64_t, std::uint64_t>;
@@ -50,6 +53,7 @@ class ProgramMemory {
   void trim();
   void step();
   void reset_peaks();
+  void reset_counts();  // of the totals: what came and went
   void limit(Size bytes) { device_.limit(bytes); }
   void close();  // gives all memory back; later requests fail
   // Address and size of the segment that contains an address; zeros if none does.
@@ -62,8 +66,42 @@ class ProgramMemory {
   CudaDevice& device() { return device_; }
   Allocator& allocator() { return *allocator_; }
 
-  // Latencies include waiting for other threads and for the device.
+  // Bytes, or blocks, now and at their highest, and all that came and went since the last reset.
+  struct Flow {
+    Gauge now;
+    Size gained = 0;
+    Size lost = 0;
+
+    void add(Size amount) {
+      now.add(amount);
+      gained += amount;
+    }
+    void subtract(Size amount) {
+      now.subtract(amount);
+      lost += amount;
+    }
+    void set(Size amount) {
+      if (amount > now.current)
+        add(amount - now.current);
+      else
+        subtract(now.current - amount);
+    }
+  };
+  // All blocks, those of graphs too. A block that was freed but is still used on a stream is
+  // active and no longer allocated.
+  struct Totals {
+    Flow requested;
+    Flow allocated;
+    Flow active;
+    Flow reserved;
+    Flow graphs;  // of the reserved bytes, those of graphs
+    Flow allocated_blocks;
+    Flow active_blocks;
+  };
+
+  // What the program saw. Latencies contain waiting for other threads and for the device.
   struct Seen {
+    Totals totals;
     Latency alloc;
     Latency free;
     std::uint64_t failures = 0;  // requests that failed after all retries
@@ -77,17 +115,19 @@ class ProgramMemory {
 
  private:
   struct Graph {
-    std::unique_ptr<Allocator> allocator;
+    std::unique_ptr<GraphMemory> memory;
     int users = 0;
     std::size_t blocks = 0;
   };
   using Graphs = std::map<GraphPool, Graph>;
   struct Live {
-    Graph* graph;  // null: not allocated under capture
-    cuda::Stream stream;
+    Graph* graph;  // null: the program's own
+    CudaDevice::StreamName stream;
     Stream number;
-    std::vector<cuda::Stream> used_on;
-    std::size_t events = 0;  // unfinished ones of a freed block
+    Size size;       // of the block
+    Size requested;  // bytes
+    std::vector<CudaDevice::StreamName> used_on;
+    std::size_t events = 0;  // not done; the block is freed
     bool freed = false;
   };
   struct Capture {
@@ -96,13 +136,21 @@ class ProgramMemory {
   };
 
   Graph* graph_of(cuda::Stream stream);
+  Allocator& allocator_of(Graph* graph);
   Address request(Graph* graph, Size size, cuda::Stream stream);
   bool wait_for_events();
-  bool trim_others(Graph const* graph);
+  bool trim_others();
+  void trim_graphs();
+  void captures_ended();
   void settle();
   void record(Address address, Live& live);
   void give_back(Address address);
   void drop_idle_graphs();
+  void count_reserved();
+  Size graph_bytes() const;
+  void note_free_bytes();
+  template <class Reset>
+  void each_total(Reset reset);
   std::string describe(Graph* graph, Size size);
 
   std::vector<Layer> layers_;
@@ -113,9 +161,8 @@ class ProgramMemory {
   std::unordered_map<Address, Live> live_;
   Graphs graphs_;
   std::vector<Capture> captures_;
-  std::vector<Address> unrecorded_;  // blocks freed during a capture
-  std::unordered_map<cuda::Stream, std::deque<std::pair<cuda::Event, Address>>> events_;
-  Size peak_ = 0;
+  std::vector<Address> unrecorded_;  // freed while a graph was captured
+  std::map<CudaDevice::StreamName, std::deque<std::pair<cuda::Event, Address>>> events_;
   Seen seen_;
 };
 

@@ -89,6 +89,7 @@ def run(
         machine = session.machine.environment if session.machine else {}
         done = subprocess.run(command, env=running.environment(settings, os.environ | machine))
         found = list(running.reports(folder))
+        unavailable = running.native_only(folder)
     null_name = session.machine.name if session.machine else None
     if record:
         for path, report in zip(_paths(record, found), found, strict=True):
@@ -100,6 +101,12 @@ def run(
         out.print(_table(report, allocator, null_name))
     for line in session.notes:
         print(f"note: {line}", file=sys.stderr)
+    for feature in unavailable:
+        print(
+            f"allocbench: the program asked for {feature}, which PyTorch has with its own "
+            "allocator alone",
+            file=sys.stderr,
+        )
     if not found:
         ended = f"ended with exit code {done.returncode}"
         print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
@@ -175,8 +182,10 @@ def _table(report: Report, allocator: str, null_name: str | None) -> Table:
     extra = report.extra
     for name in ("requests", "frees", "deferred_frees"):
         table.add_row(name.replace("_", " "), f"{extra[name]:,}", str(extra[name]))
-    used = extra["gpu_peak_used"]
+    used, graphs = extra["gpu_peak_used"], extra["peak_reserved_for_graphs"]
     table.add_row("GPU memory used at peak", units.size(used), f"{used:,}")
+    if graphs:
+        table.add_row("reserved for captured graphs", units.size(graphs), f"{graphs:,}")
     for column in results.COLUMNS:
         value = report.row.get(column.name)
         if null_name and column.name == "device_seconds":

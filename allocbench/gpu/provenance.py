@@ -19,9 +19,11 @@ def provenance(*, dry: bool) -> dict[str, Any]:
     gpu = allocators.CudaDevice()
     found = {
         "gpu": gpu.name,
+        "gpu_uuid": gpu.uuid,
         "gpu_bytes": gpu.capacity,
         "driver_cuda": f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}",
         "driver": _driver(),
+        "kernel": platform.release(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "allocbench": __version__,

@@ -14,6 +14,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
@@ -30,6 +32,7 @@ KINDS = (
     "streams",
     "contexts",
     "bytes",
+    "abandoned",
 )
 CAPACITY = 1 << 30
 OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
@@ -76,7 +79,11 @@ class Driver:
         self._library.stand_in_calls.restype = ctypes.c_uint64
         self._library.stand_in_fail.argtypes = [ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int]
         self._library.stand_in_set_capacity.argtypes = [ctypes.c_size_t]
-        self._library.stand_in_hold.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        self._library.stand_in_hold.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+        self._library.stand_in_accessible.argtypes = [ctypes.c_ulonglong, ctypes.c_int]
+        self._library.stand_in_new_stream.restype = ctypes.c_void_p
+        self._library.stand_in_is_memory.argtypes = [ctypes.c_ulonglong]
+        self._library.cuStreamBeginCapture_v2.argtypes = [ctypes.c_void_p, ctypes.c_int]
 
     def outstanding(self) -> dict[str, int]:
         """Resources held from the driver, without those at zero."""
@@ -91,13 +98,51 @@ class Driver:
         """Fail the `at`-th call from now on, or every call if 0; without a name, fail none."""
         self._library.stand_in_fail(name.encode(), index, error)
 
-    def hold(self, stream: int, hold: bool = True) -> None:
-        """Block the work on a stream, or let it finish."""
-        self._library.stand_in_hold(stream, int(hold))
+    def hold(self, stream: int, hold: bool = True, device: int = 0) -> None:
+        """Queue work on a stream and keep it from finishing, or let it finish."""
+        self._library.stand_in_hold(stream, int(hold), device)
+
+    def busy(self, stream: int, device: int = 0) -> bool:
+        """Whether work on a stream is not finished."""
+        return bool(self._library.stand_in_busy(ctypes.c_void_p(stream), device))
+
+    def slow(self, name: str, seconds: float) -> None:
+        """Let each call of a name take so long; none when it is empty."""
+        self._library.stand_in_slow(name.encode(), ctypes.c_double(seconds))
+
+    def new_stream(self, device: int) -> int:
+        """The handle of a stream that a program made."""
+        return int(self._library.stand_in_new_stream(device))
 
     def forget(self) -> None:
-        """Forget the remaining events, as the driver does when their context is destroyed."""
+        """Forget what was abandoned with its context."""
         self._library.stand_in_forget()
+
+    def accessible(self, address: int, device: int) -> bool:
+        """Whether a GPU may access a mapped page, or the pool of a block."""
+        return bool(self._library.stand_in_accessible(address, device))
+
+    def is_memory(self, address: int) -> bool:
+        """Whether an address lies in memory that the driver has handed out."""
+        return bool(self._library.stand_in_is_memory(address))
+
+    @contextmanager
+    def capturing(self, stream: int, device: int = 0, mode: int = 0) -> Iterator[None]:
+        """Capture a stream, in CUDA's global mode; raises RuntimeError if that became invalid."""
+        library, context = self._library, ctypes.c_void_p()
+        library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        library.cuCtxPushCurrent_v2(context)
+        try:
+            assert library.cuStreamBeginCapture_v2(stream, mode) == 0
+            try:
+                yield
+            finally:
+                error = library.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(context))
+            if error:
+                raise RuntimeError(f"the capture is invalid: {error}")
+        finally:
+            library.cuCtxPopCurrent_v2(ctypes.byref(context))
+            library.cuDevicePrimaryCtxRelease_v2(device)
 
     def set_capacity(self, size: int) -> None:
         """Bytes of each GPU, for devices opened from now on."""

@@ -1,5 +1,5 @@
-// tests/stand_in/driver.cpp: devices, contexts, streams and events of the stand-in, and its
-// controls. SPDX-License-Identifier: Apache-2.0
+// tests/stand_in/driver.cpp: devices and contexts of the stand-in, and its controls.
+// SPDX-License-Identifier: Apache-2.0
 #include "state.hpp"
 
 using namespace stand_in;
@@ -14,11 +14,31 @@ struct Report {
     if (path == nullptr || d.process != getpid()) return;
     std::FILE* const file = std::fopen(path, "w");
     for (char const* kind : {"segments", "reservations", "memory", "mappings", "pools", "pooled",
-                             "events", "streams", "contexts", "bytes"})
+                             "events", "streams", "contexts", "bytes", "abandoned"})
       std::fprintf(file, "%s %zu\n", kind, outstanding(kind));
     std::fclose(file);
   }
 } report;
+
+Queue queue_named(void* stream, int device) {
+  auto const made = driver().streams.find(stream);
+  return {made != driver().streams.end() ? made->second.device : device, stream,
+          reinterpret_cast<std::uintptr_t>(stream) == 2 ? this_thread() : 0};
+}
+
+std::vector<int> visible() {
+  std::vector<int> found;
+  char const* at = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (at == nullptr) at = "0,1";
+  while (*at != 0) {
+    char* end = nullptr;
+    long const number = std::strtol(at, &end, 10);
+    if (end == at || number < 0 || number >= kDevices) break;
+    found.push_back(static_cast<int>(number));
+    at = *end == ',' ? end + 1 : end;
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -42,20 +62,42 @@ EXPORT void stand_in_fail(char const* name, std::uint64_t at, int error) {
   d.fail_with = error;
 }
 EXPORT void stand_in_set_capacity(std::size_t bytes) { driver().capacity = bytes; }
-// Drops the remaining events, as when their context is destroyed.
+// What was abandoned so far.
 EXPORT void stand_in_forget() {
   std::scoped_lock const guard(driver().mutex);
-  driver().events.clear();
+  driver().abandoned = 0;
 }
-// Sets whether the work on a stream is held back.
-EXPORT void stand_in_hold(void* stream, int hold) {
+// Whether the work on a stream stays unfinished; a default stream is that of a device, and the
+// per-thread one that of this thread.
+EXPORT void stand_in_hold(void* stream, int hold, int device) {
   std::scoped_lock const guard(driver().mutex);
+  Queue const queue = queue_named(stream, device);
   if (hold) {
-    driver().held.insert(stream);
+    driver().held.insert(queue);
+    ++driver().queued[queue];
   } else {
-    driver().held.erase(stream);
-    finish(stream);
+    driver().held.erase(queue);
+    finish(queue);
   }
+}
+
+// Whether work on a stream is not finished.
+EXPORT int stand_in_busy(void* stream, int device) {
+  std::scoped_lock const guard(driver().mutex);
+  Queue const queue = queue_named(stream, device);
+  return driver().finished[queue] < driver().queued[queue];
+}
+// From now on each call of `name` takes so long; none when it is empty.
+EXPORT void stand_in_slow(char const* name, double seconds) {
+  std::scoped_lock const guard(driver().mutex);
+  driver().slow_name = name;
+  driver().slow_seconds = seconds;
+}
+EXPORT void* stand_in_new_stream(int device) {
+  std::scoped_lock const guard(driver().mutex);
+  void* const stream = std::malloc(1);
+  driver().streams[stream] = Stream{device, false};
+  return stream;
 }
 
 // -- the driver's
@@ -66,8 +108,11 @@ EXPORT int cuInit(unsigned) {
   if (!d.initialised) {
     d.initialised = true;
     d.process = getpid();
+    d.visible = visible();
+    std::atexit([] { driver().over = true; });
   }
-  return entered("cuInit", false);
+  if (int const error = entered("cuInit", false)) return error;
+  return d.visible.empty() ? kNoDevice : 0;
 }
 EXPORT int cuDriverGetVersion(int* version) {
   *version = 12040;
@@ -79,7 +124,8 @@ EXPORT int cuGetErrorName(int error, char const** name) {
       {1, "CUDA_ERROR_INVALID_VALUE"},     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
       {3, "CUDA_ERROR_NOT_INITIALIZED"},   {4, "CUDA_ERROR_DEINITIALIZED"},
       {100, "CUDA_ERROR_NO_DEVICE"},       {101, "CUDA_ERROR_INVALID_DEVICE"},
-      {201, "CUDA_ERROR_INVALID_CONTEXT"}, {600, "CUDA_ERROR_NOT_READY"},
+      {201, "CUDA_ERROR_INVALID_CONTEXT"}, {400, "CUDA_ERROR_INVALID_HANDLE"},
+      {600, "CUDA_ERROR_NOT_READY"},       {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
       {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {999, "CUDA_ERROR_UNKNOWN"}};
   auto const found = names.find(error);
   if (found == names.end()) return kInvalidValue;
@@ -96,23 +142,41 @@ EXPORT int cuGetErrorString(int error, char const** text) {
 }
 EXPORT int cuDeviceGetCount(int* count) {
   BEGIN_ANYWHERE(cuDeviceGetCount);
-  *count = kDevices;
+  *count = static_cast<int>(d.visible.size());
   return 0;
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
   BEGIN_ANYWHERE(cuDeviceGet);
-  if (ordinal < 0 || ordinal >= kDevices) return 101;
+  if (ordinal < 0 || ordinal >= static_cast<int>(d.visible.size())) return kInvalidDevice;
   *device = ordinal;
   return 0;
 }
 EXPORT int cuDeviceGetName(char* name, int length, int device) {
   BEGIN_ANYWHERE(cuDeviceGetName);
-  std::snprintf(name, static_cast<std::size_t>(length), "Stand-in GPU %d", device);
+  std::snprintf(name, static_cast<std::size_t>(length), "Stand-in GPU %d",
+                d.visible.at(static_cast<std::size_t>(device)));
   return 0;
 }
 EXPORT int cuDeviceGetAttribute(int* value, int, int) {
   BEGIN_ANYWHERE(cuDeviceGetAttribute);
   *value = 1;
+  return 0;
+}
+EXPORT int cuDeviceGetUuid(char* uuid, int device) {
+  BEGIN_ANYWHERE(cuDeviceGetUuid);
+  for (int at = 0; at < 16; ++at) uuid[at] = static_cast<char>(at);
+  uuid[15] = static_cast<char>(d.visible.at(static_cast<std::size_t>(device)));
+  return 0;
+}
+EXPORT int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  BEGIN_ANYWHERE(cuDeviceCanAccessPeer);
+  *can = device != peer;
+  return 0;
+}
+EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  BEGIN_ANYWHERE(cuDevicePrimaryCtxGetState);
+  *flags = 0;
+  *active = d.retained[device] > 0;
   return 0;
 }
 EXPORT int cuDeviceTotalMem_v2(std::size_t* bytes, int) {
@@ -129,7 +193,10 @@ EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
 EXPORT int cuDevicePrimaryCtxRelease_v2(int device) {
   BEGIN_ANYWHERE(cuDevicePrimaryCtxRelease_v2);
   if (d.retained[device] == 0) return kNoContext;
-  if (--d.retained[device] == 0) d.streams.clear();  // they belong to the context
+  if (--d.retained[device] > 0) return 0;
+  std::erase_if(d.streams, [device](auto const& each) { return each.second.device == device; });
+  d.abandoned += std::erase_if(d.events, [device](Event* each) { return each->device == device; });
+  abandon(device);
   return 0;
 }
 EXPORT int cuCtxGetCurrent(void** context) {
@@ -143,60 +210,18 @@ EXPORT int cuCtxPushCurrent_v2(void* context) {
   stack[depth++] = context;
   return 0;
 }
+EXPORT int cuCtxSetCurrent(void* context) {
+  BEGIN_ANYWHERE(cuCtxSetCurrent);
+  if (context == nullptr) {
+    depth = std::max(depth - 1, 0);
+    return 0;
+  }
+  if (d.retained[device_of(context)] == 0) return kNoContext;
+  stack[depth == 0 ? depth++ : depth - 1] = context;
+  return 0;
+}
 EXPORT int cuCtxPopCurrent_v2(void** context) {
   BEGIN(cuCtxPopCurrent_v2);
   *context = stack[--depth];
-  return 0;
-}
-EXPORT int cuCtxSynchronize() {
-  BEGIN(cuCtxSynchronize);
-  for (auto const& [stream, work] : d.queued) d.finished[stream] = work;
-  for (Pool* pool : d.pools) settle(*pool, pool->threshold);
-  return 0;
-}
-EXPORT int cuStreamCreate(void** stream, unsigned) {
-  BEGIN(cuStreamCreate);
-  *stream = *d.streams.insert(std::malloc(1)).first;
-  return 0;
-}
-EXPORT int cuStreamDestroy_v2(void* stream) {
-  BEGIN(cuStreamDestroy_v2);
-  if (d.streams.erase(stream) == 0) return kInvalidValue;
-  std::free(stream);
-  return 0;
-}
-EXPORT int cuEventCreate(Event** event, unsigned) {
-  BEGIN(cuEventCreate);
-  *event = *d.events.insert(new Event).first;
-  return 0;
-}
-EXPORT int cuEventRecord(Event* event, void* stream) {
-  BEGIN(cuEventRecord);
-  if (!d.events.contains(event)) return kInvalidValue;
-  event->stream = stream;
-  event->work = ++d.queued[stream];
-  finish(stream);
-  return 0;
-}
-EXPORT int cuEventQuery(Event* event) {
-  BEGIN_ANYWHERE(cuEventQuery);
-  if (!d.events.contains(event)) return kInvalidValue;
-  return event->work <= d.finished[event->stream] ? 0 : kNotReady;
-}
-EXPORT int cuEventSynchronize(Event* event) {
-  BEGIN_ANYWHERE(cuEventSynchronize);
-  if (!d.events.contains(event)) return kInvalidValue;
-  d.finished[event->stream] = std::max(d.finished[event->stream], event->work);
-  return 0;
-}
-EXPORT int cuEventDestroy_v2(Event* event) {
-  BEGIN_ANYWHERE(cuEventDestroy_v2);
-  if (d.events.erase(event) == 0) return kInvalidValue;
-  delete event;
-  return 0;
-}
-EXPORT int cuThreadExchangeStreamCaptureMode(int* mode) {
-  static thread_local int current = 0;
-  std::swap(current, *mode);
   return 0;
 }

@@ -1,14 +1,25 @@
 // tests/stand_in/state.hpp: the state of a stand-in for libcuda.so.1, for machines without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Simulates two GPUs in host memory: addresses are real and can be written to. It counts outstanding
-// resources, refuses requests beyond the capacity, and fails calls on demand. Streams can be told to
-// hold back their work. Misuse (freeing memory that is not held, unmapping half a page, a call
-// without a context or after the driver is gone) is an error, as with the real driver.
+// Two GPUs whose memory is the host's: addresses are real and may be written to. It counts what is
+// outstanding, refuses what exceeds the capacity, and fails calls on purpose. Streams hold their
+// work back when told to. A wrong use is an error, as with the real driver:
 //
-// STAND_IN_CAPACITY  bytes of each GPU (default 1 GiB)
-// STAND_IN_FAIL      "cuMemAlloc_v2:3:700": the third call gives error 700
-// STAND_IN_REPORT    a file for the outstanding resources when the process ends
+// - a free of what is not held, an unmap of half a page, a call in no context, in a child process,
+//   or after the driver was torn down at exit
+// - an event recorded on a stream of another GPU's context
+// - while a stream is captured: waiting for the GPU or for that stream, a query of an event that
+// was
+//   recorded in the capture, an asynchronous free there of memory that was not captured, and calls
+//   that the thread's capture mode forbids. All of them make the capture invalid.
+//
+// What is freed asynchronously goes when its stream gets there. What a context still holds when it
+// is released for the last time is gone, and counts as abandoned.
+//
+// CUDA_VISIBLE_DEVICES  read by cuInit, as the real driver does: numbers alone, no UUIDs
+// STAND_IN_CAPACITY     bytes of each GPU (default 1 GiB)
+// STAND_IN_FAIL         "cuMemAlloc_v2:3:700": the third call gives error 700
+// STAND_IN_REPORT       a file that gets what is outstanding when the process ends
 
 #pragma once
 
@@ -16,6 +27,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -25,15 +37,21 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace stand_in {
 
 constexpr int kDevices = 2;
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kNoContext = 201;
-constexpr int kNotReady = 600;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4;
+constexpr int kNoDevice = 100, kInvalidDevice = 101, kNoContext = 201, kInvalidHandle = 400;
+constexpr int kNotReady = 600, kCaptureUnsupported = 900, kCaptureInvalidated = 901;
+constexpr int kCapturedEvent = 907;
+constexpr int kGlobalCapture = 0, kThreadLocalCapture = 1;  // a thread's third mode is relaxed
 constexpr std::size_t kPage = std::size_t{2} << 20;
 constexpr std::size_t kPoolStep = std::size_t{32} << 20;
 
@@ -43,6 +61,7 @@ struct Pool {
   int device;
   std::uint64_t threshold = 0;
   std::size_t reserved = 0, used = 0;
+  std::set<int> accessible = {};
 };
 struct Made {
   int device;
@@ -53,17 +72,39 @@ struct Made {
 struct Mapping {
   std::size_t size;
   unsigned long long memory;
-  bool accessible = false;
+  std::set<int> accessible = {};  // devices
+};
+// A queue of work: device, handle, and the thread for a per-thread default stream, else 0.
+using Queue = std::tuple<int, void*, std::uint64_t>;
+struct Stream {
+  int device;
+  bool blocking;  // waits for the default stream, and the default stream for it
 };
 struct Event {
-  void* stream = nullptr;
+  int device;
+  std::vector<std::pair<Queue, std::uint64_t>> work = {};  // all that must be done
+  bool captured = false;
+};
+struct Pooled {
+  Pool* pool;
+  std::size_t size;
+  bool freed = false;
+  Queue queue = {};  // of the free, which has been reached when `work` is done
   std::uint64_t work = 0;
+};
+struct Capture {
+  int device;
+  int mode;
+  std::uint64_t thread;
+  bool invalid = false;
 };
 
 struct Driver {
   std::recursive_mutex mutex;
   bool initialised = false;
+  bool over = false;  // at exit
   pid_t process = 0;
+  std::vector<int> visible;  // GPUs by their ordinals
   std::size_t capacity = std::size_t{1} << 30;
   std::size_t used[kDevices] = {};
   int retained[kDevices] = {};
@@ -71,16 +112,20 @@ struct Driver {
   std::map<unsigned long long, std::size_t> reservations;
   std::map<unsigned long long, Made> made;
   std::map<unsigned long long, Mapping> mappings;
-  std::map<unsigned long long, std::pair<Pool*, std::size_t>> pooled;
+  std::map<unsigned long long, Pooled> pooled;
   std::set<Pool*> pools;
   std::set<Event*> events;
-  std::set<void*> streams;
-  std::map<void*, std::uint64_t> queued, finished;  // work on a stream
-  std::set<void*> held;                             // streams whose work is held back
+  std::map<void*, Stream> streams;
+  std::map<Queue, std::uint64_t> queued, finished;  // work
+  std::set<Queue> held;                             // whose work does not finish
+  std::map<void*, Capture> captures;                // by stream
+  std::size_t abandoned = 0;
   std::map<std::string, std::uint64_t> calls;
   std::string fail_name;
   std::uint64_t fail_at = 0;
   int fail_with = 0;
+  std::string slow_name;
+  double slow_seconds = 0;
   unsigned long long next_handle = 1;
 
   Driver() {
@@ -106,16 +151,48 @@ inline thread_local int depth = 0;
 inline int contexts[kDevices] = {0, 1};
 inline int device_of(void* context) { return *static_cast<int*>(context); }
 
-// Counts the call; returns the error that it must give, or 0.
+inline int here() { return device_of(stack[depth - 1]); }
+
+// Threads by number: 1 is the first that asks.
+inline std::uint64_t this_thread() {
+  static std::uint64_t threads = 0;
+  static thread_local std::uint64_t const number = ++threads;
+  return number;
+}
+inline thread_local int capture_mode = kGlobalCapture;
+
+// Makes the captures that a call is forbidden by invalid; the error, or 0.
+template <class Forbids>
+int forbidden(Forbids forbids) {
+  int error = 0;
+  for (auto& [stream, capture] : driver().captures)
+    if (forbids(capture)) {
+      capture.invalid = true;
+      error = kCaptureUnsupported;
+    }
+  return error;
+}
+
+// A call that CUDA names potentially unsafe: only a thread in relaxed mode may make it.
+inline int unsafe() {
+  return forbidden([](Capture const& capture) {
+    if (capture.mode == kGlobalCapture) return capture_mode == kGlobalCapture;
+    return capture.mode == kThreadLocalCapture && capture.thread == this_thread() &&
+           capture_mode != 2;
+  });
+}
+
+// Counts the call; the error that it shall give, or 0.
 inline int entered(char const* name, bool in_context = true) {
   Driver& d = driver();
   std::uint64_t const at = ++d.calls[name];
   if (name == d.fail_name && (d.fail_at == 0 || at == d.fail_at)) return d.fail_with;
+  if (name == d.slow_name)
+    std::this_thread::sleep_for(std::chrono::duration<double>(d.slow_seconds));
+  if (d.over) return kDeinitialized;
   if (!d.initialised || d.process != getpid()) return kNotInitialized;
   return in_context && depth == 0 ? kNoContext : 0;
 }
-
-inline int here() { return device_of(stack[depth - 1]); }
 
 inline void* host(std::size_t size, int protection) {
   void* const at =
@@ -136,8 +213,48 @@ inline void drop(unsigned long long memory) {
   d.made.erase(memory);
 }
 
+// What a handle means to this thread in its context. The per-thread default stream is 2.
+inline Queue queue_of(void* stream) {
+  auto const handle = reinterpret_cast<std::uintptr_t>(stream);
+  auto const made = driver().streams.find(stream);
+  if (made != driver().streams.end()) return {made->second.device, stream, 0};
+  if (handle == 2) return {here(), stream, this_thread()};
+  return {handle <= 1 ? here() : 0, handle == 1 ? nullptr : stream, 0};
+}
+
+// Work that an event on a queue stands for: of the default stream, all that this waits for too.
+inline std::vector<std::pair<Queue, std::uint64_t>> queued_on(Queue const& queue) {
+  Driver& d = driver();
+  std::vector<std::pair<Queue, std::uint64_t>> found = {{queue, d.queued[queue]}};
+  auto const& [device, handle, thread] = queue;
+  if (handle != nullptr) return found;
+  for (auto const& [other, work] : d.queued) {
+    auto const& [on, stream, of] = other;
+    auto const made = d.streams.find(stream);
+    if (on == device && (of != 0 || (made != d.streams.end() && made->second.blocking)))
+      found.emplace_back(other, work);
+  }
+  return found;
+}
+
+// Blocks whose frees have been reached go back to their pools.
+inline void reap() {
+  Driver& d = driver();
+  for (auto at = d.pooled.begin(); at != d.pooled.end();) {
+    Pooled& block = at->second;
+    if (!block.freed || block.work > d.finished[block.queue]) {
+      ++at;
+      continue;
+    }
+    munmap(reinterpret_cast<void*>(at->first), block.size);
+    block.pool->used -= block.size;
+    at = d.pooled.erase(at);
+  }
+}
+
 inline void settle(Pool& pool, std::size_t keep) {
   Driver& d = driver();
+  reap();
   std::size_t const wanted =
       up(pool.used, kPoolStep) + up(std::min<std::size_t>(keep, pool.reserved), kPoolStep);
   if (wanted >= pool.reserved) return;
@@ -145,10 +262,14 @@ inline void settle(Pool& pool, std::size_t keep) {
   pool.reserved = wanted;
 }
 
-inline void finish(void* stream) {
+inline void finish(Queue const& queue) {
   Driver& d = driver();
-  if (!d.held.contains(stream)) d.finished[stream] = d.queued[stream];
+  if (!d.held.contains(queue)) d.finished[queue] = d.queued[queue];
+  reap();
 }
+
+// What the context of a device held is gone.
+void abandon(int device);
 
 inline std::size_t outstanding(std::string const& kind) {
   Driver& d = driver();
@@ -157,7 +278,11 @@ inline std::size_t outstanding(std::string const& kind) {
   if (kind == "memory") return d.made.size();
   if (kind == "mappings") return d.mappings.size();
   if (kind == "pools") return d.pools.size();
-  if (kind == "pooled") return d.pooled.size();
+  if (kind == "pooled") {
+    auto const lives = [](auto const& each) { return !each.second.freed; };
+    return static_cast<std::size_t>(std::count_if(d.pooled.begin(), d.pooled.end(), lives));
+  }
+  if (kind == "abandoned") return d.abandoned;
   if (kind == "events") return d.events.size();
   if (kind == "streams") return d.streams.size();
   if (kind == "contexts") return static_cast<std::size_t>(d.retained[0] + d.retained[1]);
@@ -177,3 +302,6 @@ inline std::size_t outstanding(std::string const& kind) {
   Driver& d = driver();                               \
   if (int const error = entered(#name)) return error; \
   (void)d
+#define BEGIN_UNSAFE(name) \
+  BEGIN(name);             \
+  if (int const error = unsafe()) return error

@@ -78,13 +78,15 @@ Address Device::allocate_from(Pool pool, Size size, Stream stream) {
 void Device::free_to(Pool pool, Address block, Stream stream) {
   std::scoped_lock const guard(mutex_);
   if (closed_) return;
-  free_held(held(block, Kind::kPooled), stream);
+  auto const segment = held(block, Kind::kPooled);
+  segment->second.stream = stream;
+  free_held(segment);
   recount(pool);
 }
 
 void Device::trim_pool(Pool pool) {
   std::scoped_lock const guard(mutex_);
-  if (closed_) return;
+  if (closed_ || keeps_memory_) return;
   do_trim_pool(pool, stats_.seconds);
   recount(pool);
 }
@@ -93,6 +95,26 @@ Size Device::held_by(Pool pool) const {
   std::scoped_lock const guard(mutex_);
   auto const entry = pools_.find(pool);
   return entry == pools_.end() ? 0 : entry->second.reserved;
+}
+
+void Device::keep_memory(bool keep) {
+  std::scoped_lock const guard(mutex_);
+  keeps_memory_ = keep;
+  if (keep || closed_) return;
+  for (auto segment = held_.begin(); segment != held_.end();) {
+    Held const& held = segment->second;
+    if (held.owner == nullptr) {
+      segment = free_held(segment);
+      continue;
+    }
+    if (held.kind == Kind::kReservation) free_pages(segment, true);
+    ++segment;
+  }
+  for (auto pool = pools_.begin(); pool != pools_.end();) {
+    auto const next = std::next(pool);
+    if (pool->second.owner == nullptr) close_pool(pool->first);
+    pool = next;
+  }
 }
 
 void Device::free_all(void const* owner) {
@@ -108,6 +130,7 @@ void Device::free_all(void const* owner) {
 
 std::size_t Device::close() {
   std::scoped_lock const guard(mutex_);
+  keeps_memory_ = false;
   for (auto segment = held_.begin(); segment != held_.end();) segment = free_held(segment);
   for (auto pool = pools_.begin(); pool != pools_.end();) close_pool((pool++)->first);
   closed_ = true;
@@ -189,10 +212,13 @@ void Device::note(CallKind kind, Address address, Size size, double before) {
   if (keeps_calls_) calls_.push_back({kind, address == 0, address, size, stats_.seconds - before});
 }
 
-// Returns the next element. If the device fails to take the memory back, the entry stays, with no
-// owner.
-Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream stream) {
+// The next one. What the device does not take back stays, without an owner.
+Device::Segments::iterator Device::free_held(Segments::iterator segment) {
   auto& [start, held] = *segment;
+  if (keeps_memory_) {
+    held.owner = nullptr;
+    return std::next(segment);
+  }
   double const before = stats_.seconds;
   bool taken = false;
   switch (held.kind) {
@@ -207,7 +233,7 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment, Stream 
       break;
     case Kind::kPooled:
       ++stats_.free_calls;
-      taken = do_free_to(held.pool, start, stream, stats_.seconds);
+      taken = do_free_to(held.pool, start, held.stream, stats_.seconds);
       note(CallKind::kFree, start, held.size, before);
       break;
   }
@@ -224,7 +250,7 @@ void Device::recount(Pool pool) {
 }
 
 void Device::close_pool(Pool pool) {
-  if (!do_close_pool(pool, stats_.seconds)) {
+  if (keeps_memory_ || !do_close_pool(pool, stats_.seconds)) {
     pools_.at(pool).owner = nullptr;
     return;
   }

@@ -84,7 +84,11 @@ class Device {
   void trim_pool(Pool pool);
   Size held_by(Pool pool) const;  // bytes, allocated and free
 
-  // Takes back everything that `owner` still holds.
+  // While memory is kept, nothing goes back to the device: what is given back stays as if the
+  // device had not taken it, and counts as reserved. All of that is offered again at the end.
+  void keep_memory(bool keep);
+
+  // Takes back whatever `owner` still holds.
   void free_all(void const* owner);
   // Takes back everything and refuses all later requests. Returns how many segments, pages and
   // pools could not be taken back; calling it again tries again.
@@ -109,7 +113,8 @@ class Device {
   virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
  protected:
-  void fail(std::string what);  // stored for take_failure
+  void fail(std::string what);                         // for take_failure
+  bool keeps_memory() const { return keeps_memory_; }  // for the `do_` functions
 
  private:
   enum class Kind : std::uint8_t { kSegment, kReservation, kPooled };
@@ -119,6 +124,7 @@ class Device {
     void const* owner;  // null: freed by its owner, but the device failed to take it back
     Kind kind;
     Pool pool = 0;           // of a block
+    Stream stream = 0;       // that a block of a pool was freed on
     MappedPages pages = {};  // of a reservation
   };
   struct Holding {
@@ -147,11 +153,12 @@ class Device {
 
   Segments::iterator held(Address segment, Kind kind);
   void hold(Address segment, Size size, void const* owner, Kind kind, Pool pool = 0);
-  Segments::iterator free_held(Segments::iterator segment, Stream stream = 0);
+  Segments::iterator free_held(Segments::iterator segment);
   Segments::iterator reservation_around(Address first, Size size);
   bool map_page(Segments::iterator reservation, MappedPages::Page const& page);
   bool unmap_page(Segments::iterator reservation, MappedPages::Page page);
-  bool free_pages(Segments::iterator reservation);
+  bool unmapped(Address page, Size size);
+  bool free_pages(Segments::iterator reservation, bool unreturned_only = false);
   void note(CallKind kind, Address address, Size size, double before);
   void recount(Pool pool);
   void close_pool(Pool pool);
@@ -165,6 +172,7 @@ class Device {
   DeviceStats stats_;
   bool keeps_calls_ = false;
   std::vector<Call> calls_;
+  bool keeps_memory_ = false;
   bool closed_ = false;
   bool gone_ = false;  // closed with nothing left to free; do_close has run
   std::mutex failure_mutex_;

@@ -99,11 +99,7 @@ bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) 
   auto& [start, held] = *reservation;
   Address const address = start + page.first * granularity();
   Size const size = page.count * granularity();
-  ++stats_.unmap_calls;
-  double const before = stats_.seconds;
-  bool const taken = do_unmap(address, size, stats_.seconds);
-  note(CallKind::kUnmap, address, size, before);
-  if (!taken) {
+  if (keeps_memory_ || !unmapped(address, size)) {
     page.state = MappedPages::State::kUnreturned;
     held.pages.set(page);
     return false;
@@ -114,13 +110,22 @@ bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) 
   return true;
 }
 
-// True if no page is left.
-bool Device::free_pages(Segments::iterator reservation) {
+bool Device::unmapped(Address page, Size size) {
+  ++stats_.unmap_calls;
+  double const before = stats_.seconds;
+  bool const taken = do_unmap(page, size, stats_.seconds);
+  note(CallKind::kUnmap, page, size, before);
+  return taken;
+}
+
+// All pages, or those alone that the device has not taken. Did they go?
+bool Device::free_pages(Segments::iterator reservation, bool unreturned_only) {
   MappedPages const& pages = reservation->second.pages;
   std::size_t const end = reservation->second.size / granularity();
   bool all = true;
   for (auto page = pages.first(0, end); page.count > 0; page = pages.first(page.end(), end))
-    all &= unmap_page(reservation, page);
+    if (!unreturned_only || page.state == MappedPages::State::kUnreturned)
+      all &= unmap_page(reservation, page);
   return all;
 }
 

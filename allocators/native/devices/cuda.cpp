@@ -21,15 +21,19 @@ using cuda::kDeinitialized;
 using cuda::kOutOfMemory;
 using cuda::kSuccess;
 
-// The open devices of this process, which free everything when the process ends.
+// The devices of this process, which give back what is left when it ends: after Python has let go
+// of what it can, and before the driver goes, which was loaded before the first of them.
 class Open {
  public:
   static Open& all() {
     static Open* const open = new Open;
     return *open;
   }
-  void add(CudaDevice* device) {
+  // Calls `meet` for each of the others.
+  template <class Meet>
+  void add(CudaDevice* device, Meet meet) {
     std::scoped_lock const guard(mutex_);
+    for (CudaDevice* other : devices_) meet(*other);
     devices_.insert(device);
   }
   void remove(CudaDevice* device) {
@@ -85,7 +89,7 @@ bool CudaDevice::noted(char const* call, cuda::Result result, Size size) {
 }
 
 CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
-    : driver_(driver_with(ordinal)), ordinal_(ordinal), process_(getpid()), streams_{nullptr} {
+    : driver_(driver_with(ordinal)), ordinal_(ordinal), process_(getpid()) {
   auto const demand = [&](auto const& call, auto... arguments) {
     if (noted(call.name, call(arguments...))) return;
     if (context_ != nullptr) driver_.context_release(id_);
@@ -103,7 +107,8 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   name_ = name.data();
   has_pools_ = has_pools != 0;
   total_ = bytes;
-  this->limit(limit.value_or(bytes));
+  most_ = std::min<Size>(bytes, limit.value_or(bytes));
+  capacity_ = most_;
   granularity_ = 2 * kMiB;
   if (has_pages != 0) {
     cuda::AllocationProperties const properties{.location = {.id = id_}};
@@ -111,13 +116,11 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
     demand(driver_.granularity, &granularity, &properties, 0);
     granularity_ = granularity;
   }
-  numbers_.emplace(nullptr, 0);
-  Open::all().add(this);
-}
-
-void CudaDevice::prepare() {
-  cuda::Driver::get();
-  Open::all();
+  number(nullptr);
+  Open::all().add(this, [this](CudaDevice& other) {
+    other.open_to(*this);
+    open_to(other);
+  });
 }
 
 CudaDevice::~CudaDevice() {
@@ -133,6 +136,18 @@ bool CudaDevice::usable() {
        " and cannot be used in the forked child " + std::to_string(getpid()) +
        ": start processes with spawn instead of fork");
   return false;
+}
+
+std::string CudaDevice::uuid() {
+  std::array<unsigned char, 16> bytes{};
+  if (!run_aside(driver_.device_uuid, bytes.data(), id_)) return "";
+  constexpr char const* kDigits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    if (at == 4 || at == 6 || at == 8 || at == 10) text += '-';
+    text += {kDigits[bytes[at] >> 4], kDigits[bytes[at] & 15]};
+  }
+  return text;
 }
 
 std::optional<Size> CudaDevice::free_bytes() {
@@ -179,16 +194,18 @@ bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds)
   Current const current(*this);
   if (!current) return false;
   cuda::AllocationProperties const properties{.location = {.id = id_}};
-  cuda::Access const access{.location = {.id = id_}};
   cuda::Allocation memory = 0;
   if (!run_on(size, seconds, driver_.create, &memory, std::size_t{size}, &properties, 0ull))
     return false;
   bool const mapped = run_on(size, seconds, driver_.map, cuda::Pointer{page}, std::size_t{size},
                              std::size_t{0}, memory, 0ull);
+  std::scoped_lock const guard(access_mutex_);
+  auto const access = accesses();
   bool const open = mapped && run_on(size, seconds, driver_.set_access, cuda::Pointer{page},
-                                     std::size_t{size}, &access, std::size_t{1});
+                                     std::size_t{size}, access.data(), access.size());
   if (mapped && !open) run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
-  // The memory exists until its last mapping is removed.
+  if (open) pages_.emplace(page, size);
+  // Mapped memory stays until it is unmapped.
   if (!run_on(size, seconds, driver_.release, memory)) unreleased_.push_back(memory);
   return open;
 }
@@ -199,8 +216,11 @@ bool CudaDevice::do_unmap(Address page, Size size, double& seconds) {
   if (!current) return false;
   cuda::Result const waited = driver_.synchronize();
   if (waited == kDeinitialized) return true;
-  return noted(driver_.synchronize.name, waited) &&
-         run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+  std::scoped_lock const guard(access_mutex_);
+  bool const gone = noted(driver_.synchronize.name, waited) &&
+                    run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+  if (gone) pages_.erase(page);
+  return gone;
 }
 
 Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
@@ -219,6 +239,12 @@ Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
     driver_.pool_destroy(pool);
     return 0;
   }
+  std::scoped_lock const guard(access_mutex_);
+  auto const access = accesses();  // the first is the owner's, which it has
+  if (access.size() > 1)
+    noted(driver_.pool_set_access.name,
+          run(seconds, driver_.pool_set_access, pool, access.data() + 1, access.size() - 1));
+  open_pools_.insert(pool);
   return reinterpret_cast<Pool>(pool);
 }
 
@@ -232,8 +258,8 @@ Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size o
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
                         reinterpret_cast<cuda::MemoryPool>(pool), on);
   if (!got || others + do_held_by(pool, 0) <= capacity()) return got ? address : 0;
-  do_free_to(pool, address, stream, seconds);  // the pool grew beyond the limit
-  do_trim_pool(pool, seconds);
+  do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
+  if (!keeps_memory()) do_trim_pool(pool, seconds);
   return 0;
 }
 
@@ -270,9 +296,35 @@ bool CudaDevice::do_close_pool(Pool pool, double& seconds) {
   if (inherited()) return true;
   Current const current(*this);
   if (!current) return false;
-  cuda::Result const result =
-      run(seconds, driver_.pool_destroy, reinterpret_cast<cuda::MemoryPool>(pool));
-  return result == kDeinitialized || noted(driver_.pool_destroy.name, result);
+  auto const closing = reinterpret_cast<cuda::MemoryPool>(pool);
+  std::scoped_lock const guard(access_mutex_);
+  cuda::Result const result = run(seconds, driver_.pool_destroy, closing);
+  bool const gone = result == kDeinitialized || noted(driver_.pool_destroy.name, result);
+  if (gone) open_pools_.erase(closing);
+  return gone;
+}
+
+// Lets another GPU reach the pages and the pools, those of now and of later, if it can.
+void CudaDevice::open_to(CudaDevice& peer) {
+  int can = 0;
+  if (peer.id_ == id_ || closed() || peer.closed() ||
+      !run_aside(driver_.can_access_peer, &can, peer.id_, id_) || can == 0)
+    return;
+  std::scoped_lock const guard(access_mutex_);
+  if (std::ranges::find(peers_, peer.id_) != peers_.end()) return;
+  peers_.push_back(peer.id_);
+  cuda::Access const access{.location = {.id = peer.id_}};
+  for (auto const& [page, size] : pages_)
+    run_aside(driver_.set_access, page, std::size_t{size}, &access, std::size_t{1});
+  for (cuda::MemoryPool const pool : open_pools_)
+    run_aside(driver_.pool_set_access, pool, &access, std::size_t{1});
+}
+
+// Of pages: the owner's, then those of the peers.
+std::vector<cuda::Access> CudaDevice::accesses() const {
+  std::vector<cuda::Access> found = {{.location = {.id = id_}}};
+  for (cuda::DeviceId const peer : peers_) found.push_back({.location = {.id = peer}});
+  return found;
 }
 
 void CudaDevice::do_close() {

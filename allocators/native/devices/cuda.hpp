@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/device.hpp"
@@ -24,20 +28,20 @@ namespace allocbench {
 // program may still be using the memory. This wait does not count towards the cost of the call.
 // cuMemFree waits by itself.
 //
-// A context does not survive a fork: in the child every call fails, and nothing is freed, because
-// the memory belongs to the parent.
+// Pages and pools are open to the other GPUs that this process has opened and that can reach them,
+// for a program may copy between its GPUs; segments of cuMemAlloc always are.
+//
+// A context does not survive a fork: in the child every call fails, and nothing is given back, for
+// the memory is still the parent's.
 class CudaDevice final : public Device {
  public:
   // GPU number `ordinal`. At most `limit` bytes are reserved through this object. Throws SpecError
   // if there is no such GPU and DeviceError if its context cannot be created.
   CudaDevice(int ordinal, std::optional<Size> limit);
   ~CudaDevice() override;
-  // Loads the driver and registers an exit handler that closes all devices: after Python's own
-  // cleanup and before the driver unloads. Creating the first device does the same.
-  static void prepare();
-
   Size capacity() const override { return capacity_.load(std::memory_order_relaxed); }
-  void limit(Size bytes) { capacity_ = std::min(total_, bytes); }  // from now on
+  // From now on; never more than at the opening.
+  void limit(Size bytes) { capacity_ = std::min(most_, bytes); }
   Size total() const { return total_; }
   Size granularity() const override { return granularity_; }
   bool simulated() const override { return false; }
@@ -46,23 +50,38 @@ class CudaDevice final : public Device {
 
   int ordinal() const { return ordinal_; }
   std::string const& name() const { return name_; }
+  std::string uuid();  // "GPU-" and 32 digits, as nvidia-smi writes it; empty on a failure
   int driver_version() const { return driver_.version; }
   std::optional<Size>
   free_bytes();  // on the whole GPU, all processes included; empty after a failure
 
-  // Maps a program's CUDA streams to small numbers; the default stream is 0. For a number without a
-  // stream of the program, a stream is created here.
+  // A stream that a program names by a handle: the default streams have one handle in all contexts,
+  // and that of a thread in all threads.
+  struct StreamName {
+    cuda::Context context;
+    cuda::Stream handle;
+    std::uint64_t thread;  // of a thread's default stream, else 0
+    auto operator<=>(StreamName const&) const = default;
+  };
+  StreamName name_of(cuda::Stream stream) const;  // on this GPU, for this thread
+  // What a handle may name when nothing else is known: a default stream is that of each GPU that
+  // this process uses; any other handle tells its context.
+  std::vector<StreamName> names_of(cuda::Stream stream);
+
+  // Streams of a program by small numbers, the default stream being 0. A number that no stream of
+  // the program has is that of a stream made here. For the default stream of another thread, which
+  // cannot be named here, stands the GPU's default stream, which waits for it.
   Stream number(cuda::Stream stream);
   cuda::Stream stream(Stream number);
 
-  // An event after the work queued on a stream so far; null, with a failure noted, if it cannot be
-  // created.
-  cuda::Event record(cuda::Stream stream);
+  // What a program has queued on a stream up to now; null, and a failure, when that cannot be had.
+  cuda::Event record(StreamName const& stream);
   bool done(cuda::Event event);  // a failure counts as done
   void wait(cuda::Event event);
   void destroy(cuda::Event event);
-  void fill(Address address, Size size, unsigned char value, cuda::Stream stream);
+  void fill(Address address, Size size, unsigned char value, Stream stream);
   void synchronize();
+  void synchronize(cuda::Context context);
 
  private:
   class Current;
@@ -90,6 +109,8 @@ class CudaDevice final : public Device {
   bool run_on(Size size, double& seconds, Function const& call, Arguments... arguments);
   template <class Function, class... Arguments>
   bool run_aside(Function const& call, Arguments... arguments);
+  void open_to(CudaDevice& peer);
+  std::vector<cuda::Access> accesses() const;
   bool noted(char const* call, cuda::Result result, Size size = 0);
 
   cuda::Driver const& driver_;
@@ -99,15 +120,21 @@ class CudaDevice final : public Device {
   pid_t process_;
   std::string name_;
   Size total_ = 0;
+  Size most_ = 0;
   std::atomic<Size> capacity_ = 0;
   Size granularity_ = 0;
   bool has_pools_ = false;
 
   std::vector<cuda::Allocation> unreleased_;  // whose release failed
 
+  mutable std::mutex access_mutex_;
+  std::vector<cuda::DeviceId> peers_;
+  std::map<cuda::Pointer, Size> pages_;  // mapped
+  std::set<cuda::MemoryPool> open_pools_;
+
   std::mutex streams_mutex_;
-  std::unordered_map<cuda::Stream, Stream> numbers_;
-  std::vector<cuda::Stream> streams_;
+  std::map<StreamName, Stream> numbers_;
+  std::vector<StreamName> streams_;
   std::vector<cuda::Stream> made_here_;
 };
 

@@ -6,16 +6,17 @@
 
 namespace allocbench {
 
-// While this object exists, the device's context is current in this thread, and no call invalidates
-// a graph capture.
+// The context, the device's own unless another is named, is that of this thread, and no call counts
+// as unsafe for a graph being captured, while this lives.
 class CudaDevice::Current {
  public:
-  explicit Current(CudaDevice& device) : device_(device) {
+  explicit Current(CudaDevice& device) : Current(device, device.context_) {}
+  Current(CudaDevice& device, cuda::Context context) : device_(device) {
     cuda::Driver const& driver = device.driver_;
     cuda::Context current = nullptr;
     entered_ = device.noted(driver.context_current.name, driver.context_current(&current));
-    if (entered_ && current != device.context_) {
-      entered_ = device.noted(driver.context_push.name, driver.context_push(device.context_));
+    if (entered_ && current != context) {
+      entered_ = device.noted(driver.context_push.name, driver.context_push(context));
       pushed_ = entered_;
     }
     if (entered_) driver.exchange_capture_mode(&mode_);

@@ -26,6 +26,11 @@ inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kDeinitialized = 4;
 inline constexpr Result kNotReady = 600;
 
+// Handles that name a stream by what the caller is: the current context's default stream, by two
+// names, and the default stream of the calling thread.
+inline Stream const kLegacyStream = reinterpret_cast<Stream>(1);
+inline Stream const kPerThreadStream = reinterpret_cast<Stream>(2);
+
 struct Location {
   int type = 1;  // a device
   int id = 0;
@@ -73,6 +78,9 @@ inline constexpr unsigned kNonBlocking = 1;    // of a stream
   CALL(device_name, cuDeviceGetName, char*, int, DeviceId)                                         \
   CALL(device_attribute, cuDeviceGetAttribute, int*, int, DeviceId)                                \
   CALL(device_bytes, cuDeviceTotalMem_v2, std::size_t*, DeviceId)                                  \
+  CALL(device_uuid, cuDeviceGetUuid, unsigned char*, DeviceId)                                     \
+  CALL(can_access_peer, cuDeviceCanAccessPeer, int*, DeviceId, DeviceId)                           \
+  CALL(context_state, cuDevicePrimaryCtxGetState, DeviceId, unsigned*, int*)                       \
   CALL(context_retain, cuDevicePrimaryCtxRetain, Context*, DeviceId)                               \
   CALL(context_release, cuDevicePrimaryCtxRelease_v2, DeviceId)                                    \
   CALL(context_current, cuCtxGetCurrent, Context*)                                                 \
@@ -95,6 +103,7 @@ inline constexpr unsigned kNonBlocking = 1;    // of a stream
   CALL(set_access, cuMemSetAccess, Pointer, std::size_t, Access const*, std::size_t)               \
   CALL(pool_create, cuMemPoolCreate, MemoryPool*, PoolProperties const*)                           \
   CALL(pool_destroy, cuMemPoolDestroy, MemoryPool)                                                 \
+  CALL(pool_set_access, cuMemPoolSetAccess, MemoryPool, Access const*, std::size_t)                \
   CALL(pool_set, cuMemPoolSetAttribute, MemoryPool, int, void*)                                    \
   CALL(pool_get, cuMemPoolGetAttribute, MemoryPool, int, void*)                                    \
   CALL(pool_trim, cuMemPoolTrimTo, MemoryPool, std::size_t)                                        \
@@ -102,6 +111,7 @@ inline constexpr unsigned kNonBlocking = 1;    // of a stream
   CALL(pool_free, cuMemFreeAsync, Pointer, Stream)                                                 \
   CALL(stream_create, cuStreamCreate, Stream*, unsigned)                                           \
   CALL(stream_destroy, cuStreamDestroy_v2, Stream)                                                 \
+  CALL(stream_context, cuStreamGetCtx, Stream, Context*)                                           \
   CALL(event_create, cuEventCreate, Event*, unsigned)                                              \
   CALL(event_record, cuEventRecord, Event, Stream)                                                 \
   CALL(event_query, cuEventQuery, Event)                                                           \

@@ -23,6 +23,13 @@ class _Memory:
             self._free(self._param, self.ptr, self.device_id)
 
 
+class OutOfMemoryError(MemoryError):
+    """As CuPy's own, which is made of numbers."""
+
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,})")
+
+
 class MemoryPointer:
     """An address in a memory."""
 
@@ -68,7 +75,9 @@ stream = types.SimpleNamespace(ptr=0)
 cuda: Any = types.SimpleNamespace(
     alloc=lambda size: _allocator(size),
     get_current_stream=lambda: stream,
-    memory=types.SimpleNamespace(CFunctionAllocator=CFunctionAllocator),
+    memory=types.SimpleNamespace(
+        CFunctionAllocator=CFunctionAllocator, OutOfMemoryError=OutOfMemoryError
+    ),
     set_allocator=_set,
     using_allocator=_using,
 )

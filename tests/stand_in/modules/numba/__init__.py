@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import types
 import weakref
 from abc import ABC, abstractmethod
@@ -31,13 +30,24 @@ class HostOnlyCUDAMemoryManager(ABC):
     def get_memory_info(self) -> Any: ...
 
 
+class CUdeviceptr:
+    """NVIDIA's binding of an address."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __int__(self) -> int:
+        return self._address
+
+
 class MemoryPointer:
     """Calls the finalizer when it goes."""
 
     def __init__(
-        self, context: Any, pointer: ctypes.c_void_p, size: int, finalizer: Callable[[], None]
+        self, context: Any, pointer: CUdeviceptr, size: int, finalizer: Callable[[], None]
     ) -> None:
         self.device_pointer, self.size = pointer, size
+        self.device_pointer_value = int(pointer)
         weakref.finalize(self, finalizer)
 
 
@@ -52,7 +62,10 @@ def _set(plugin: Callable[..., HostOnlyCUDAMemoryManager]) -> None:
     manager.initialize()
 
 
+config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=False)
+_driver = types.SimpleNamespace(binding=types.SimpleNamespace(CUdeviceptr=CUdeviceptr))
 cuda: Any = types.SimpleNamespace(
+    cudadrv=types.SimpleNamespace(driver=_driver),
     HostOnlyCUDAMemoryManager=HostOnlyCUDAMemoryManager,
     MemoryInfo=namedtuple("MemoryInfo", "free total"),
     MemoryPointer=MemoryPointer,

@@ -29,16 +29,13 @@ class CallbackMemoryResource:
         self.allocate, self.deallocate = allocate_func, deallocate_func
 
 
-current: Any = None
-"""The current resource."""
-
-
-def _set(resource: CallbackMemoryResource) -> None:
-    global current
-    current = resource
-
+__version__ = "25.12.00"
+current_device = 0
+resources: dict[int, CallbackMemoryResource] = {}
+"""By GPU."""
 
 mr: Any = types.SimpleNamespace(
-    CallbackMemoryResource=CallbackMemoryResource, set_current_device_resource=_set
+    CallbackMemoryResource=CallbackMemoryResource, set_per_device_resource=resources.__setitem__
 )
+_cuda: Any = types.SimpleNamespace(gpu=types.SimpleNamespace(getDevice=lambda: current_device))
 pylibrmm: Any = types.SimpleNamespace(stream=types.SimpleNamespace(Stream=Stream))

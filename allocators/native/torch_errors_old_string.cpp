@@ -1,0 +1,25 @@
+// torch_errors_old_string.cpp: a PyTorch whose std::string is that of before C++11.
+// SPDX-License-Identifier: Apache-2.0
+//
+// libstdc++ has both kinds of std::string, and this macro, before any header, chooses the old one.
+// Nothing but plain types may pass between this file and the others.
+#define _GLIBCXX_USE_CXX11_ABI 0
+#include "torch_errors_old_string.hpp"
+
+#include <string>
+
+namespace allocbench {
+
+bool construct_with_old_string(void* constructor, void* self, SourceLocation where,
+                               char const* text) {
+#if defined(_GLIBCXX_USE_DUAL_ABI) && _GLIBCXX_USE_DUAL_ABI
+  using Constructor = void (*)(void* self, SourceLocation, std::string);
+  reinterpret_cast<Constructor>(constructor)(self, where, text);
+  return true;
+#else
+  (void)constructor, (void)self, (void)where, (void)text;
+  return false;
+#endif
+}
+
+}  // namespace allocbench

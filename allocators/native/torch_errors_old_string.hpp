@@ -1,0 +1,21 @@
+// torch_errors_old_string.hpp: a PyTorch whose std::string is that of before C++11.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace allocbench {
+
+// c10::SourceLocation
+struct SourceLocation {
+  char const* function;
+  char const* file;
+  std::uint32_t line;
+};
+
+// Calls `constructor`, an Error(SourceLocation, std::string) with such a string, for the memory at
+// `self`. False when this library was built without that kind of string.
+bool construct_with_old_string(void* constructor, void* self, SourceLocation where,
+                               char const* text);
+
+}  // namespace allocbench

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch has with its own allocator alone.
+
+Under any pluggable allocator PyTorch raises for these, with the advice to file an issue there. Here
+the error says why, and it is noted, so that `allocbench run` can name what the program asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_TREES = 'CUDA graph trees (torch.compile, mode="reduce-overhead")'
+_POOLS = "torch.cuda.MemPool"
+_HISTORY = "the memory history (torch.cuda.memory._record_memory_history)"
+_FUNCTIONS = {
+    ("_C", "_cuda_beginAllocateCurrentThreadToPool"): _TREES,
+    ("_C", "_cuda_checkPoolLiveAllocations"): _TREES,
+    ("_C", "_cuda_getCheckpointState"): _TREES,
+    ("_C", "_cuda_setCheckpointPoolState"): _TREES,
+    ("_C", "_cuda_memorySnapshot"): "memory snapshots (torch.cuda.memory_snapshot)",
+    ("_C", "_cuda_record_memory_history"): _HISTORY,
+    ("_C", "_cuda_isHistoryEnabled"): _HISTORY,
+    ("cuda.MemPool", "__init__"): _POOLS,
+    ("UntypedStorage", "_share_cuda_"): "sharing CUDA tensors between processes",
+}
+FEATURES = tuple(dict.fromkeys(_FUNCTIONS.values()))
+"""What a program cannot have, by what it is called."""
+
+met: list[str] = []
+"""Those of the features that this process asked for and did not get, in order."""
+
+
+def install(spec: str) -> None:
+    """Let the error of a feature that PyTorch does not have here say why."""
+    for (path, name), feature in _FUNCTIONS.items():
+        owner: Any = torch
+        for part in path.split("."):
+            owner = getattr(owner, part, None)
+        if owner is not None and hasattr(owner, name):
+            setattr(owner, name, _explaining(getattr(owner, name), feature, spec))
+
+
+def _explaining(original: Any, feature: str, spec: str) -> Callable[..., Any]:
+    @functools.wraps(original, updated=())
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return original(*arguments, **options)
+        except RuntimeError as error:
+            if "does not yet support" not in str(error):
+                raise
+            if feature not in met:
+                met.append(feature)
+            raise RuntimeError(
+                f"{feature}: PyTorch has this with its own allocator alone, and the memory of "
+                f"this program comes from {spec}"
+            ) from error
+
+    return call
