@@ -260,7 +260,7 @@ def test_one_failed_call_loses_nothing(driver: Driver, call: str, error: int) ->
         left = driver.outstanding()
         if call == "cuEventDestroy_v2":  # one event, which goes with the context
             assert left.pop("abandoned", 0) <= 1
-        assert left == {}, at
+        assert left == {}, index
         driver.forget()
 
 

@@ -132,6 +132,40 @@ def test_torch_catches_its_own_out_of_memory_error(torch_calls: Path) -> None:
     assert any("Stand-in GPU 0: free" in line for line in rest)
 
 
+OLD = """
+import ctypes, sys
+from allocbench.allocators import _core
+from allocbench.allocators.programs import Program
+base, cuda = (ctypes.CDLL(path, ctypes.RTLD_LOCAL) for path in sys.argv[1:])
+program = Program("bfc")
+_core.serve_torch(program._core)
+said = ctypes.create_string_buffer(4000)
+alloc = ctypes.c_void_p(_core.entry_point("allocbench_torch_alloc"))
+print(cuda.what_is_thrown(alloc, ctypes.c_ssize_t(1 << 40), said, ctypes.c_size_t(4000)))
+print(said.value.decode())
+"""
+
+
+@pytest.mark.parametrize("new_strings", [0, 1])
+def test_older_torch_catches_its_own_out_of_memory_error(tmp_path: Path, new_strings: int) -> None:
+    source = stand_in.SOURCES / "torch_calls" / "old_torch.cpp"
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O0", "-shared", "-fPIC", str(source)]
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-L", str(tmp_path)]
+    paths = []
+    for name, options in (
+        ("c10", []),
+        ("c10_cuda", ["-DCUDA_PART", "-lc10", "-Wl,-rpath,$ORIGIN"]),
+    ):
+        paths.append(str(tmp_path / f"lib{name}.so"))
+        soname = f"-Wl,-soname,lib{name}.so"
+        subprocess.run([*command, *options, soname, "-o", paths[-1]], check=True)
+    done = python(OLD, *paths)
+    assert done.stderr == ""
+    kind, message, *_ = done.stdout.splitlines()
+    assert kind == "1"
+    assert message.startswith("CUDA out of memory. bfc: out of memory: asked for 1.00 TiB")
+
+
 # -- a stand-in for torch: programs
 
 USES = """
@@ -294,3 +328,54 @@ def test_a_program_with_torch_without_cuda_exits_with_2() -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "was built without CUDA" in done.stderr.splitlines()[0]
+
+
+FORKS = """
+import multiprocessing
+import torch
+def child():
+    kept = torch.Storage(5 << 20)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+"""
+
+
+def test_a_child_of_a_fork_that_uses_the_gpu_has_its_table(script: Path) -> None:
+    script.write_text(FORKS)
+    done = allocbench("--allocator", "bfc", "--", sys.executable, str(script))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("bfc on cuda:0, Stand-in GPU 0 (process") == 1
+
+
+def test_a_process_without_a_gpu_goes_on(script: Path) -> None:
+    script.write_text("import torch; print('imported')")
+    done = allocbench(
+        *("--allocator", "bfc", "--", "env", "LD_LIBRARY_PATH=/nowhere"),
+        *(sys.executable, str(script)),
+    )
+    assert (done.returncode, done.stdout) == (0, "imported\n"), done.stderr
+
+
+REFUSED = """
+import torch
+def refuse():
+    raise RuntimeError("pluggable does not yet support cacheInfo. If you need it, file an issue")
+torch._C._cuda_memorySnapshot = refuse
+from allocbench.allocators import torch_native_only
+torch_native_only.install("bfc")
+for _ in range(2):
+    try:
+        torch._C._cuda_memorySnapshot()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_what_pytorch_has_with_its_own_allocator_alone_is_named(script: Path) -> None:
+    script.write_text(REFUSED)
+    done = allocbench("--allocator", "bfc", "--", sys.executable, str(script))
+    assert done.returncode == 0, done.stderr
+    said = "memory snapshots (torch.cuda.memory_snapshot): PyTorch has this with its own allocator"
+    assert done.stdout.count(said) == 2
+    assert done.stderr.count("the program asked for memory snapshots") == 1

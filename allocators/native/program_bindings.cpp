@@ -21,7 +21,7 @@ cuda::Stream stream_of(std::uintptr_t number) { return reinterpret_cast<cuda::St
 }  // namespace
 
 void bind_programs(nb::module_& m) {
-  nb::class_<Latency>(m, "Latency", "32 too high./32 too high.")
+  nb::class_<Latency>(m, "Latency", "Seconds of many calls. Percentiles are at most 1/32 too high.")
       .def(nb::init<>())
       .def("add", &Latency::add, "ticks"_a,
            "Adds a call that took `ticks` of the processor's time stamp counter.")
