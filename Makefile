@@ -64,15 +64,17 @@ stub: $(VENV)/.test  ## re-create the type stub of the native core
 
 # The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
+# BUDGET=seconds ends it in time (exit code 3 if tasks are left: run it again), INTO=folder takes the results.
 # DRY=1 goes through all of it in small, on the processor and a stand-in for the driver, with what
 # the tests need.
 ifdef DRY
 gpu: $(VENV)/.test
 	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.stand_in) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
-	  --dry --into build/gpu-dry $(if $(ONLY),--only $(ONLY))
+	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
 else
 gpu: in-place  ## every measurement on a real GPU
-	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY))
+	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(INTO),--into $(INTO))
 endif
 
 in-place:  ## build the native core into this folder, with PYTHON as it is

@@ -240,12 +240,10 @@ class CudaDevice(Device):
 
     @property
     def free_bytes(self) -> int:
-        """
-        Free bytes on the whole GPU, all processes included. Raises DeviceError.
-        """
+        """Of the whole GPU, all processes counted. Raises DeviceError."""
 
     def synchronize(self) -> None:
-        """Waits for all work on the GPU to finish."""
+        """Waits for all work on the GPU."""
 
 def measure_calls(device: Device, size: int, repeats: int) -> dict[str, list[float]]:
     """Seconds of each device call, made `repeats` times with `size` bytes."""
@@ -407,7 +405,7 @@ def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArr
 def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
 
 class Latency:
-    """32 too high./32 too high."""
+    """Seconds of many calls. Percentiles are at most 1/32 too high."""
 
     def __init__(self) -> None: ...
 
@@ -424,7 +422,7 @@ class Latency:
     def max(self) -> float: ...
 
     def percentile(self, share: float) -> float:
-        """The seconds that a share of the calls (0 to 1) does not exceed."""
+        """Seconds; the share is from 0 to 1."""
 
 class Flow:
     """Bytes or blocks: now, at most, and all that passed."""
@@ -470,7 +468,7 @@ class Totals:
     def active_blocks(self) -> Flow: ...
 
 class Seen:
-    """Latencies and counts of a program on one GPU."""
+    """What a program saw of its memory on a GPU."""
 
     @property
     def totals(self) -> Totals: ...
@@ -534,7 +532,7 @@ class ProgramMemory:
     def reset_counts(self) -> None: ...
 
     def close(self) -> None:
-        """Gives all memory back to the GPU. Later requests fail."""
+        """All goes back; later requests fail."""
 
     def seen(self) -> Seen: ...
 

@@ -107,9 +107,13 @@ def test_a_task_that_fails_says_so_and_leaves_no_result(tmp_path: Path) -> None:
     done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
     assert done.returncode == 1
     assert "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
-    assert [path.name for path in tmp_path.rglob("*.*")] == ["device_costs.failed"]
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
+        "device_costs.failed",
+        "device_costs.log",
+    ]
     done = gpu(*options, "--budget", "0")
     assert done.stdout == "[1/1] calibration device_costs: no time left\n"
+    assert done.returncode == 3
 
 
 def test_what_was_computed_is_held_against_pytorchs_own(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from allocbench.allocators import SpecError, cuda_devices
@@ -17,11 +19,15 @@ from allocbench.gpu import summary
 from allocbench.gpu.provenance import ROOT
 from allocbench.gpu.tasks import STAGES, Task
 
+UNFINISHED = 3
 RESULTS = ROOT / "benchmarks" / "results" / "gpu"
 
 
 def main() -> int:
-    """The command line; returns the exit code: 1 when a task failed, 2 for a wrong command line."""
+    """The command line; returns the exit code.
+
+    1 when a task failed, 2 for a wrong command line, 3 when the time did not suffice for all tasks.
+    """
     parser = argparse.ArgumentParser(prog="python -m allocbench.gpu", description=__doc__)
     parser.add_argument("--only", default="", help=f"stages, of {','.join(STAGES)}")
     parser.add_argument("--match", default="", help="run only tasks whose name contains this")
@@ -51,7 +57,7 @@ def run(tasks: list[Task], wanted: argparse.Namespace) -> int:
 
     The folder's README.md is written anew from all the results that are there.
     """
-    begun, failed = time.monotonic(), 0
+    begun, failed, unfinished = time.monotonic(), 0, 0
     for n, task in enumerate(tasks, 1):
         output = wanted.into / task.stage / f"{task.name}.json"
         command = task.command(str(output), dry=wanted.dry)
@@ -64,9 +70,12 @@ def run(tasks: list[Task], wanted: argparse.Namespace) -> int:
             print(f"{label}: done before")
         elif left <= 0:
             print(f"{label}: no time left")
+            unfinished += 1
         else:
             output.parent.mkdir(parents=True, exist_ok=True)
-            took, complaint = _run(task, command, min(task.seconds, left))
+            took, complaint = _run(
+                task, command, min(task.seconds, left), output.with_suffix(".log")
+            )
             print(f"{label}: {took:.1f} s{': ' + complaint if complaint else ''}", flush=True)
             failed += bool(complaint)
             if complaint:
@@ -76,22 +85,35 @@ def run(tasks: list[Task], wanted: argparse.Namespace) -> int:
                 output.with_suffix(".failed").unlink(missing_ok=True)
     if not wanted.plan and (text := summary.markdown(wanted.into)):
         (wanted.into / "README.md").write_text(text, encoding="utf-8")
-    return 1 if failed else 0
+    if failed:
+        return 1
+    return UNFINISHED if unfinished else 0
 
 
-def _run(task: Task, command: list[str], seconds: float) -> tuple[float, str]:
-    """The seconds that a task took, and in a line what went wrong."""
+def _run(task: Task, command: list[str], seconds: float, log: Path) -> tuple[float, str]:
+    """Run a task, and write all of its output to a log.
+
+    Returns the seconds that it took, and in a line what went wrong.
+    """
     environment = os.environ | dict(task.variables)
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), environment.get("PYTHONPATH", "")])
     begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, env=environment, timeout=seconds, capture_output=True, text=True
+    with log.open("w+", encoding="utf-8", errors="replace") as file:
+        # A group of its own: a timeout ends the children of the task too, which hold GPU memory.
+        process = subprocess.Popen(
+            command, env=environment, stdout=file, stderr=file, start_new_session=True
         )
-    except subprocess.TimeoutExpired:
-        return time.monotonic() - begun, f"not done after {seconds:.0f} s"
-    lines = done.stderr.strip().splitlines()
-    complaint = "" if done.returncode == 0 else f"exit code {done.returncode}: {lines[-1:]}"
+        try:
+            code = process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return time.monotonic() - begun, f"not done after {seconds:.0f} s; see {log.name}"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        file.seek(0)
+        lines = file.read().strip().splitlines()
+    complaint = "" if code == 0 else f"exit code {code}: {lines[-1:]}; see {log.name}"
     return time.monotonic() - begun, complaint
 
 
