@@ -70,6 +70,15 @@ NULL_GPU_API int null_cuDeviceGetName(char* name, int size, int) {
   return kSuccess;
 }
 
+NULL_GPU_API int null_cuDeviceGetUuid(void* uuid, int device) {
+  write_uuid(uuid, device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  return null_cudaDeviceCanAccessPeer(can, device, peer);
+}
+
 NULL_GPU_API int null_cuDeviceGetUuid_v2(void* uuid, int device) {
   write_uuid(uuid, device);
   return kSuccess;

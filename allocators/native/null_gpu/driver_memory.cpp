@@ -244,6 +244,9 @@ NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* proper
   return kSuccess;
 }
 
+// Device memory is address space: whoever asks may use it.
+NULL_GPU_API int null_cuMemPoolSetAccess(Handle, void const*, std::size_t) { return kSuccess; }
+
 NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
   Pools::get().destroy(pool);
   return kSuccess;
