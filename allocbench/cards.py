@@ -98,15 +98,23 @@ def context() -> int:
     return int(_table()["context"]["bytes"])
 
 
-def note(device: str = "") -> str:
-    """What is counted of a card, and of a device that is none, in a sentence."""
+def note(device: str = "", traced_on: str = "") -> str:
+    """How much of a card, or of a device that is not a card, a program can use, in sentences.
+
+    traced_on: the device of the trace. A trace of a CPU is a guess about a GPU, and is named so.
+    """
     words = (
         f"Cards: what their drivers report, less {context() >> 20} MiB for the CUDA context"
         " (an estimate)"
     )
-    if not device.startswith("sim:") or label(device) != device:
-        return f"{words}."
-    return f"{words}; a program can use all of {device}."
+    if device.startswith("sim:") and label(device) == device:
+        words += f"; a program can use all of {device}"
+    if traced_on.startswith("cpu"):
+        words += (
+            ". The trace is of the memory of a CPU: on a GPU the same program makes other"
+            " allocations, so the cards are a guess"
+        )
+    return f"{words}."
 
 
 def label(device: str) -> str:

@@ -78,7 +78,7 @@ class Advice:
     """What is advised, and the two lines that say so.
 
     chosen: the spec, None where nothing fits. setting, allocator: the best of each kind that fits,
-    None for none. costs: by spec, of all that fit.
+    None for none. costs: by spec, of all that fit. unfit: why nothing is chosen, in words.
     """
 
     chosen: str | None
@@ -86,6 +86,7 @@ class Advice:
     allocator: str | None
     lines: tuple[str, str]
     costs: dict[str, float]
+    unfit: str = ""
 
     @property
     def keeps(self) -> bool:
@@ -137,16 +138,22 @@ def advise(
     uncached = _best([one for one in options if one.kind == "uncached"], capacity)
     chosen = _best([one for one in options if one.kind != "uncached"], capacity) or uncached
     other = plugged or (uncached if setting is None else None)
-    lines = (
-        _line("setting", setting, default, options, capacity, name),
-        _line("allocator", other, default, options, capacity, name),
-    )
+    load = max((int(row.get("max_load") or 0) for row in given), default=0)
+    unfit = "" if chosen else _unfit(load, capacity, name)
+    second = _line("allocator", other, default, options, capacity, name, unfit)
+    if other and chosen is default is not None and _needs_more(other, default):
+        second = (
+            f"Best allocator: keep the default; the next best, {other.name}, completes on"
+            f" {units.size(other.need or 0)}{_against(other, default)}{_time(other, default)}."
+        )
+    lines = _line("setting", setting, default, options, capacity, name, unfit), second
     return Advice(
         chosen.name if chosen else None,
         setting.name if setting else None,
         other.name if other else None,
         lines,
         {option.name: option.cost for option in options if option.fits},
+        unfit,
     )
 
 
@@ -278,10 +285,11 @@ def _line(
     options: Sequence[Option],
     capacity: int | None,
     device: str,
+    unfit: str,
 ) -> str:
     head = f"Best {what}: "
     if best is None:
-        return head + _none(what, options, device)
+        return head + _none(what, options, unfit or f"none that was tried fits {device}")
     if best.need is None:
         return f"{head}{best.name}"
     verb = "completes on" if best.searched else "reserves"
@@ -292,7 +300,18 @@ def _line(
     return f"{head}{words}{_time(best, default)}; {_ends(best, default, capacity, device)}."
 
 
-def _none(what: str, options: Sequence[Option], device: str) -> str:
+def _unfit(load: int, capacity: int | None, device: str) -> str:
+    """Why nothing fits a device: no allocator can, or none that was tried."""
+    if capacity and load > capacity:
+        return f"the load of {units.size(load)} exceeds {device}"
+    return f"none that was tried fits {device}"
+
+
+def _needs_more(option: Option, default: Option) -> bool:
+    return option.searched and (option.need or 0) > (default.need or 0) > 0
+
+
+def _none(what: str, options: Sequence[Option], words: str) -> str:
     kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
     those = [one for one in options if one.kind in kinds]
     if not those:
@@ -300,11 +319,10 @@ def _none(what: str, options: Sequence[Option], device: str) -> str:
     if any(one.fits for one in those):
         return "none is needed, and a driver call for each request is the only one that was tried."
     needs = [one for one in those if one.need is not None]
-    words = f"none that was tried fits {device}"
     if not needs:
         return f"{words}."
     least = min(needs, key=lambda one: one.need or 0)
-    card = f", an {least.card}" if least.card else ""
+    card = f", smallest card {least.card}" if least.card else ""
     return f"{words}; {least.name} needs least, {units.size(least.need or 0)}{card}."
 
 

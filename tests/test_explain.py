@@ -50,7 +50,7 @@ def test_a_full_device_is_full_and_nothing_is_tried() -> None:
     assert found.changes == []
     assert found.growths == []
     assert pins(found).empty
-    assert "1.00 MiB more than the device's 10.0 MiB" in verdict(found)
+    assert "1.00 MiB more than its 10.0 MiB" in verdict(found)
 
 
 def test_memory_in_two_pieces_is_pinned_by_the_one_block_between() -> None:
@@ -73,7 +73,7 @@ def test_memory_in_two_pieces_is_pinned_by_the_one_block_between() -> None:
         "freed": 6,
     }
     assert "naive" in [change.spec for change in found.saved_by]
-    assert "it would have fitted without 1 block of 1.00 MiB" in verdict(found)
+    assert "the request would fit without 1 block of 1.00 MiB" in verdict(found)
     assert found.min_capacity is not None
     assert found.min_capacity > 64 * MIB
 
@@ -83,7 +83,7 @@ def test_waste_of_rounding_is_told_from_free_memory_in_pieces() -> None:
     found = explained(trace, "buddy:region=64MiB", "sim:64MiB")
     assert (found.kind, found.failure.event) == ("rounding", 8)
     assert (found.failure.live, found.failure.allocated) == (40 * MIB, 64 * MIB)
-    assert "rounding takes 24.0 MiB" in verdict(found)
+    assert "rounding adds 24.0 MiB" in verdict(found)
     assert "tlsf" in [change.spec for change in found.saved_by]
 
 

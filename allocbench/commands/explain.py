@@ -60,29 +60,30 @@ def run(
         found = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
     with records_written(explain.frame(found), json):
+        cards = note(run.device, trace.provenance.device)
         if json != STDOUT and found is None:
-            _print_fits(title, run, allocator)
+            _print_fits(title, run, allocator, cards)
         elif json != STDOUT and found is not None:
-            _print(title, found, device)
+            _print(title, found, cards)
 
 
-def _print_fits(title: str, run: Runner, allocator: str) -> None:
+def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
     enough = run.enough(allocator)
     need, out = enough["min_capacity"], console()
     fits = consequence(need, True, run.capacity, label(run.device), None)
     card = f"; smallest card {enough['card']}" if enough["card"] else ""
     out.print(Text(f"{title}: no request fails. It completes on {units.size(need)}; {fits}{card}."))
-    out.print(Text(note(run.device), "dim"))
+    out.print(Text(cards, "dim"))
 
 
-def _print(title: str, found: Explanation, device: str) -> None:
+def _print(title: str, found: Explanation, cards: str) -> None:
     out = console()
     for part in (_facts(title, found), *_map(found), _pins(found), _changes(found)):
         if part is not None:
             out.print(part)
             out.print()
     out.print(Text(explain.verdict(found)))
-    out.print(Text(note(device), "dim"))
+    out.print(Text(cards, "dim"))
 
 
 def _facts(title: str, found: Explanation) -> Table:
@@ -111,8 +112,8 @@ def _pins(found: Explanation) -> Table | None:
     rows = records(explain.pins(found))
     if not rows:
         return None
-    where = "a stretch" if found.failure.in_one_stretch else "segments to be given back"
-    title = f"in the way of the cheapest place, {where}: {len(rows):,} blocks"
+    where = "one stretch of memory" if found.failure.in_one_stretch else "segments to release"
+    title = f"blocks in the way of the request, in {where}: {_count(len(rows), _PINS, 'largest')}"
     headings = ("size", "alloc at event", "freed at event")
     table = plain_table(title, *headings, "operator", right=headings)
     for row in sorted(rows, key=lambda row: -row["size"])[:_PINS]:
@@ -122,12 +123,18 @@ def _pins(found: Explanation) -> Table | None:
     return table
 
 
+def _count(number: int, most: int, which: str) -> str:
+    """A number, and how many of the things it counts are listed where that is not all."""
+    return f"{number:,}" if number <= most else f"the {which} {most} of {number:,}"
+
+
 def _changes(found: Explanation) -> Table | None:
     if not found.changes:
         return None
     saved = found.saved_by
     passing = [change for change in found.changes if change.passes and not change.completes]
-    title = f"{len(saved)} of {len(found.changes)} single changes tried complete the trace"
+    listed = f"listed: {_count(len(saved + passing), _CHANGES, 'first')}"
+    title = f"{len(saved)} of {len(found.changes)} single changes complete the trace ({listed})"
     table = plain_table(title, "change", "spec", "")
     for change in (saved + passing)[:_CHANGES]:
         end = "" if change.completes else "serves this request, fails later"

@@ -58,14 +58,14 @@ def run(
         found = fit.fit(trace, specs, device, workload=name, known=known, begin=begin)
     with records_written(found, json):
         if json != STDOUT:
-            _print(name, found, known)
+            _print(name, found, known, trace.provenance.device)
 
 
-def _print(name: str, found: pd.DataFrame, known: Bounds) -> None:
+def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> None:
     out = console()
     out.print(_table(name, found))
     out.print(Text(_bounds(known)))
-    out.print(Text(note()))
+    out.print(Text(note(traced_on=traced_on)))
     for row in records(found):
         if row["fails_above"] is not None:
             above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"

@@ -85,7 +85,7 @@ def run(
         )
     with records_written(found.rows, json):
         if json != STDOUT:
-            _print(f"{name} on {label(device)}", found, device)
+            _print(f"{name} on {label(device)}", found, note(device, trace.provenance.device))
 
 
 def _weights(text: str) -> Weights:
@@ -104,16 +104,16 @@ def _weights(text: str) -> Weights:
     return Weights(**names)
 
 
-def _print(title: str, found: Study, device: str) -> None:
+def _print(title: str, found: Study, cards: str) -> None:
     out = console()
     for line in found.advice.lines:
         out.print(Text(line))
     out.print()
     out.print(_table(title, found))
-    out.print(Text(note(device), "dim"))
+    out.print(Text(cards, "dim"))
     out.print()
     chosen = found.advice.chosen
-    what = "keep the default" if found.advice.keeps else chosen or "none: nothing fits"
+    what = "keep the default" if found.advice.keeps else chosen or f"nothing: {found.advice.unfit}"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
     if chosen is None:
         return
@@ -126,7 +126,7 @@ def _print(title: str, found: Study, device: str) -> None:
 
 
 def _table(title: str, found: Study) -> Table:
-    numbers = ("min capacity", "host time per event", "device time per event")
+    numbers = ("min capacity", "host time\nper event", "device time\nper event")
     table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
     table.columns[0].min_width = min(_NAME, max(map(len, found.rows["allocator"])))
     for row in records(found.rows):

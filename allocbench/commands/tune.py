@@ -90,7 +90,7 @@ def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     out.print(Text(_verdict(found, tuned, run)))
     if tuned.best is not None and tuned.helps:
         out.print(Text(how(tuned.best.spec)), soft_wrap=True)
-    out.print(Text(note(run.device), "dim"))
+    out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 
 def _table(title: str, found: pd.DataFrame) -> Table:

@@ -166,36 +166,34 @@ def verdict(explanation: Explanation) -> str:
     if explanation.kind == "full":
         short = failure.live + failure.requested - failure.capacity
         words = (
-            f"really full: {live} live and {size(failure.requested)} requested are {size(short)}"
-            f" more than the device's {size(failure.capacity)}; no allocator can serve this"
+            f"the device is full: {live} live and {size(failure.requested)} requested are"
+            f" {size(short)} more than its {size(failure.capacity)}; no allocator can serve this"
         )
     elif explanation.kind == "rounding":
         lost = failure.allocated - failure.live
         words = (
-            f"fragmentation inside blocks: rounding takes {size(lost)} beside the {live} live;"
+            f"fragmentation inside blocks: rounding adds {size(lost)} to the {live} live;"
             f" without it {size(failure.capacity - failure.live)} would be left for the request"
         )
     elif explanation.kind == "refused":
         words = (
-            f"the device had room: {size(failure.room)} were not held, but the allocator could not"
-            " use them: a limit of its own, or it asks for more than the request"
+            f"the device had room for {size(failure.room)} more, but the allocator could not use"
+            " it: it has a limit of its own, or it asks the device for more than the request"
         )
     else:
         words = (
-            f"fragmentation: {size(free)} are free, {size(failure.free)} of it held in pieces of at"
-            f" most {size(failure.largest_free)} and {size(failure.room)} on the device"
+            f"fragmentation: {size(free)} are free; the allocator holds {size(failure.free)} of"
+            f" them in blocks of at most {size(failure.largest_free)}, and the device has"
+            f" {size(failure.room)}"
         )
         if len(failure.pins):
             held = int(failure.workload.size[failure.pins].sum())
-            count = len(failure.pins)
-            words += (
-                f"; it would have fitted without {count:,} block{'s' * (count > 1)} of {size(held)}"
-            )
+            blocks = f"{len(failure.pins):,} block{'s' * (len(failure.pins) > 1)}"
+            words += f"; the request would fit without {blocks} of {size(held)}"
     if explanation.min_capacity is not None:
         words += f"; this allocator completes the trace on {size(explanation.min_capacity)}"
-        words += f"; the smallest card that is enough is {explanation.card}" * bool(
-            explanation.card
-        )
+        if explanation.card:
+            words += f", and the smallest card that is large enough is the {explanation.card}"
     return f"{words[0].upper()}{words[1:]}.{_growing(explanation)}"
 
 
