@@ -271,7 +271,7 @@ def test_modules_without_a_program_are_rejected(modules: Path) -> None:
         capture("nowhere")
     (modules / "other.py").write_text("PROGRAM = 3")
     with pytest.raises(
-        CaptureError, match=r"^other.PROGRAM is no allocbench.workloads.program.Program$"
+        CaptureError, match=r"^other.PROGRAM is not an allocbench.workloads.program.Program$"
     ):
         capture("other")
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
 from allocbench.served import changes, serve
-from allocbench.workloads import ALLOC, FREE, Trace, read
+from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from tests.commands import EVENTS, QUICK, folder, output
 from tests.exporters.served import SPECS, rows, servable
@@ -115,7 +115,9 @@ def test_what_was_exported_is_imported(
     content, _ = exported(trace, spec.replace("6MiB", "60GiB"))
     path = tmp_path_factory.mktemp("round") / "trip"
     path.write_bytes(content)
-    assert rows(read(path)) == rows(trace)
+    # An allocator that releases segments on its own looks like a program that trims.
+    untrimmed = [row for row in rows(read(path)) if row[0] != TRIM]
+    assert untrimmed == rows(trace)
 
 
 def laid_out(gaps_and_sizes: list[tuple[int, int]]) -> dict[int, int]:

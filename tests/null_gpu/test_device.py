@@ -49,7 +49,7 @@ def test_every_card_of_nvidia_can_be_one() -> None:
         ("null:mi300x", "'mi300x' is not a card that the null GPU can be"),
         ("null:a100", "'a100' is the name of several cards: a100-40gb, a100-80gb"),
         ("null:h100,speed=2", "null has no option speed; its options: memory, context, count"),
-        ("null:h100,memory=lots", "'lots' is no number of bytes"),
+        ("null:h100,memory=lots", "'lots' is not a number of bytes"),
         ("null:h100,memory=1GiB,context=2GiB", "context=2147483648 leaves nothing of memory="),
         ("null:h100,count=0", "count=0 is not a whole number of at least 1"),
         ("null:h100,count=17", "count=17: at most 16 null GPUs"),
