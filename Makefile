@@ -107,7 +107,7 @@ endef
 PROGRESS := ^ *(Collecting [^ ;]+|\[[0-9]+/[0-9]+\] [A-Z][a-z]+ CXX [a-z]+ .*)
 
 $(VENV)/.demo: $(NATIVE) | $(BIN)/pip
-	$(call install,.[report$(comma)tune$(comma)sweep])
+	$(call install,.[null$(comma)report$(comma)tune$(comma)sweep])
 	touch $@
 
 $(VENV)/.test: $(NATIVE) | $(BIN)/pip
