@@ -62,7 +62,10 @@ def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str
     ("option", "told"),
     [
         ("--device sim:-1", "--device sim:-1: '-1' is not a number of bytes"),
-        ("--device sim:1GiB,speed=9", "has no option 'speed'; valid options: alignment,"),
+        (
+            "--device sim:1GiB,speed=9",
+            "has no option 'speed'; valid options: addresses, alignment,",
+        ),
         ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
         ("--device sim:60KiB", "a capacity of 60.00 KiB (61440 bytes) is too small"),
         ("--time -1", "'--time'"),
