@@ -50,7 +50,8 @@ void bind_devices(nb::module_& m) {
                 device.take_failure().value_or("the device was opened by another process"));
           },
           "Of the whole GPU, all processes counted. Raises DeviceError.")
-      .def("synchronize", nb::overload_cast<>(&CudaDevice::synchronize), "Waits for all work on the GPU.");
+      .def("synchronize", nb::overload_cast<>(&CudaDevice::synchronize),
+           "Waits for all work on the GPU.");
   m.def(
       "measure_calls",
       [](Device& device, Size size, std::size_t repeats) {

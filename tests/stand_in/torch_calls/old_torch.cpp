@@ -1,8 +1,8 @@
 // tests/stand_in/torch_calls/old_torch.cpp: the exceptions of PyTorch 2.5 to 2.12.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiled twice: with CUDA_PART, libc10_cuda.so, which has the out-of-memory error; without, libc10.so,
-// which has its base. Up to 2.5, both have the std::string of before C++11.
+// Compiled twice: with CUDA_PART, libc10_cuda.so, which has the out-of-memory error; without,
+// libc10.so, which has its base. Up to 2.5, both have the std::string of before C++11.
 #include <cstdint>
 #include <cstdio>
 #include <exception>
