@@ -97,7 +97,8 @@ bool SimulatedDevice::do_adopt(Address address, Size size) {
   return true;
 }
 
-// The next addresses, or 0 when there are none left. Where none are left below, they are above.
+// Addresses for a segment, or 0 when none are left. Once the range below is used up, the range
+// above is used.
 Address SimulatedDevice::place(Size size, Size alignment) {
   if (order_ == AddressOrder::kDown && low_ >= size && low_ - size >= kBase)
     return low_ = round_down(low_ - size, alignment);

@@ -6,7 +6,8 @@
 
 namespace allocbench::null_gpu::pinned {
 
-// Memory of whole host pages, null when there is none; and what the program registers as pinned.
+// Memory in whole pages of the host (null when the host refuses), and the memory that the program
+// registers as pinned.
 void* allocate(Size size);
 void release(void* pointer);
 void add(void* pointer, Size size);

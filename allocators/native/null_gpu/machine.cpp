@@ -52,7 +52,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
   return made;
 }
 
-// The cards that CUDA_VISIBLE_DEVICES leaves: those before the first entry that is none.
+// The cards that CUDA_VISIBLE_DEVICES leaves: those before the first entry that names no card.
 std::vector<int> visible(int count) {
   std::vector<int> cards;
   char const* text = std::getenv("CUDA_VISIBLE_DEVICES");
