@@ -95,4 +95,4 @@ def test_two_results_that_would_share_a_name_are_left_alone(folder: Path) -> Non
 
 
 def test_a_folder_without_results_is_refused() -> None:
-    assert "no results folder of asv" in error("asv-scrub .")
+    assert "not a results folder of asv" in error("asv-scrub .")

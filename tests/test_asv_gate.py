@@ -173,7 +173,7 @@ def test_the_summary_goes_to_a_file(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("main nowhere --results asv", "nowhere: git knows no such commit"),
+        ("main nowhere --results asv", "nowhere: no such commit"),
         ("main --version --results asv", "No such option"),
         ("main main --results missing", "missing/benchmarks.json: cannot read"),
         ("main main", "asv.conf.json: not found here"),
@@ -189,4 +189,4 @@ def test_wrong_usage_is_one_line(repository: Path, arguments: str, words: str) -
 def test_a_trailer_that_cannot_be_read_is_wrong_usage(repository: Path) -> None:
     commit("x\n\nMetric-change: peak reserved of bfc")
     result = asv_compare("main~1", "main")
-    assert (result.exit_code, "want METRIC" in result.stderr) == (2, True)
+    assert (result.exit_code, "expected METRIC" in result.stderr) == (2, True)

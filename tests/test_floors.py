@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import importlib.metadata
 import re
@@ -16,6 +17,7 @@ from allocbench import allocators
 
 ROOT = Path(__file__).parent.parent
 NATIVE = Path("allocators/native")
+PACKAGE = "allocbench"
 
 # folder -> the folders of this repository whose packages it may import besides its own
 PYTHON_FLOORS = {
@@ -119,6 +121,49 @@ def owner(path: Path) -> str:
 
 def test_python_imports_go_down() -> None:
     assert python_violations(ROOT) == []
+
+
+def module_graph(root: Path) -> dict[str, set[str]]:
+    """The modules that each module imports, anywhere in its code."""
+    modules = {
+        module_name(root, package, file): file
+        for package in PYTHON_FLOORS
+        for file in folder(root, package).rglob("*.py")
+    }
+    graph: dict[str, set[str]] = {}
+    for name, file in modules.items():
+        imported = set()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    compiled = alias.name == "_core"
+                    imported.add(whole if whole in modules or compiled else str(node.module))
+        graph[name] = imported & modules.keys() - {name}
+    return graph
+
+
+def module_name(root: Path, package: str, file: Path) -> str:
+    inside = file.relative_to(folder(root, package)).with_suffix("").parts
+    before = () if package in (PACKAGE, "benchmarks", "docs", "tests") else (PACKAGE,)
+    parts = [*before, package, *inside]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = module_graph(ROOT)
+    assert "allocbench.workloads.catalog" in graph["allocbench.inputs"]
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "reports/a.py", "def f() -> None:\n    from allocbench.reports.b import g")
+    plant(tmp_path, "reports/b.py", "from allocbench.reports import c")
+    plant(tmp_path, "reports/c.py", "import allocbench.reports.a")
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(module_graph(tmp_path)).prepare()
 
 
 def test_native_includes_go_down() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `make gpu` does, as far as it goes without a GPU: its plan, its tasks in small."""
+"""`make gpu` without a GPU: its plan, and dry runs of its tasks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def gpu(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_candidate_competes_and_pytorchs_own_three() -> None:
-    names = [who.name for who in contestants.all_of_them()]
+def test_contestants_are_every_candidate_and_three_of_pytorch() -> None:
+    names = [who.name for who in contestants.everyone()]
     assert names[:3] == ["torch", "torch-expandable", "torch-async"]
     candidates = [info.name for info in allocators.strategies() if info.candidate]
     assert set(candidates) <= set(names)
@@ -40,7 +40,7 @@ def test_every_candidate_competes_and_pytorchs_own_three() -> None:
         assert who.spec is not None
 
 
-def test_the_plan_is_a_command_for_each_task_and_no_two_share_a_file() -> None:
+def test_the_plan_has_one_command_and_one_file_per_task() -> None:
     done = gpu("--plan", LD_LIBRARY_PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -52,7 +52,7 @@ def test_the_plan_is_a_command_for_each_task_and_no_two_share_a_file() -> None:
     assert expandable.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 
 
-def test_make_says_what_it_would_do() -> None:
+def test_make_runs_the_right_command() -> None:
     for arguments, needed, wanted in (
         (["gpu"], "cmake --build", "-m allocbench.gpu"),
         (["gpu", "DRY=1", "ONLY=hunt"], "", "--dry --into build/gpu-dry --only hunt"),
@@ -65,7 +65,7 @@ def test_make_says_what_it_would_do() -> None:
         assert needed in done.stdout
 
 
-def test_without_a_gpu_it_is_one_line_and_2() -> None:
+def test_without_a_gpu_it_prints_one_line_and_exits_with_2() -> None:
     done = gpu("--only", "hunt", LD_LIBRARY_PATH="/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no CUDA driver found")
@@ -75,7 +75,7 @@ def test_without_a_gpu_it_is_one_line_and_2() -> None:
     assert "no stage is called hunting; stages: calibration, programs" in done.stderr
 
 
-def test_tasks_run_in_small_leave_results_and_are_not_run_again(tmp_path: Path) -> None:
+def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
     options = ("--dry", "--into", str(tmp_path), "--only", "calibration,programs")
     done = gpu(*options, "--match", "device_costs")
     assert done.returncode == 0, done.stdout
@@ -94,15 +94,15 @@ def test_tasks_run_in_small_leave_results_and_are_not_run_again(tmp_path: Path) 
     assert len(measured["runs"][0]["seconds"]) == len(measured["outcomes"]) == 3
     assert measured["row"]["peak_reserved"] >= measured["row"]["peak_requested"] > 0
     again = gpu(*options, "--match", "gpt2-train--tlsf")
-    assert again.stdout == "[1/1] programs gpt2-train--tlsf: done before\n"
+    assert again.stdout == "[1/1] programs gpt2-train--tlsf: has a result\n"
     told = (tmp_path / "README.md").read_text()
-    assert "**Dry runs: tiny, on the processor. No number here was measured on a GPU.**" in told
+    assert "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**" in told
     assert "## Programs of the catalogue: gpt2-train" in told
     assert "| tlsf | " in told
     assert "| gpt2-train | naive | " in told
 
 
-def test_a_task_that_fails_says_so_and_leaves_no_result(tmp_path: Path) -> None:
+def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None:
     options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
     done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
     assert done.returncode == 1
@@ -116,7 +116,7 @@ def test_a_task_that_fails_says_so_and_leaves_no_result(tmp_path: Path) -> None:
     assert done.returncode == 3
 
 
-def test_what_was_computed_is_held_against_pytorchs_own(tmp_path: Path) -> None:
+def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
     assert summary.difference([1.0, 2.0], [1.0, 2.0]) == 0.0
     assert summary.difference([1.0, 2.2], [1.0, 2.0]) == pytest.approx(0.1)
     assert math.isnan(summary.difference([1.0, None], [1.0, 2.0]) or 0)
@@ -166,15 +166,15 @@ def test_captured_and_live_traces_are_compared_by_their_requests() -> None:
     assert found["share_of_live_bytes"] == pytest.approx(300 / 600)
 
 
-def test_a_summary_leaves_the_first_of_several_runs_out() -> None:
-    from allocbench.gpu.program import summary as of
+def test_step_times_leave_out_the_first_of_several_runs() -> None:
+    from allocbench.gpu.driving import step_times
 
     runs: list[dict[str, list[Any]]] = [
         {"seconds": [9.0, 9.0], "reserved": [1, 2, 3]},
         {"seconds": [1.0, 3.0], "reserved": [1, 2, 3]},
     ]
-    found = of(runs, [10, 30])
+    found = step_times(runs, [10, 30])
     assert found["step_seconds_median"] == 2.0
     assert found["run_seconds"] == [4.0]
     assert found["tokens_per_second"] == 10.0
-    assert of(runs[:1], None)["step_seconds_median"] == 9.0
+    assert step_times(runs[:1], None)["step_seconds_median"] == 9.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench asv-compare: whether a commit changed what benchmarks count."""
+"""allocbench asv-compare: compare the benchmark results of two commits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench import asv_runs
+from allocbench.asv import runs
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import asv_cells, gate
 
@@ -20,32 +20,36 @@ EXIT_CODES = {"same": 0, "changed": 1, "nothing ran": 3, "failed": 4}
 
 
 def run(
-    base: Annotated[str, typer.Argument(metavar="BASE", help="A commit, as git names it.")],
-    head: Annotated[str, typer.Argument(metavar="HEAD", help="A commit, as git names it.")],
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A commit, as for git.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="A commit, as for git.")],
     bench: Annotated[
-        str, typer.Option(metavar="REGEX", help="The benchmarks to run, as for `asv run`.")
+        str, typer.Option(metavar="REGEX", help="Run the benchmarks that match, as in `asv run`.")
     ] = "Fast",
     results: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Run nothing: compare what this folder of asv holds."),
+        typer.Option(
+            metavar="DIR",
+            help="Run nothing; compare the results in this folder of asv.",
+        ),
     ] = None,
     markdown: Annotated[
-        str, typer.Option(metavar="FILE", help="Write the summary there; - is standard output.")
+        str, typer.Option(metavar="FILE", help="Write the summary to FILE; - is standard output.")
     ] = STDOUT,
 ) -> None:
     """Run benchmarks on two commits and compare them.
 
     Bytes, ratios and counts on the simulated device must be equal. A change is accepted when a
     commit message from BASE to HEAD states it in a trailer, `Metric-change: METRIC [ALLOCATOR
-    [WORKLOAD]]`, where * and ? match any letters. Time is shown with its spread and fails nothing.
+    [WORKLOAD]]`, where * and ? are wildcards. Times are shown with their spread and never cause a
+    failure.
 
     Exit codes: 0 same, 1 changed, 2 wrong usage, 3 nothing ran, 4 failed.
     """
     check_outputs(markdown)
-    commits = asv_runs.commit(base), asv_runs.commit(head)
-    statements = asv_runs.statements(*commits)
-    found = asv_runs.measure(commits, bench) if results is None else asv_cells.cells(results)
-    before, after = ([cell for cell in found if cell.commit == one] for one in commits)
+    commits = runs.commit(base), runs.commit(head)
+    statements = runs.statements(*commits)
+    measured = runs.measure(commits, bench) if results is None else asv_cells.cells(results)
+    before, after = ([cell for cell in measured if cell.commit == commit] for commit in commits)
     comparison = gate.compare(before, after, statements)
     text = gate.markdown(comparison, base, head)
     with open_output(markdown) as sink:

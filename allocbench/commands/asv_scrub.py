@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench asv-scrub: results of asv without the paths of the machine that they come from."""
+"""allocbench asv-scrub: remove the paths of this machine from results of asv."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench import asv_files
+from allocbench.asv import files
 
 EXAMPLES = ("allocbench asv-scrub benchmarks/results/asv",)
 
@@ -18,8 +18,8 @@ def run(
 ) -> None:
     """Remove interpreter paths from results before they are committed.
 
-    The results of an existing environment carry the path of its interpreter, in the file's name
-    too; `existing-py3.11` takes its place. To do it again changes nothing.
+    Results of an existing environment contain the path of its interpreter, also in the file name.
+    The command replaces it by `existing-py3.11`. Running it again changes nothing.
     """
-    changed = asv_files.scrub(Path(results))
-    typer.echo(f"{len(changed)} of {asv_files.count(Path(results))} files changed")
+    changed = files.scrub(Path(results))
+    typer.echo(f"{len(changed)} of {files.count(Path(results))} files changed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: the cost of each device call by size, as a cost model for the simulated device."""
+"""Task: measure the cost of device calls by size, as a cost model for the simulated device."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Curve = list[tuple[float, float]]
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Curves in seconds by bytes, and predicted against measured seconds of whole replays."""
+    """Cost curves, seconds by bytes, and predicted and measured device time of whole replays."""
     repeats, sizes = (3, SIZES[:6]) if arguments.dry else (REPEATS, SIZES)
     with allocators.CudaDevice() as device:
         _core.measure_calls(device, 1 << 20, repeats)  # the first calls of a process are slower
         samples = {size: _core.measure_calls(device, size, repeats) for size in sizes}
     curves: dict[str, Curve] = {
         call: [
-            (float(size), statistics.median(found[call]))
-            for size, found in samples.items()
-            if found[call]
+            (float(size), statistics.median(seconds[call]))
+            for size, seconds in samples.items()
+            if seconds[call]
         ]
         for call in ("malloc", "free", "map", "unmap")
     }
     extremes = {
         call: [
-            (size, min(found[call]), max(found[call]))
-            for size, found in samples.items()
-            if found[call]
+            (size, min(seconds[call]), max(seconds[call]))
+            for size, seconds in samples.items()
+            if seconds[call]
         ]
         for call in curves
     }
@@ -81,4 +81,4 @@ def _predict(workload: str, spec: str, curves: dict[str, Curve]) -> dict[str, An
 
 
 if __name__ == "__main__":
-    task.finish(task.parser(__doc__).parse_args(), measure)
+    task.finish(task.new_parser(__doc__).parse_args(), measure)

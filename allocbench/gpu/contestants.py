@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who competes on a real GPU: PyTorch's own allocators, and every strategy here."""
+"""The allocators compared on a real GPU: PyTorch's own, and every strategy of allocbench."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CONF = "PYTORCH_CUDA_ALLOC_CONF"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A way to get memory under PyTorch: a spec of ours, or variables for PyTorch's own."""
+    """An allocator for PyTorch: a spec of allocbench, or variables that choose PyTorch's own."""
 
     name: str
     spec: str | None = None
@@ -27,17 +27,17 @@ NATIVE = (
 
 
 def ours() -> list[Contestant]:
-    """Every strategy that may be recommended, with its defaults; `caching` also expandable."""
+    """Every strategy that can be recommended, and `caching` with expandable segments."""
     names = [info.name for info in allocators.strategies() if info.candidate]
     expandable = Contestant("caching-expandable", "caching:expandable_segments=true")
     return [*(Contestant(name, name) for name in names), expandable]
 
 
-def all_of_them() -> list[Contestant]:
-    """PyTorch's own first."""
+def everyone() -> list[Contestant]:
+    """All contestants; PyTorch's own come first."""
     return [*NATIVE, *ours()]
 
 
 def find(name: str) -> Contestant:
-    """The contestant of a name; KeyError when there is none."""
-    return {contestant.name: contestant for contestant in all_of_them()}[name]
+    """The contestant with a name; raises KeyError."""
+    return {contestant.name: contestant for contestant in everyone()}[name]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: a CuPy program of many arrays of varying sizes, on CuPy's own pools or on a strategy."""
+"""Task: run a CuPy program with arrays of many sizes on CuPy's own pools or on a strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS, ARRAYS = 60, 200
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of each step, the result, and what was held from the GPU."""
+    """Seconds of each step, the computed value, and the GPU memory in use at the end."""
     memory = None if arguments.dry else _choose(arguments.contestant)
     xp: Any = import_module("numpy" if arguments.dry else "cupy")
     synchronize = bool if arguments.dry else xp.cuda.Device().synchronize
@@ -37,9 +37,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _choose(name: str) -> Any:
-    """Let CuPy use the contestant; the program's memory when it is one of ours."""
+    """Make CuPy use the contestant; returns the program's memory unless it is CuPy's own pool."""
     cupy: Any = import_module("cupy")
-    from allocbench.allocators import cupy as plugged
+    from allocbench.allocators import cupy as adapter
 
     own: dict[str, Callable[[], Any]] = {
         "cupy-pool": lambda: cupy.cuda.MemoryPool().malloc,
@@ -49,19 +49,19 @@ def _choose(name: str) -> Any:
     if name in own:
         cupy.cuda.set_allocator(own[name]())
         return None
-    return plugged.use(contestants.find(name).spec or name)
+    return adapter.use(contestants.find(name).spec or name)
 
 
 def _step(xp: Any, seed: int, arrays: int) -> Any:
-    """Arrays that come and go, of sizes over four decades, each computed from others."""
+    """Create and drop arrays of 1e3 to 2e7 elements, each computed from others."""
     draw = random.Random(seed)
     live = [xp.ones(1000, dtype=xp.float32)]
     total = xp.zeros((), dtype=xp.float64)
     for _ in range(arrays):
         size = int(10 ** draw.uniform(3, 7.3))
-        made = xp.arange(size, dtype=xp.float32) * 1e-6 + live[draw.randrange(len(live))][0]
-        total = total + xp.sqrt(made).sum(dtype=xp.float64)
-        live.append(made)
+        array = xp.arange(size, dtype=xp.float32) * 1e-6 + live[draw.randrange(len(live))][0]
+        total = total + xp.sqrt(array).sum(dtype=xp.float64)
+        live.append(array)
         while len(live) > 12:
             live.pop(draw.randrange(len(live)))
     return total
@@ -69,7 +69,7 @@ def _step(xp: Any, seed: int, arrays: int) -> Any:
 
 def main() -> None:
     """The command line."""
-    parser = task.parser(__doc__)
+    parser = task.new_parser(__doc__)
     parser.add_argument("--contestant", required=True)
     task.finish(parser.parse_args(), measure)
 

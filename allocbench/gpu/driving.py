@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of the catalogue driven on a contestant: its steps timed, what it computed kept."""
+"""Run a program of the catalogue: configure it, time its steps, keep what it computes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,13 +26,13 @@ def program_of(workload: str) -> Program[Any]:
     """The PyTorch program behind a bundled workload."""
     info = catalog.info(workload)
     if not isinstance(info, Workload):
-        raise ValueError(f"{workload} is no program")
+        raise ValueError(f"{workload} is not a PyTorch program")
     program: Program[Any] = importlib.import_module(info.module).PROGRAM
     return program
 
 
 def configuration(program: Program[Any], *, tiny: bool, steps: int | None = None) -> Any:
-    """The program's configuration; with `steps`, so many, of lengths drawn from its own."""
+    """The program's configuration; with `steps`, that many steps with lengths drawn from it."""
     config = program.tiny if tiny else program.full
     if steps is None:
         return config
@@ -40,11 +41,11 @@ def configuration(program: Program[Any], *, tiny: bool, steps: int | None = None
 
 
 def begin(who: Contestant, *, limit: str | None = None, poison: bool = False) -> Memory | None:
-    """Let PyTorch use the contestant; None for one of its own, which its variables have chosen."""
+    """Make PyTorch use the contestant; None if environment variables have already chosen it."""
     if who.spec is not None:
-        from allocbench.allocators import torch as plugged
+        from allocbench.allocators import torch as adapter
 
-        return plugged.use(who.spec, limit=limit, poison=poison)
+        return adapter.use(who.spec, limit=limit, poison=poison)
     if limit is not None:
         from allocbench.allocators import parse_bytes
 
@@ -54,7 +55,7 @@ def begin(who: Contestant, *, limit: str | None = None, poison: bool = False) ->
 
 
 class Steps:
-    """The time of each step, on the GPU's own clock where there is one; a sample at each."""
+    """Times of the steps, by GPU events if there is a GPU, and one sample per step."""
 
     def __init__(self, device: str, sample: Callable[[], int]) -> None:
         self._on_gpu, self._sample = device == "cuda", sample
@@ -62,7 +63,7 @@ class Steps:
         self.samples: list[int] = []
 
     def mark(self, label: str) -> None:
-        """What a program calls; steps end where the next begins, the last at the teardown."""
+        """Called by the program. A step ends where the next one or the teardown begins."""
         if label not in ("step", "teardown"):
             return
         self.samples.append(self._sample())
@@ -74,7 +75,7 @@ class Steps:
         self._moments.append(event)
 
     def seconds(self) -> list[float]:
-        """Of each step; waits for the GPU."""
+        """Seconds of each step; synchronizes with the GPU."""
         pairs = list(zip(self._moments, self._moments[1:], strict=False))
         if not self._on_gpu:
             return [end - start for start, end in pairs]
@@ -84,9 +85,9 @@ class Steps:
 
 @contextlib.contextmanager
 def outcomes() -> Iterator[list[Any]]:
-    """What a program computes: the losses that go backward, and the sums of chosen tokens.
+    """Collect what a program computes: losses that are backpropagated, and sums of chosen tokens.
 
-    They are kept on the device, so that nothing waits for them before the end.
+    The values stay on the device, so that collecting them does not synchronize.
     """
     kept: list[Any] = []
     backward, argmax = torch.autograd.backward, torch.Tensor.argmax
@@ -109,20 +110,35 @@ def outcomes() -> Iterator[list[Any]]:
         type.__setattr__(torch.Tensor, "argmax", argmax)
 
 
-def told(outcomes: list[Any]) -> list[float | None]:
-    """The values of what was kept, None for what is no finite number."""
+def finite(outcomes: list[Any]) -> list[float | None]:
+    """The collected values as floats; None for one that is not finite."""
     values = [float(value) for value in outcomes]
     return [value if math.isfinite(value) else None for value in values]
 
 
 def tokens(config: Any) -> list[int] | None:
-    """Tokens of each step, for a program with a batch and lengths."""
+    """Tokens of each step, or None if the configuration has no batch and lengths."""
     lengths, batch = getattr(config, "lengths", None), getattr(config, "batch", None)
     return None if lengths is None or batch is None else [batch * length for length in lengths]
 
 
+def step_times(runs: list[dict[str, list[Any]]], tokens: list[int] | None) -> dict[str, Any]:
+    """The runs, and statistics of all their steps; the first of several runs is a warm-up."""
+    measured = runs[1:] or runs
+    seconds = [step for run in measured for step in run["seconds"]]
+    return {
+        "runs": runs,
+        "step_seconds_median": statistics.median(seconds) if seconds else None,
+        "step_seconds_quartiles": statistics.quantiles(seconds, n=4) if len(seconds) > 1 else None,
+        "run_seconds": [sum(run["seconds"]) for run in measured],
+        "tokens_per_second": sum(tokens) * len(measured) / sum(seconds)
+        if tokens and seconds
+        else None,
+    }
+
+
 def torch_row() -> dict[str, Any]:
-    """PyTorch's own statistics of this process under the names of a result row."""
+    """PyTorch's memory statistics of this process, named like the columns of a result row."""
     stats = torch.cuda.memory_stats()
     return {
         "peak_requested": stats.get("requested_bytes.all.peak"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program without a GPU: tiny, on the processor, its storages asked for on a stand-in driver."""
+"""Dry runs: the tiny program runs on the CPU, its allocations on a stand-in for the driver."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from allocbench.workloads.recorder import record
 
 
 def run(who: Contestant, program: Program[Any], config: Any, *, poison: bool) -> dict[str, Any]:
-    """The same result as on a GPU; the times are of the processor, and mean nothing."""
-    from allocbench.gpu.program import summary
-
+    """A result of the same form as on a GPU; its times are CPU times and not meaningful."""
     steps = driving.Steps("cpu", lambda: 0)
     torch.manual_seed(program.seed)
-    with driving.outcomes() as found:
+    with driving.outcomes() as outcomes:
         recorder = record(lambda mark: program.run(config, "cpu", _both(mark, steps.mark)), "cpu")
     trace = recorder.trace(Provenance(name="dry"))
     memory = None if who.spec is None else Memory(who.spec, poison=poison)
@@ -29,8 +27,8 @@ def run(who: Contestant, program: Program[Any], config: Any, *, poison: bool) ->
         replay(trace, memory)
     timed: dict[str, list[Any]] = {"seconds": steps.seconds(), "reserved": steps.samples}
     return {
-        **summary([timed], driving.tokens(config)),
-        "outcomes": driving.told(found),
+        **driving.step_times([timed], driving.tokens(config)),
+        "outcomes": driving.finite(outcomes),
         "row": memory.uses()[0].row() if memory else {},
         "gpu_used_at_steps": None,
         "gpu_peak_used": memory.uses()[0].gpu_peak_used if memory else None,
@@ -38,20 +36,20 @@ def run(who: Contestant, program: Program[Any], config: Any, *, poison: bool) ->
 
 
 def replay(trace: Trace, memory: Memory) -> None:
-    """Ask a program's memory for what a trace asks for, and give it back."""
-    on, address = memory.on(), {}
+    """Perform the allocs, frees and steps of a trace on a program's memory."""
+    stream, address = memory.on(), {}
     for op, block, size in zip(trace.op, trace.block, trace.size, strict=True):
         if op == ALLOC:
-            address[block] = on.allocate(int(size))
+            address[block] = stream.allocate(int(size))
         elif op == FREE:
-            on.deallocate(address.pop(block))
+            stream.deallocate(address.pop(block))
         elif op == MARK and block == trace.step_label:
             memory.step()
 
 
-def _both(one: Any, other: Any) -> Any:
+def _both(first: Any, second: Any) -> Any:
     def mark(label: str) -> None:
-        one(label)
-        other(label)
+        first(label)
+        second(label)
 
     return mark

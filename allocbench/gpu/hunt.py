@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: the largest batch of GPT-2 that trains within a limit, on one contestant."""
+"""Task: find the largest batch of GPT-2 that trains within a memory limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST = 4096
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The largest batch found by doubling and bisection, and every batch that was tried."""
+    """The largest batch that trains, every batch that was tried, and the result row."""
     who = contestants.find(arguments.contestant)
     program = driving.program_of("gpt2-train")
     config = program.tiny if arguments.dry else program.full
@@ -38,12 +38,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             torch.cuda.empty_cache()
         return True
 
-    found = hunt(trains)
-    return found | {"row": memory.uses()[0].row() if memory else driving.torch_row()}
+    result = hunt(trains)
+    return result | {"row": memory.uses()[0].row() if memory else driving.torch_row()}
 
 
 def hunt(trains: Callable[[int], bool]) -> dict[str, Any]:
-    """The largest batch that trains, by doubling and bisection, and whether each tried one did."""
+    """The largest batch that trains, by doubling and bisection, and the outcome of each trial."""
     tried: dict[int, bool] = {}
 
     def try_(batch: int) -> bool:
@@ -62,9 +62,9 @@ def hunt(trains: Callable[[int], bool]) -> dict[str, Any]:
 
 def main() -> None:
     """The command line."""
-    parser = task.parser(__doc__)
+    parser = task.new_parser(__doc__)
     parser.add_argument("--contestant", required=True)
-    parser.add_argument("--limit", required=True, help="bytes of the GPU that may be reserved")
+    parser.add_argument("--limit", required=True, help="largest number of reserved bytes")
     task.finish(parser.parse_args(), measure)
 
 

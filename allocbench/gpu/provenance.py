@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a number comes from: the GPU, the driver, the versions, the commit, the day."""
+"""Provenance of a measurement: GPU, driver, versions, commit, date."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def provenance(*, dry: bool) -> dict[str, Any]:
-    """What identifies a measurement; `dry` is kept with it, for such a run measures nothing."""
+    """What identifies a measurement; `dry` marks a run that measured nothing."""
     gpu = allocators.CudaDevice()
-    found = {
+    record = {
         "gpu": gpu.name,
         "gpu_uuid": gpu.uuid,
         "gpu_bytes": gpu.capacity,
@@ -32,7 +32,7 @@ def provenance(*, dry: bool) -> dict[str, Any]:
         "dry": dry,
     }
     gpu.close()
-    return found | _torch()
+    return record | _torch()
 
 
 def _torch() -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _torch() -> dict[str, Any]:
 
 
 def _driver() -> str | None:
-    """The version of the kernel module, as Linux tells it."""
+    """The version of the kernel module, from /proc."""
     path = Path("/proc/driver/nvidia/version")
     return path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else None
 

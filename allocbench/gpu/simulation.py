@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: how true the capture without a GPU is, and how true `caching` is to PyTorch.
+"""Task: compare a captured trace with a GPU run, and `caching` with PyTorch's allocator.
 
-The program runs twice on the GPU: on `caching`, recorded, and on PyTorch's own allocator, with its
-memory history, in a process of its own. The first is compared with the bundled capture; the second,
-replayed through `caching` on a simulated device, with what PyTorch itself reserved.
+The program runs twice on the GPU. The first run uses a recorded `caching`; its trace is compared
+with the bundled one. The second run, in a process of its own, uses PyTorch's allocator with memory
+history; its snapshot is replayed through `caching` on a simulated device, and the reserved bytes
+are compared with PyTorch's.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ from allocbench.gpu import contestants, driving, dry, task
 from allocbench.workloads import ALLOC, Provenance, Trace, catalog, read
 
 _HISTORY = 5_000_000  # events
-_KEPT = 4 << 20  # bytes: a larger snapshot is not kept
+_MOST_KEPT = 4 << 20  # bytes of a compressed snapshot that is kept
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Peaks of the captured and of the live program; events that both have; the replica."""
+    """Compare the captured with the live trace, and the reserved bytes of the replica."""
     program = driving.program_of(arguments.workload)
     config = program.tiny if arguments.dry else program.full
     if arguments.dry:
-        memory = allocators.Program("record:of=caching")
+        program_memory = allocators.Program("record:of=caching")
         from allocbench.workloads.recorder import record
 
         recorder = record(lambda mark: program.run(config, "cpu", mark), "cpu")
         captured = recorder.trace(Provenance(name="dry"))
-        dry.replay(captured, memory)
-        return {"capture": compare(captured, _recorded(memory)), "replica": None}
-    used = driving.begin(contestants.Contestant("recorded", "record:of=caching"))
-    assert used is not None
+        dry.replay(captured, program_memory)
+        return {"capture": compare(captured, _recorded(program_memory)), "replica": None}
+    memory = driving.begin(contestants.Contestant("recorded", "record:of=caching"))
+    assert memory is not None
     program.run(config, "cuda", lambda label: None)
     return {
-        "capture": compare(catalog.load(arguments.workload), _recorded(used)),
+        "capture": compare(catalog.load(arguments.workload), _recorded(memory)),
         "replica": _replica(arguments),
     }
 
 
 def compare(captured: Trace, live: Trace) -> dict[str, Any]:
-    """Max loads, and the share of the allocs, by number and by bytes, that both traces have."""
+    """Max loads, and the share of allocs (count and bytes) that both traces have."""
     sizes = [Counter(trace.size[trace.op == ALLOC].tolist()) for trace in (captured, live)]
     both = sizes[0] & sizes[1]
     return {
@@ -67,12 +68,12 @@ def compare(captured: Trace, live: Trace) -> dict[str, Any]:
 
 
 def _recorded(memory: allocators.Program) -> Trace:
-    found = memory.recording()
-    return Trace(found.op, found.block, found.size, found.stream, found.labels)
+    recording = memory.recording()
+    return Trace(recording.op, recording.block, recording.size, recording.stream, recording.labels)
 
 
 def _replica(arguments: argparse.Namespace) -> dict[str, Any]:
-    """PyTorch's own peak of reserved bytes against that of `caching` on its snapshot."""
+    """Peak reserved bytes of PyTorch's allocator, and of `caching` on its snapshot."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "snapshot.pickle"
         command = [sys.executable, "-m", "allocbench.gpu.simulation", "--native", str(path)]
@@ -81,7 +82,7 @@ def _replica(arguments: argparse.Namespace) -> dict[str, Any]:
         reserved, requested = (int(word) for word in done.stdout.split())
         trace = read(path)
         compressed = gzip.compress(path.read_bytes())
-    if len(compressed) <= _KEPT:
+    if len(compressed) <= _MOST_KEPT:
         arguments.output.with_suffix(".pickle.gz").write_bytes(compressed)
     gpu = allocators.CudaDevice()
     capacity = gpu.capacity
@@ -99,7 +100,7 @@ def _replica(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_native(workload: str, path: str) -> None:
-    """Run the program on PyTorch's own allocator, keep its history, print two of its peaks."""
+    """Run the program on PyTorch's allocator, write a snapshot, print the two peaks."""
     import torch
 
     program = driving.program_of(workload)
@@ -113,7 +114,7 @@ def run_native(workload: str, path: str) -> None:
 
 def main() -> None:
     """The command line."""
-    parser = task.parser(__doc__)
+    parser = task.new_parser(__doc__)
     parser.add_argument("--workload", choices=catalog.names(), required=True)
     parser.add_argument("--native", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of `make gpu` as Markdown tables: what a reader needs, with its provenance."""
+"""The results of `make gpu` as Markdown tables, with their provenance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from allocbench.reports import units
 
 NATIVE = "torch"
 TOLERANCE = 0.01
-"""Relative: kernels of PyTorch that add in any order make a loss differ by less from run to run."""
+"""Relative. PyTorch kernels that add in no fixed order change a loss by less between runs."""
 
 _PROVENANCE = ("gpu", "driver_cuda", "torch", "cuda", "commit")
 
 
 def markdown(folder: Path) -> str:
-    """All the results of a folder; empty when there are none."""
+    """All results of a folder; empty if there are none."""
     parts = [
         *_provenance(folder),
         *_programs(folder, "programs", "Programs of the catalogue"),
@@ -42,10 +42,10 @@ def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
 
 
 def difference(outcomes: Sequence[float | None], native: Sequence[float | None]) -> float | None:
-    """The largest relative difference of what two runs computed.
+    """Largest relative difference between the values that two runs computed.
 
-    NaN when one of them computed what is no finite number, which is None here; None where there
-    is nothing to compare with.
+    NaN if one of the runs computed a value that is not finite (None here) or the counts differ;
+    None if there is nothing to compare with.
     """
     if not native:
         return None
@@ -69,7 +69,7 @@ def _provenance(folder: Path) -> Iterator[str]:
     if not origins:
         return
     if any(origin["dry"] for origin in origins):
-        yield "**Dry runs: tiny, on the processor. No number here was measured on a GPU.**"
+        yield "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**"
     lines = []
     for key in _PROVENANCE:
         values = sorted({str(origin[key]) for origin in origins})

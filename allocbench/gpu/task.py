@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every task's process does: read its command line, measure, write one JSON file."""
+"""What all tasks share: the command line, and the JSON file with result and provenance."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from allocbench.base.whole_file import whole_file
 from allocbench.gpu.provenance import provenance
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """A command line with what every task has."""
-    made = argparse.ArgumentParser(description=description)
-    made.add_argument("--output", type=Path, required=True, help="the JSON file to write")
-    made.add_argument("--dry", action="store_true", help="tiny, on the processor")
-    return made
+def new_parser(description: str | None) -> argparse.ArgumentParser:
+    """A parser with the options that every task has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
+    parser.add_argument("--dry", action="store_true", help="a tiny program on the CPU")
+    return parser
 
 
 def finish(
     arguments: argparse.Namespace, measure: Callable[[argparse.Namespace], dict[str, Any]]
 ) -> None:
-    """Measure and write the result with its provenance; the file appears whole or not at all."""
-    asked = {
+    """Measure, and write the result with its provenance to the output file."""
+    given = {
         name: value for name, value in vars(arguments).items() if name not in ("output", "dry")
     }
     result = {
-        "asked": asked,
+        "arguments": given,
         "provenance": provenance(dry=arguments.dry),
         "measured": measure(arguments),
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of each stage, in the order in which they are worth having."""
+"""The tasks of each stage, the most useful ones first."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from allocbench.workloads.catalog import Workload
 
 HUNT_LIMIT = "24GiB"
 MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")
-"""The workloads that every question is asked of: training and inference of varying lengths."""
+"""Workloads that every stage uses: training and inference with varying lengths."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One process: the module that is run, its arguments, and the seconds that it may take."""
+    """One process: the module to run, its arguments, and its time limit in seconds."""
 
     stage: str
     name: str
@@ -41,31 +41,31 @@ def workloads(*, main: bool = True) -> list[str]:
 
 
 def calibration() -> Iterator[Task]:
-    """What each call to the GPU's driver costs, and how well that predicts two workloads."""
+    """Costs of driver calls, and how well they predict the device time of two workloads."""
     yield Task("calibration", "device_costs", "calibration", seconds=180)
 
 
 def programs() -> Iterator[Task]:
-    """The main workloads on every contestant, and once with poisoned frees."""
+    """The main workloads on every contestant, and once with freed memory filled with NaNs."""
     for workload in workloads():
         yield from _on_all(workload)
 
 
 def others() -> Iterator[Task]:
-    """The other programs of the catalogue, as far as the time goes."""
+    """The other programs of the catalogue."""
     for workload in workloads(main=False):
         yield from _on_all(workload)
 
 
 def drift() -> Iterator[Task]:
-    """200 steps of training with varying lengths: does reserved memory grow on and on?"""
-    for who in contestants.all_of_them():
+    """200 training steps with varying lengths, to see whether reserved memory keeps growing."""
+    for who in contestants.everyone():
         yield _program("drift", "gpt2-train", who, "--steps", "200", "--repeats", "1")
 
 
 def hunt() -> Iterator[Task]:
     """The largest batch that trains within a limit."""
-    for who in contestants.all_of_them():
+    for who in contestants.everyone():
         arguments = ("--contestant", who.name, "--limit", HUNT_LIMIT)
         yield Task("hunt", who.name, "hunt", arguments, variables=who.variables)
 
@@ -78,7 +78,7 @@ def cupy() -> Iterator[Task]:
 
 
 def simulation() -> Iterator[Task]:
-    """The capture without a GPU against the same program on one; `caching` against PyTorch."""
+    """Compare captured traces with runs on the GPU, and `caching` with PyTorch's allocator."""
     for workload in workloads():
         yield Task("simulation", workload, "simulation", ("--workload", workload), seconds=180)
 
@@ -87,7 +87,7 @@ STAGES = {stage.__name__: stage for stage in (calibration, programs, simulation,
 
 
 def _on_all(workload: str) -> Iterator[Task]:
-    for who in contestants.all_of_them():
+    for who in contestants.everyone():
         yield _program("programs", workload, who)
     arguments = ("--workload", workload, "--contestant", "caching", "--poison")
     yield Task("programs", f"{workload}--caching-poisoned", "program", arguments)

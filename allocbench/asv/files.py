@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""asv's own files: the record of a machine, and results that are to be committed."""
+"""Files of asv: the record of a machine, and results that will be committed."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _MINOR = re.compile(r"(?:^|/|\bpython)(\d+\.\d+)$")  # of 3.11 and .../python3.1
 
 
 def host() -> str:
-    """The name that asv gives this machine by itself."""
+    """The name that asv gives this machine by default."""
     return platform.uname().node
 
 
 def device_record() -> dict[str, str]:
-    """The GPU, its driver, CUDA and torch, each "none" where there is none, and the device kind."""
-    found = dict.fromkeys(("gpu", "driver", "cuda"), _NONE)
+    """GPU, driver, CUDA and torch versions ("none" if absent), and the kind of device."""
+    record = dict.fromkeys(("gpu", "driver", "cuda"), _NONE)
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-        lines = _said(query).splitlines()
+        lines = _output(query).splitlines()
         if lines:
-            found["gpu"], _, found["driver"] = (part.strip() for part in lines[0].partition(","))
-            if many := len(lines) - 1:
-                found["gpu"] += f" and {many} more"
-            if toolkit := re.search(r"CUDA Version: (\S+)", _said(["nvidia-smi"])):
-                found["cuda"] = toolkit.group(1)
+            record["gpu"], _, record["driver"] = (part.strip() for part in lines[0].partition(","))
+            if more := len(lines) - 1:
+                record["gpu"] += f" and {more} more"
+            if toolkit := re.search(r"CUDA Version: (\S+)", _output(["nvidia-smi"])):
+                record["cuda"] = toolkit.group(1)
     try:
-        found["torch"] = version("torch")
+        record["torch"] = version("torch")
     except PackageNotFoundError:
-        found["torch"] = _NONE
-    return found | {"device": "simulated" if found["gpu"] == _NONE else "cuda"}
+        record["torch"] = _NONE
+    return record | {"device": "simulated" if record["gpu"] == _NONE else "cuda"}
 
 
 def update_machine(path: Path, name: str) -> dict[str, str]:
-    """Put the device record into a machine's record in asv's file, and return that record.
+    """Add the device to a machine's record in asv's file, and return the record.
 
-    A machine that is new gets what asv would note itself. Raises UsageError for a file of another
-    schema, or one that cannot be read or written.
+    A new machine also gets the fields that asv itself would write. Raises UsageError if the file
+    has another schema or cannot be read or written.
     """
     stored: dict[str, Any] = {"version": _MACHINES_VERSION}
     if path.exists():
@@ -66,22 +66,22 @@ def update_machine(path: Path, name: str) -> dict[str, str]:
 
 
 def scrub(folder: Path) -> list[Path]:
-    """Rewrite the results of existing environments without their paths; what was changed.
+    """Remove interpreter paths from the results of existing environments.
 
-    Raises UsageError for a folder without results, a file of another schema, and two results of
-    one commit that would get the same name: nothing is changed then.
+    Returns the changed files. Raises UsageError, before anything is changed, if the folder has no
+    results, if a file has another schema, or if two results of a commit would get the same name.
     """
     planned: dict[Path, tuple[Path, dict[str, Any]]] = {}
-    kept = list(_results(folder))
-    taken = set(kept)
-    for path in kept:
+    paths = list(_results(folder))
+    taken = set(paths)
+    for path in paths:
         stored = _load(path, _RESULTS_VERSION)
         clean = _scrubbed(stored)
         if clean == stored:
             continue
         target = path.with_name(f"{stored['commit_hash'][:8]}-{clean['env_name']}.json")
         if target != path and target in taken:
-            raise UsageError(f"{path}: {target.name} is there already: two results of one commit")
+            raise UsageError(f"{path}: {target.name} already exists: two results of one commit")
         taken.add(target)
         planned[path] = target, clean
     for path, (target, clean) in planned.items():
@@ -92,12 +92,12 @@ def scrub(folder: Path) -> list[Path]:
 
 
 def count(folder: Path) -> int:
-    """How many result files a folder has."""
+    """Number of result files in a folder."""
     return len(list(_results(folder)))
 
 
 def _scrubbed(stored: dict[str, Any]) -> dict[str, Any]:
-    """The result without the interpreter's path; itself when it has none."""
+    """The result without its interpreter's path; unchanged if it has none."""
     if not stored["env_name"].startswith(_EXISTING):
         return stored
     params = stored["params"]
@@ -112,7 +112,7 @@ def _scrubbed(stored: dict[str, Any]) -> dict[str, Any]:
 
 def _results(folder: Path) -> Iterator[Path]:
     if not (folder / "benchmarks.json").is_file():
-        raise UsageError(f"{folder}: holds no benchmarks.json, so it is no results folder of asv")
+        raise UsageError(f"{folder}: not a results folder of asv: it has no benchmarks.json")
     yield from (path for path in sorted(folder.glob("*/*.json")) if path.name != "machine.json")
 
 
@@ -132,14 +132,14 @@ def _load(path: Path, version: int) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(stored, dict) or stored.get("version") != version:
-        raise UsageError(f"{path}: not written by an asv that is known here (schema {version})")
+        raise UsageError(f"{path}: not a file of asv with schema version {version}")
     return stored
 
 
-def _said(line: list[str]) -> str:
-    """What a command prints; nothing when it fails."""
+def _output(command: list[str]) -> str:
+    """Standard output of a command; empty if it fails."""
     try:
-        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""

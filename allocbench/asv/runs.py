@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""asv and git as the gate needs them: commits, what their messages state, their results."""
+"""Runs of asv on two commits, and the metric changes that commit messages announce."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ _RESULTS = ".asv/gate"
 
 
 def commit(name: str) -> str:
-    """The full hash of a commit; raises UsageError where git knows none of that name."""
+    """The full hash of a commit; raises UsageError if git does not know it."""
     return _git(
         "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}", of=name
     )
 
 
 def statements(base: str, head: str) -> list[Statement]:
-    """What the messages of the commits after `base`, up to `head`, state as changed.
+    """Metric changes that the commits after `base`, up to `head`, announce in trailers.
 
-    Raises UsageError for a trailer that is not one to three words.
+    Raises UsageError for a trailer that is not one to three words long.
     """
     form = f"%(trailers:key={TRAILER},valueonly)"
-    found = []
+    announced = []
     for line in _git("log", f"--format={form}", f"{base}..{head}", of=head).splitlines():
         words = line.split()
         if not words:
             continue
         if len(words) > 3:
-            raise UsageError(f"{TRAILER}: {line}: want METRIC [ALLOCATOR [WORKLOAD]]")
-        found.append(Statement(*words))
-    return found
+            raise UsageError(f"{TRAILER}: {line}: expected METRIC [ALLOCATOR [WORKLOAD]]")
+        announced.append(Statement(*words))
+    return announced
 
 
 def measure(commits: Sequence[str], bench: str) -> list[Cell]:
-    """Run benchmarks on commits; their results, which lie apart from those that are kept.
+    """Run benchmarks on commits and return their results.
 
-    What was measured already is not run again. Raises UsageError where asv cannot start; that a
-    benchmark failed, or that nothing ran, is seen in the cells.
+    The results are stored apart from the committed ones, and are not measured again. Raises
+    UsageError if asv cannot start. If a benchmark failed, or none ran, the cells show it.
     """
     if importlib.util.find_spec("asv") is None:
         raise UsageError("asv is not installed: pip install asv")
     if not Path(CONFIG).is_file():
         raise UsageError(f"{CONFIG}: not found here; run this at the top of the repository")
     asv = [sys.executable, "-m", "asv"]
-    # asv's fork server hands a PYTHONPATH on, and with it other code than that of the commit
+    # The fork server of asv passes PYTHONPATH on, which would import code of another commit.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([*asv, "machine", "--yes"], check=False, stdout=sys.stderr)
     with _config() as config:
-        for one in commits:
-            line = [*asv, "--config", config, "run", f"{one}^!", "--bench", bench]
+        for commit in commits:
+            line = [*asv, "--config", config, "run", f"{commit}^!", "--bench", bench]
             line += ["--skip-existing-successful", "--launch-method", "forkserver", "--show-stderr"]
             code = subprocess.run(line, check=False, stdout=sys.stderr, env=clean).returncode
             if code not in (0, 1, 2):
@@ -74,7 +74,7 @@ def measure(commits: Sequence[str], bench: str) -> list[Cell]:
 
 @contextmanager
 def _config() -> Iterator[str]:
-    """The project's configuration with another folder of results, for as long as it lasts."""
+    """A temporary copy of the project's configuration with another results folder."""
     text = re.sub(r"^\s*//.*$", "", Path(CONFIG).read_text(encoding="utf-8"), flags=re.MULTILINE)
     try:
         settings = json.loads(text) | {"results_dir": _RESULTS}
@@ -90,5 +90,5 @@ def _git(*arguments: str, of: str) -> str:
     done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         why = done.stderr.strip().splitlines()
-        raise UsageError(f"{of}: {why[-1] if why else 'git knows no such commit'}")
+        raise UsageError(f"{of}: {why[-1] if why else 'no such commit'}")
     return done.stdout.strip()
