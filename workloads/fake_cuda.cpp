@@ -3,8 +3,8 @@
 //
 // Autograd, checkpointing and attention query the device's guard, its hooks and a stub that selects
 // a kernel, and the dispatcher queries whether a kernel exists. A CPU build has none of these, so
-// this file provides minimal versions. It must be loaded before torch is imported, because the hooks
-// are looked up once.
+// this file provides minimal versions. It must be loaded before torch is imported, because the
+// hooks are looked up once.
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
@@ -53,8 +53,8 @@ struct Hooks final : at::CUDAHooksInterface {
 // The values of at::native's SDPBackend.
 enum Attention : int64_t { math = 0, flash = 1, efficient = 2 };
 
-// The attention that a data-centre GPU (compute capability 8.0 or later) would run, among those that
-// the program has not disabled.
+// The attention that a data-centre GPU (compute capability 8.0 or later) would run, among those
+// that the program has not disabled.
 int64_t choose_attention(at::Tensor const& query, at::Tensor const& key, at::Tensor const& value,
                          std::optional<at::Tensor> const& mask, double /*dropout*/, bool /*causal*/,
                          std::optional<double> /*scale*/, bool grouped) {
@@ -82,7 +82,8 @@ void refuse(c10::OperatorHandle const& operation, torch::jit::Stack*) {
 }  // namespace
 
 // Operators that have a kernel on CUDA and would otherwise be decomposed into other operators, with
-// blocks of their own. (Other decomposed operators have no CUDA kernel, or do not need to be chosen.)
+// blocks of their own. (Other decomposed operators have no CUDA kernel, or do not need to be
+// chosen.)
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   for (auto const* name : {"_fused_rms_norm", "mish_backward", "silu_backward"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&refuse>());
