@@ -6,7 +6,12 @@ import os
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:  # PyTorch 2.5
+    from torch.distributed._composable.fsdp import fully_shard
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

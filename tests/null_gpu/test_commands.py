@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that run programs on null GPUs: what they write, print and return."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from allocbench.workloads import read
+from tests.null_gpu import PROGRAMS, allocbench, python
+
+
+def test_record_writes_one_trace_with_steps(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.parquet"
+    command = [*allocbench(), "record", "--device", "null:h100", "--labels", "lines", "-o"]
+    command += [str(trace), "--steps", "2", "--", python(), str(PROGRAMS / "training.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "reads of computed values, all of them 0" not in done.stderr  # none before the end
+    recorded = read(trace)
+    assert recorded.provenance.device == "null:h100-sxm-80gb"
+    marks = [recorded.labels[block] for block in recorded.block[recorded.op == 2]]
+    assert marks.count("step") == 2
+    assert any("training.py" in label for label in recorded.labels)
+
+
+def test_record_of_two_ranks_writes_two_traces(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:a100-40gb,count=2", "-o"]
+    command += [str(tmp_path / "trace.parquet"), "--", python(), "-m", "torch.distributed.run"]
+    command += ["--nproc-per-node", "2", str(PROGRAMS / "distributed.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    traces = sorted(path.name for path in tmp_path.glob("*.parquet"))
+    assert traces == ["trace-rank0-gpu0.parquet", "trace-rank1-gpu1.parquet"]
+
+
+def test_run_puts_a_program_on_an_allocator(tmp_path: Path) -> None:
+    command = [*allocbench(), "run", "--device", "null:rtx4090,memory=23.5GiB", "--allocator"]
+    command += ["bfc", "--json", str(tmp_path / "row.json"), "--", python()]
+    done = subprocess.run([*command, str(PROGRAMS / "training.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    title = "bfc on null:rtx-4090-24gb,memory=25232932864, NVIDIA GeForce RTX 4090"
+    assert title in " ".join(done.stderr.split())
+    (row,) = json.loads((tmp_path / "row.json").read_text())
+    assert row["device"] == "null:rtx-4090-24gb,memory=25232932864"
+    assert row["device_seconds"] is None
+    assert row["failures"] == 0
+
+
+def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
+    command += ["--", python(), str(PROGRAMS / "values.py"), "fail"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 7
+    assert json.loads(done.stdout)["written"] == [3, 1, 4, 1, 5]
+    assert (tmp_path / "a.parquet").exists()
+
+
+def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:h100", "--time-limit", "2", "-o"]
+    command += [str(tmp_path / "a.parquet"), "--", python(), str(PROGRAMS / "values.py"), "wait"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "while torch.ones(1, device=" in done.stderr
+
+
+def test_a_cpu_build_is_told_in_one_line(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
+    command += ["--", *allocbench()[:1], "-c", "import torch"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("error: torch 2.13.0+cpu in ")
+    assert "is not built for CUDA" in first
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_package_that_calls_nvidias_libraries_is_told(tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("loaded = True\n")
+    program = "import importlib.util as u; assert u.find_spec('cupy'); import cupy"
+    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
+    command += ["--", *allocbench()[:1], "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ImportError: cupy calls NVIDIA's libraries itself" in done.stderr
