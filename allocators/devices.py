@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
-    "that the program cannot use; addresses, up, or down as on Linux; alignment, fail_call, "
+    "that the program cannot use; addresses, down as on Linux, or up; alignment, fail_call, "
     "fail_above, fail_rate, seed",
     "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves no more of it",
 }
@@ -33,8 +33,8 @@ def parse_bytes(text: str | int) -> int:
 class SimulatedDevice(_core.SimulatedDevice):
     """A simulated GPU memory: a capacity, addresses, modelled costs and injected faults.
 
-    Each segment begins at the first multiple of `alignment` above all earlier segments, or with
-    `addresses="down"` at the last one where it ends below them; addresses are never reused.
+    Each segment begins at the last multiple of `alignment` where it ends below all earlier
+    segments, or with `addresses="up"` at the first one above them; addresses are never reused.
     cudaMalloc mostly goes down on Linux and up on Windows; the order decides between free blocks of
     equal size. Segments and mapped pages count towards the capacity with their exact sizes;
     `context` bytes of it are not available, like those of a CUDA context. The seconds of device
@@ -50,7 +50,7 @@ class SimulatedDevice(_core.SimulatedDevice):
         capacity: str | int,
         *,
         context: str | int = 0,
-        addresses: str = "up",
+        addresses: str = "down",
         alignment: str | int = "2MiB",
         fail_call: int = 0,
         fail_above: str | int | None = None,

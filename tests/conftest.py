@@ -150,11 +150,15 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., allocators.Allocator]]:
-    """An allocator created from a spec on its own device, checked when the test ends."""
+    """An allocator created from a spec on its own device, checked when the test ends.
+
+    Addresses go up, so that a snapshot lists segments in the order in which they were obtained.
+    """
     created: list[allocators.Allocator] = []
 
     def one(spec: str, capacity: int | str = "1GiB", **device: Any) -> allocators.Allocator:
-        created.append(allocators.make(spec, allocators.SimulatedDevice(capacity, **device)))
+        on = allocators.SimulatedDevice(capacity, addresses="up", **device)
+        created.append(allocators.make(spec, on))
         return created[-1]
 
     yield one

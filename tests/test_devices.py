@@ -13,6 +13,7 @@ from allocbench.allocators.devices import cost_model
 from tests.conftest import GIB, MIB
 
 BASE = 1 << 40
+TOP = 1 << 52
 
 
 def naive(capacity: int | str = "1GiB", **options: object) -> allocators.Allocator:
@@ -45,15 +46,27 @@ def test_what_the_context_takes_cannot_be_used() -> None:
         naive(1000, context=1000)
 
 
+SIZES = (1, 5000, 2 * MIB, 1)
+
+
 @pytest.mark.parametrize("alignment", [1, 4096, 2 * MIB, GIB])
-def test_segments_follow_one_another_at_the_alignment(alignment: int) -> None:
+def test_segments_lie_above_one_another_at_the_alignment(alignment: int) -> None:
+    allocator = naive("16GiB", addresses="up", alignment=alignment)
+    expected, end = [], BASE
+    for size in SIZES:
+        expected.append(-(-end // alignment) * alignment)
+        end = expected[-1] + size
+    assert [allocator.allocate(size) for size in SIZES] == expected
+
+
+@pytest.mark.parametrize("alignment", [1, 4096, 2 * MIB, GIB])
+def test_by_default_segments_lie_below_one_another_at_the_alignment(alignment: int) -> None:
     allocator = naive("16GiB", alignment=alignment)
-    addresses = [allocator.allocate(size) for size in (1, 5000, 2 * MIB, 1)]
-    expected, top = [], BASE
-    for size in (1, 5000, 2 * MIB, 1):
-        expected.append(-(-top // alignment) * alignment)
-        top = expected[-1] + size
-    assert addresses == expected
+    expected, begin = [], TOP
+    for size in SIZES:
+        expected.append((begin - size) // alignment * alignment)
+        begin = expected[-1]
+    assert [allocator.allocate(size) for size in SIZES] == expected
 
 
 def test_an_address_is_never_reused() -> None:
@@ -76,7 +89,7 @@ def test_two_allocators_share_capacity_but_not_segments() -> None:
     del left
     gc.collect()
     assert device.reserved == 2 * MIB
-    assert right.allocate(MIB) > mine
+    assert right.allocate(MIB) < theirs < mine
 
 
 def test_an_allocator_keeps_its_device_alive() -> None:
@@ -148,7 +161,7 @@ def test_random_failures_repeat_with_the_seed() -> None:
 
 
 def test_a_device_is_made_from_a_spec() -> None:
-    device = allocators.make_device("sim:1MiB,alignment=4096,fail_call=2,seed=7")
+    device = allocators.make_device("sim:1MiB,addresses=up,alignment=4096,fail_call=2,seed=7")
     assert device.capacity == MIB
     allocator = allocators.make("naive", device)
     assert [served(allocator, 1) for _ in range(3)] == [True, False, True]

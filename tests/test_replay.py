@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable
 from statistics import mean
 from types import SimpleNamespace
@@ -47,18 +46,16 @@ def walk(
     placements: list[tuple[int, int, int]] = []
     address: dict[int, int | None] = {}
     births: list[int] = []
-    top = 0
     for index, (op, block, size) in enumerate(rows(trace)):
         if op == ALLOC:
             try:
                 address[block] = actual = allocator.allocate(size)
             except allocators.OutOfMemory:
                 address[block] = actual = None
-            # Addresses only increase: memory above all earlier memory is a new segment.
-            for segment in allocator.snapshot():
-                if segment.address + segment.size > top:
-                    births.append(max(segment.address, top))
-                    top = segment.address + segment.size
+            # Addresses only decrease: memory below all earlier memory is a new segment.
+            for segment in reversed(allocator.snapshot()):
+                if not births or segment.address < births[-1]:
+                    births.append(segment.address)
             placements.append((-1, -1, 0) if actual is None else where(allocator, births, actual))
         elif op == FREE:
             if (gone := address.pop(block)) is not None:
@@ -84,7 +81,7 @@ def where(allocator: allocators.Allocator, births: list[int], address: int) -> t
         for block in segment.blocks
         if block.address == address
     )
-    ordinal = bisect_right(births, address) - 1
+    ordinal = next(n for n, birth in enumerate(births) if birth <= address)
     return ordinal, address - births[ordinal], size
 
 

@@ -85,7 +85,7 @@ void bind_devices(nb::module_& m) {
             new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults, order);
           },
           "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
-          "up"_a = true, "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
+          "up"_a = false, "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
           "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
           "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
   nb::class_<RecordedDevice, SimulatedDevice>(m, "RecordedDevice")

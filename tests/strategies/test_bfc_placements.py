@@ -31,7 +31,7 @@ def test_block_for_block(case: dict[str, Any]) -> None:
     ops = events["op"].map({"a": ALLOC, "f": FREE, "s": MARK})
     columns = (ops, events["id"].fillna(0), events["size"].fillna(0))
     trace = trace_of(zip(*columns, strict=True), labels=("step",))
-    device = allocators.SimulatedDevice(case["capacity"], alignment=4096)
+    device = allocators.SimulatedDevice(case["capacity"], addresses="up", alignment=4096)
     allocator = allocators.make(case["allocator"], device)
     result = allocators.replay(trace, allocator, placements=True)
     allocator.check()

@@ -36,7 +36,7 @@ def test_block_for_block(case: dict[str, Any]) -> None:
         stream=events["stream"].fillna(0).to_numpy(np.uint16),
         labels=("step",),
     )
-    device = allocators.SimulatedDevice(case["capacity"])
+    device = allocators.SimulatedDevice(case["capacity"], addresses="up")
     allocator = allocators.make(case["allocator"], device)
     result = allocators.replay(trace, allocator, placements=True)
     allocator.check()

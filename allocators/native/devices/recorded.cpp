@@ -15,7 +15,7 @@ bool takes_back(Device::CallKind kind) {
 }  // namespace
 
 RecordedDevice::RecordedDevice(Size capacity, std::vector<Call> calls)
-    : SimulatedDevice(capacity, kDefaultAlignment, {}, {}, AddressOrder::kDown) {
+    : SimulatedDevice(capacity, kDefaultAlignment, {}, {}) {
   for (Call const& call : calls) {
     expected_.push_back({call, call.size});
     do_adopt(call.address, call.size);

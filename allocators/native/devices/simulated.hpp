@@ -35,9 +35,9 @@ struct Faults {
 // Where a later segment lies: cudaMalloc mostly goes down on Linux, and up on Windows.
 enum class AddressOrder : std::uint8_t { kDown, kUp };
 
-// Placement: every segment begins at the first multiple of `alignment` above all the segments
-// before it, or at the last one where it ends below them all; addresses are never used again. So
-// addresses only grow, or only fall, and a run is the same each time. A reservation takes addresses
+// Placement: every segment begins at the last multiple of `alignment` where it ends below all the
+// segments before it, or at the first one above them all; addresses are never used again. So
+// addresses only fall, or only grow, and a run is the same each time. A reservation takes addresses
 // in the same way, at no cost. Capacity counts the bytes of the segments held and of the pages
 // mapped, without rounding.
 class SimulatedDevice : public Device {
@@ -48,7 +48,7 @@ class SimulatedDevice : public Device {
   // Throws SpecError for a capacity of 0 or of 2^62 bytes or more, an alignment that is no power
   // of two, a rate outside [0, 1] or a cost curve whose sizes do not grow.
   SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults,
-                  AddressOrder order = AddressOrder::kUp);
+                  AddressOrder order = AddressOrder::kDown);
 
   Size capacity() const override { return capacity_; }
   Size granularity() const override { return kGranularity; }
