@@ -1,42 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody else's program on a chosen allocator: how the settings get in, and the numbers out.
+"""Run an unmodified program on a chosen allocator: pass settings in, get reports out.
 
-`allocbench run` starts the program with a variable and with `shim/` on the path of modules. Every
-Python process of it that imports torch chooses the allocator right afterwards, before it can touch
-CUDA, and leaves what it saw in a folder when it ends.
+`allocbench run` starts the program with the hook `running_hook.py`. Each of its Python processes
+that imports torch chooses the allocator right after the import, before CUDA is used, and writes a
+report to a folder when it ends.
 """
 
 from __future__ import annotations
 
 import atexit
-import importlib.util
 import json
 import multiprocessing.util
 import os
 import sys
-import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.hooks import hook_variables
 from allocbench.base.whole_file import whole_file
 
 _VARIABLE = "ALLOCBENCH_RUN"
 _FILES = "ALLOCBENCH_FILES"
-_SHIM = Path(__file__).parent / "shim"
+_HOOK = Path(__file__).with_name("running_hook.py")
 WRONG = 2
-"""Exit code of a process that cannot have the allocator."""
+"""Exit code of a process that cannot use the allocator."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the processes of a program are told."""
+    """What to do in the processes of a program."""
 
     spec: str
     folder: str
@@ -46,10 +43,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Report:
-    """What one process has seen of one GPU.
+    """What one process did on one GPU.
 
-    row: metrics under the names of a result row. extra: what a row has no column for.
-    trace: the arrays of a trace, where one was recorded.
+    row: metrics, named like the columns of a result row. extra: values without a column.
+    trace: the arrays of a trace, if one was recorded.
     """
 
     pid: int
@@ -62,91 +59,53 @@ class Report:
 
 
 def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a program that is to run with these settings, made of another."""
+    """The environment for a program that runs with these settings."""
     from allocbench.allocators import _core
 
-    # The program may run in an environment of its own: nothing else of this one may be seen there.
+    # The program may have its own installation, which must see nothing else of this one.
     files = {
         "allocbench": str(Path(__file__).with_name("__init__.py")),
         "allocbench.allocators._core": str(_core.__file__),
     }
-    path = [str(_SHIM), inherited.get("PYTHONPATH", "")]
     return {
         **inherited,
         _VARIABLE: json.dumps(asdict(settings)),
         _FILES: json.dumps(files),
-        "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
+        **hook_variables(_HOOK, inherited),
     }
 
 
 def reports(folder: str | Path) -> Iterator[Report]:
-    """What the processes of a program have left, by process and GPU."""
+    """The reports of the processes of a program, by process and GPU."""
     for path in sorted(Path(folder).glob("*.json")):
         with path.open(encoding="utf-8") as file:
-            told = json.load(file)
+            content = json.load(file)
         trace = None
         if (arrays := path.with_suffix(".npz")).exists():
-            with np.load(arrays) as found:
-                trace = {name: found[name] for name in found.files}
-        yield Report(**told, trace=trace)
+            with np.load(arrays) as columns:
+                trace = {name: columns[name] for name in columns.files}
+        yield Report(**content, trace=trace)
 
 
 def native_only(folder: str | Path) -> list[str]:
-    """What the program asked for that PyTorch has with its own allocator alone."""
+    """Features that the program used and that only PyTorch's own allocator has."""
     lines = (path.read_text(encoding="utf-8") for path in Path(folder).glob("*.native-only"))
     return sorted({line for text in lines for line in text.splitlines()})
 
 
-def await_torch() -> None:
-    """Choose the allocator of the settings as soon as torch has been imported.
-
-    Called in a process of the program; does nothing in one that has no settings.
-    """
-    if _VARIABLE in os.environ:
-        sys.meta_path.insert(0, _After("torch", _choose))
-
-
-class _After(MetaPathFinder):
-    """Calls back once, when the module of a name has been imported."""
-
-    def __init__(self, name: str, call: Callable[[], None]) -> None:
-        self._name, self._call = name, call
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: types.ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """The spec that others find, with a loader that calls back afterwards."""
-        if fullname != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        load = spec.loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            load(module)
-            self._call()
-
-        vars(spec.loader)["exec_module"] = exec_module
-        return spec
-
-
-def _choose() -> None:
+def choose() -> None:
+    """Make PyTorch use the allocator of the settings; called in a process of the program."""
     from allocbench.allocators import SpecError
-    from allocbench.allocators import torch as plugged
+    from allocbench.allocators import torch as adapter
 
     settings = Settings(**json.loads(os.environ[_VARIABLE]))
     try:
-        program = plugged.use(settings.spec, poison=settings.poison)
+        program = adapter.use(settings.spec, poison=settings.poison)
     except SpecError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(WRONG)
     atexit.register(_leave, program, settings, os.getpid())
-    # A child of a fork that uses the GPU itself: multiprocessing ends it without atexit.
+    # A forked child that uses the GPU also reports; multiprocessing ends it without atexit.
     multiprocessing.util.register_after_fork(
         program, lambda program: _leave_in_child(program, settings)
     )
@@ -160,7 +119,7 @@ def _leave_in_child(program: Any, settings: Settings) -> None:
 
 
 def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int] = ()) -> None:
-    """Write what was seen, each file whole or not at all, the arrays first."""
+    """Write the reports of this process, the arrays first."""
     import torch
 
     from allocbench.allocators import torch_native_only
@@ -179,7 +138,7 @@ def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int
             recording = program.recording(use.ordinal)
             arrays = {name: getattr(recording, name) for name in ("op", "block", "size", "stream")}
             np.savez(Path(settings.folder) / f"{stem}.npz", **arrays)
-        told = {
+        report = {
             "pid": os.getpid(),
             "ordinal": use.ordinal,
             "gpu": use.gpu,
@@ -194,4 +153,4 @@ def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int
             },
         }
         with whole_file(Path(settings.folder) / f"{stem}.json") as file:
-            file.write(json.dumps(told).encode())
+            file.write(json.dumps(report).encode())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command -> traces of what PyTorch's allocator was asked for on GPUs while it ran.
+"""Run a command and record what its processes request from PyTorch's GPU allocator.
 
-The command is not touched: every Python that starts below it runs `hook/sitecustomize.py`, which
-has PyTorch keep its allocator's history and writes it down when the process ends. There is one
-trace for each GPU of each process; processes that are killed leave none.
+The command is not changed: each of its Python processes runs `recording_hook.py`, which has PyTorch
+keep the history of its allocator, and writes it to a file when the process ends. There is one trace
+for each GPU of each process. A process that is killed leaves none.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace
 
-HOOK = Path(__file__).parent / "hook"
+_HOOK = Path(__file__).with_name("recording_hook.py")
 STACKS = {"none": "", "lines": "python", "operators": "all"}
-"""What allocs may be labelled with -> which stacks PyTorch has to keep for it."""
+"""Label of allocs -> the stacks that PyTorch must keep for it."""
 
 
 class RecordError(RuntimeError):
-    """A command cannot be recorded; one line says why."""
+    """A command cannot be recorded. The message is one line."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs that are not this machine's. environment: what makes a program see them."""
+    """GPUs that this machine does not have. environment: variables that make a program see them."""
 
     name: str
     environment: Mapping[str, str]
@@ -43,9 +44,9 @@ class Machine:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What came of a command: its exit code, as a shell has it, and traces by their names.
+    """The exit code of a command, as in a shell, and its traces by name.
 
-    A name says what tells a trace from the others: "" for a lone one, else "rank0-gpu1".
+    The name of a trace is "" if it is the only one, otherwise for example "rank0-gpu1".
     """
 
     code: int
@@ -71,15 +72,14 @@ def record(
     quiet: bool = False,
     machine: Machine | None = None,
 ) -> Recorded:
-    """Run a command to its end with this process's standard streams, and read what it left.
+    """Run a command with the standard streams of this process, and read its recordings.
 
-    labels: what allocs are labelled with, a key of STACKS. last: how many of the newest events
-    of each process to keep; all of them when None. path: where its Python looks for modules
-    before all else. quiet: whether its standard output is dropped. machine: GPUs that the command
-    shall see instead of this machine's.
+    labels: how allocs are labelled, a key of STACKS. last: number of newest events of each process
+    to keep; None keeps all. path: folders that its Python searches for modules first. quiet:
+    discard its standard output. machine: GPUs that the command sees instead of this machine's.
 
-    Raises RecordError when there is no GPU to see or the command cannot be started, and TraceError
-    for a snapshot that cannot be read.
+    Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
+    snapshot that cannot be read.
     """
     if machine is None and not has_cuda():
         raise RecordError(
@@ -88,10 +88,9 @@ def record(
         )
     with tempfile.TemporaryDirectory() as folder:
         inherited = os.environ | (machine.environment if machine else {})
+        modules = os.pathsep.join(filter(None, (*path, inherited.get("PYTHONPATH"))))
         environment = inherited | {
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, (str(HOOK), *path, inherited.get("PYTHONPATH")))
-            ),
+            **hook_variables(_HOOK, {**inherited, "PYTHONPATH": modules}),
             "ALLOCBENCH_RECORD": folder,
             "ALLOCBENCH_STACKS": STACKS[labels],
             "ALLOCBENCH_LAST": str(last or ""),
@@ -103,7 +102,7 @@ def record(
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
-    """The exit code of a command, as a shell has it; an interrupt is the command's to handle."""
+    """Run a command; the exit code as in a shell. The command handles interrupts itself."""
     try:
         process = subprocess.Popen(command, env=environment, stdout=stdout)
     except OSError as error:
@@ -117,32 +116,32 @@ def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | N
 
 
 def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:
-    """The traces of all snapshots in a folder, by what tells them apart.
+    """The traces of all snapshots in a folder by name.
 
-    machine: what provenance calls the devices; what they call themselves when None.
+    machine: the name of the devices in the provenance; None: the names that they report.
     """
-    found = dict[str, Trace]()
+    traces = dict[str, Trace]()
     for number, path in enumerate(sorted(folder.glob("*.pickle"))):
         about = json.loads(path.with_suffix(".json").read_text())
         process = f"rank{about['rank']}" if about["rank"] else f"process{number}"
         for device, name in about["devices"].items():
             trace = read(path, device=int(device))
-            called = machine or f"{trace.provenance.device} {name}"
-            found[f"{process}-gpu{device}"] = _with_provenance(trace, about, called, command)
-    return found if len(found) != 1 else {"": next(iter(found.values()))}
+            device_name = machine or f"{trace.provenance.device} {name}"
+            traces[f"{process}-gpu{device}"] = _with_provenance(trace, about, device_name, command)
+    return traces if len(traces) != 1 else {"": next(iter(traces.values()))}
 
 
 def _with_provenance(
     trace: Trace, about: Mapping[str, Any], device: str, command: Sequence[str]
 ) -> Trace:
-    kept = trace.provenance
-    extra = {**kept.extra, "process": about["command"]}
+    provenance = trace.provenance
+    extra = {**provenance.extra, "process": about["command"]}
     if about["rank"]:
         extra["rank"] = about["rank"]
     return replace(
         trace,
         provenance=replace(
-            kept,
+            provenance,
             name="",
             kind="recorded",
             source=shlex.join(command),

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocbench.allocators import SpecError
+from allocbench.base.hooks import hook_variables
 from allocbench.null_gpu.device import NullDevice, is_null, read
 from allocbench.null_gpu.stubs import CORE_SONAME
 from allocbench.null_gpu.torch_build import NullGpuError, check_host
 from allocbench.workloads.recording import Machine
 
 VARIABLE = "ALLOCBENCH_NULL"
-_HOOK = Path(__file__).parent / "hook"
+_HOOK = Path(__file__).parent / "hook" / "null_process.py"
 _ROOT = Path(__file__).parents[2]
 
 
@@ -107,8 +108,7 @@ def environment(
         "seconds": limits.seconds,
         "alone": device.world is not None,
     }
-    path = [str(_HOOK), os.environ.get("PYTHONPATH", "")]
-    variables = {VARIABLE: json.dumps(told), "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    variables = {VARIABLE: json.dumps(told), **hook_variables(_HOOK, os.environ)}
     if device.world is not None:
         variables |= {
             "RANK": str(device.rank),

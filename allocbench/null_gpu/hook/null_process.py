@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The null GPU in one process of a program: its libraries, its limits, what it was asked."""
+"""The hook of programs on null GPUs: loads the libraries, ends the program at its limits, counts.
+
+The variable ALLOCBENCH_NULL says what to do (see `allocbench.null_gpu.launch`). Only the standard
+library may be used here.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,14 @@ from typing import Any
 _ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 _NOWHERE = ("", 0)
 _AGAIN = 0.05  # seconds
+_REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
+REFUSED = {name: _REFUSED.format(name) for name in ("cupy", "pycuda", "tensorrt")}
+"""Packages that bring NVIDIA's libraries, or call them without PyTorch."""
 _SHAPES = ("nonzero", "unique", "masked_select", "argwhere", "repeat_interleave", "bincount")
 
 
 class Process:
-    """One process. Made before torch is imported: then NVIDIA's libraries are ours."""
+    """One process. It must be created before torch is imported, to replace NVIDIA's libraries."""
 
     def __init__(self, told: dict[str, Any], package: Path) -> None:
         self._told, self._pid = told, os.getpid()
@@ -131,6 +138,20 @@ class Process:
             partial.rename(path)
         except OSError:
             pass  # whoever started the program is gone
+
+
+_process: Process
+
+
+def before_torch(package: Path) -> None:
+    """Load the libraries in place of NVIDIA's."""
+    global _process
+    _process = Process(json.loads(os.environ["ALLOCBENCH_NULL"]), package)
+
+
+def after_torch(torch: ModuleType) -> None:
+    """Start to count, and set the limits."""
+    _process.watch(torch)
 
 
 def _is_of(frame: FrameType, package: str) -> bool:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hook of `allocbench record`: has PyTorch keep the history of its allocator.
+
+Errors are written to a file and never reach the program. In the environment, ALLOCBENCH_RECORD is
+the folder for snapshots, ALLOCBENCH_STACKS is empty, "python" or "all", and ALLOCBENCH_LAST is the
+number of newest events to keep, or empty for all. Only the standard library may be used here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class Recording:
+    """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
+
+    def __init__(self, torch: Any, folder: Path) -> None:
+        self._torch, self._process, self._written = torch, os.getpid(), False
+        self._path = folder / f"{time.time_ns()}-{self._process}.pickle"
+
+    def start(self) -> None:
+        """Make PyTorch keep the history of its allocator; called when CUDA has been initialised."""
+        stacks, last = os.environ.get("ALLOCBENCH_STACKS"), os.environ.get("ALLOCBENCH_LAST")
+        try:
+            self._torch.cuda.memory._record_memory_history(
+                context="alloc" if stacks else None,
+                stacks=stacks or "python",
+                max_entries=int(last) if last else sys.maxsize,
+            )
+        except Exception as error:
+            self._complain(error)
+            return
+        from multiprocessing import util  # only now: most processes do not need it
+
+        atexit.register(self.write)
+        util.Finalize(self, self.write, exitpriority=0)  # forked workers end without atexit
+
+    def write(self) -> None:
+        """Write a snapshot and a description of this process to the folder, once."""
+        if self._written or os.getpid() != self._process:
+            return
+        self._written = True
+        try:
+            torch, temporary = self._torch, self._path.with_suffix(".tmp")
+            snapshot = torch.cuda.memory._snapshot()
+            with temporary.open("wb") as file:
+                pickle.dump(snapshot, file)
+            used = [
+                device
+                for device, events in enumerate(snapshot["device_traces"])
+                if any(event["action"] == "alloc" for event in events)
+            ]
+            about = {
+                "command": sys.argv,
+                "rank": os.environ.get("RANK", ""),
+                "torch": torch.__version__,
+                "devices": {device: torch.cuda.get_device_name(device) for device in used},
+            }
+            self._path.with_suffix(".json").write_text(json.dumps(about))
+            temporary.replace(self._path)
+        except Exception as error:
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        self._path.with_suffix(".error").write_text(f"{type(error).__name__}: {error}")
+
+
+def after_torch(torch: ModuleType) -> None:
+    """Record from the initialisation of CUDA on; a program that forks must not find it done."""
+    folder = Path(os.environ["ALLOCBENCH_RECORD"])
+    torch.cuda._lazy_call(lambda: Recording(torch, folder).start())
