@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench replay: one trace through one allocator, in detail."""
+"""allocbench replay: replay one trace through one allocator and show every metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.csv
 import typer
 from rich.table import Table
 
-from allocbench import experiment, inputs, options, served
+from allocbench import experiment, inputs, options, replayed
 from allocbench.experiment import Effort
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs, open_output
@@ -22,7 +22,7 @@ from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
-from allocbench.workloads.exporters.served import Served
+from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 EXAMPLES = (
     "allocbench replay gpt2-train --allocator bfc",
@@ -46,7 +46,7 @@ def run(
         typer.Option(
             metavar="FILE",
             help="Write a CSV of block,segment,offset,size, one row per alloc event; a failed "
-            "one is at -1,-1 with size 0; - is standard output.",
+            "request has -1,-1 and size 0; - is standard output.",
         ),
     ] = None,
     snapshot: Annotated[
@@ -85,13 +85,13 @@ def run(
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
-        asked: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
+        outputs: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
         if snapshot or perfetto:
-            one = served.serve(trace, allocator, device)
+            after = replayed.replayed(trace, allocator, device)
             exports = {snapshot: write_snapshot, perfetto: write_perfetto}
-            asked |= {path: partial(_export, one, to) for path, to in exports.items() if path}
-    with written(asked, ".json", partial(results.write, [row])):
-        if STDOUT not in (placements, *asked):
+            outputs |= {path: partial(_export, after, to) for path, to in exports.items() if path}
+    with written(outputs, ".json", partial(results.write, [row])):
+        if STDOUT not in (placements, *outputs):
             console().print(_metrics(row))
 
 
@@ -105,9 +105,11 @@ def _placements_to(path: str | None) -> Iterator[Callable[[Arrays], None] | None
         yield lambda placements: _write_placements(placements, sink)
 
 
-def _export(one: Served, write: Callable[[Served, BinaryIO], None], path: str) -> None:
+def _export(
+    after: ReplayedTrace, write: Callable[[ReplayedTrace, BinaryIO], None], path: str
+) -> None:
     with open_output(path) as sink:
-        write(one, sink)
+        write(after, sink)
 
 
 def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
@@ -116,7 +118,7 @@ def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
 
 
 def _metrics(row: Row) -> Table:
-    """Every number of a row, as people read it and exactly."""
+    """Every number of a row, for people and exactly."""
     title = f"{row['workload']} through {row['allocator']} on {row['device']}"
     table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
     group = ""

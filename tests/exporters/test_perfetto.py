@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench import allocators
-from allocbench.served import serve
+from allocbench.replayed import replayed
 from allocbench.workloads import ALLOC, MARK, Trace, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from tests.commands import EVENTS, QUICK, folder, output
-from tests.exporters.served import SPECS, servable
+from tests.exporters.replayable import SPECS, replayable
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -25,12 +25,12 @@ __all__ = ["folder"]  # the fixture, by its import
 
 def exported(trace: Trace, spec: str, device: str = "sim:80GiB") -> dict[str, Any]:
     sink = io.BytesIO()
-    write_perfetto(serve(trace, spec, device), sink)
+    write_perfetto(replayed(trace, spec, device), sink)
     found: dict[str, Any] = json.loads(sink.getvalue())
     return found
 
 
-@given(trace=servable(), spec=st.sampled_from(SPECS))
+@given(trace=replayable(), spec=st.sampled_from(SPECS))
 @settings(max_examples=60)
 def test_counters_are_what_the_replay_measures(trace: Trace, spec: str) -> None:
     events = exported(trace, spec)["traceEvents"]
@@ -71,8 +71,8 @@ def test_failed_requests_are_told() -> None:
 
 
 def test_the_command_writes_it() -> None:
-    output(f"replay good.csv --allocator bfc {QUICK} --perfetto served.json")
-    written = json.loads(Path("served.json").read_text())
+    output(f"replay good.csv --allocator bfc {QUICK} --perfetto memory.json")
+    written = json.loads(Path("memory.json").read_text())
     assert written == exported(read("good.csv"), "bfc")
     assert len(written["traceEvents"]) > len(EVENTS)
     shown = output(f"replay good.csv --allocator bfc {QUICK} --perfetto -")

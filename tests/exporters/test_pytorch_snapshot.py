@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
-from allocbench.served import changes, serve
+from allocbench.replayed import replayed
 from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from tests.commands import EVENTS, QUICK, folder, output
-from tests.exporters.served import SPECS, rows, servable
+from tests.exporters.replayable import SPECS, replayable, rows
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -28,7 +28,7 @@ __all__ = ["folder"]  # the fixture, by its import
 
 def exported(trace: Trace, spec: str, device: str = "sim:80GiB") -> tuple[bytes, dict[str, Any]]:
     sink = io.BytesIO()
-    write_snapshot(serve(trace, spec, device), sink)
+    write_snapshot(replayed(trace, spec, device), sink)
     return sink.getvalue(), pickle.loads(sink.getvalue())
 
 
@@ -107,7 +107,7 @@ def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-@given(trace=servable(trims=False), spec=st.sampled_from(SPECS))
+@given(trace=replayable(trims=False), spec=st.sampled_from(SPECS))
 @settings(max_examples=60)
 def test_what_was_exported_is_imported(
     trace: Trace, spec: str, tmp_path_factory: pytest.TempPathFactory
@@ -118,34 +118,6 @@ def test_what_was_exported_is_imported(
     # An allocator that releases segments on its own looks like a program that trims.
     untrimmed = [row for row in rows(read(path)) if row[0] != TRIM]
     assert untrimmed == rows(trace)
-
-
-def laid_out(gaps_and_sizes: list[tuple[int, int]]) -> dict[int, int]:
-    """Segments one after the other."""
-    found, end = {}, 0
-    for gap, size in gaps_and_sizes:
-        found[end + gap] = size
-        end += gap + size
-    return found
-
-
-SEGMENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=8).map(laid_out)
-
-
-@given(SEGMENTS, SEGMENTS)
-def test_changes_between_two_moments(before: dict[int, int], now: dict[int, int]) -> None:
-    held = {byte for address, size in before.items() for byte in range(address, address + size)}
-    for action, address, size in changes(before, now):
-        part = set(range(address, address + size))
-        if action in ("segment_free", "segment_unmap"):
-            assert part <= held
-            assert (action == "segment_free") == (before.get(address) == size)
-            held -= part
-        else:
-            assert not part & held
-            assert (action == "segment_alloc") == (now.get(address) == size)
-            held |= part
-    assert held == {byte for a, size in now.items() for byte in range(a, a + size)}
 
 
 def test_failed_requests_and_trims() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served trace in Chrome's JSON trace format, which ui.perfetto.dev opens.
+"""A replayed trace in Chrome's JSON trace format, which ui.perfetto.dev opens.
 
 Requested, allocated and reserved bytes are counters over time, steps and phases are slices, and
 failed requests are instant events. If the trace has no times, each event takes a microsecond.
@@ -14,40 +14,40 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from allocbench.workloads.exporters.pytorch_snapshot import ranges
-from allocbench.workloads.exporters.served import Served
+from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 _COUNTERS = ("requested", "allocated", "reserved")
 _STEPS, _PHASES, _FAILURES = 1, 2, 3  # threads
 
 
-def write_perfetto(served: Served, sink: BinaryIO) -> None:
+def write_perfetto(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     """Write counters and slices to an open binary file."""
-    trace = served.trace
+    trace = replayed.trace
     clock = "events" if trace.time_ns is None else "microseconds"
     about = {
         "workload": trace.name,
-        "allocator": served.allocator,
-        "device": served.device,
+        "allocator": replayed.allocator,
+        "device": replayed.device,
         "clock": clock,
     }
     sink.write(b'{"displayTimeUnit": "ms", "otherData": %b,' % json.dumps(about).encode())
     sink.write(b' "traceEvents": [\n')
     first = True
-    for event in _events(served):
+    for event in _events(replayed):
         sink.write((b"" if first else b",\n") + json.dumps(event).encode())
         first = False
     sink.write(b"\n]}\n")
 
 
-def _events(served: Served) -> Iterator[dict[str, Any]]:
-    name = f"{served.trace.name or 'trace'} through {served.allocator} on {served.device}"
-    yield _named("process_name", 0, name)
+def _events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
+    name = f"{replayed.trace.name or 'trace'} through {replayed.allocator} on {replayed.device}"
+    yield _metadata("process_name", 0, name)
     threads = {_STEPS: "steps", _PHASES: "phases", _FAILURES: "failed requests"}
     for thread, title in threads.items():
-        yield _named("thread_name", thread, title)
-    time = served.time_us
+        yield _metadata("thread_name", thread, title)
+    time = replayed.time_us
     for counter in _COUNTERS:
-        values = getattr(served, counter)
+        values = getattr(replayed, counter)
         changed = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
         for event in changed.tolist():
             yield {
@@ -57,9 +57,9 @@ def _events(served: Served) -> Iterator[dict[str, Any]]:
                 "ts": float(time[event]),
                 "args": {"bytes": int(values[event])},
             }
-    trace = served.trace
+    trace = replayed.trace
     after = float(time[-1]) + 1 if len(time) else 0.0
-    for begin, end, label in ranges(served):
+    for begin, end, label in ranges(replayed):
         until = float(time[end]) if end < len(time) else after
         yield {
             "ph": "X",
@@ -69,7 +69,7 @@ def _events(served: Served) -> Iterator[dict[str, Any]]:
             "ts": float(time[begin]),
             "dur": max(until - float(time[begin]), 0.0),
         }
-    for event in np.flatnonzero(served.failed).tolist():
+    for event in np.flatnonzero(replayed.failed).tolist():
         yield {
             "ph": "i",
             "s": "t",
@@ -79,11 +79,11 @@ def _events(served: Served) -> Iterator[dict[str, Any]]:
             "ts": float(time[event]),
             "args": {
                 "bytes": int(trace.size[event]),
-                "reserved": int(served.reserved[event]),
-                "capacity": served.capacity,
+                "reserved": int(replayed.reserved[event]),
+                "capacity": replayed.capacity,
             },
         }
 
 
-def _named(what: str, thread: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": 1, "tid": thread, "args": {"name": name}}
+def _metadata(kind: str, thread: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": 1, "tid": thread, "args": {"name": name}}

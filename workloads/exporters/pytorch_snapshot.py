@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A served trace as a PyTorch memory snapshot, which pytorch.org/memory_viz opens.
+"""A replayed trace as a PyTorch memory snapshot, which pytorch.org/memory_viz opens.
 
 The snapshot contains the segments and blocks at the end and, as its history, all allocs, frees,
 failed requests and changes of the segments. A label of the trace appears as a stack frame; marks
@@ -14,21 +14,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from allocbench.workloads.exporters.served import DeviceEvent, Range, Served
+from allocbench.workloads.exporters.replayed import DeviceEvent, ReplayedTrace, Segment
 from allocbench.workloads.trace import ALLOC, FREE, MARK
 
-_GIVEN_BACK = ("segment_free", "segment_unmap")
-_LARGE = 1 << 20  # bytes: what PyTorch's own segments of small blocks never exceed, as requests
+_LARGE = 1 << 20  # bytes: larger requests go to segments of large blocks in PyTorch
 
 
-def write_snapshot(served: Served, sink: BinaryIO) -> None:
+def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     """Write a snapshot to an open binary file."""
-    frames = _Frames(served)
+    frames = _Frames(replayed)
     snapshot = {
-        "segments": [_segment(served, segment, frames) for segment in served.segments],
-        "device_traces": [list(_events(served, frames))],
-        "allocator_settings": {"allocbench": f"{served.allocator} on {served.device}"},
-        "external_annotations": list(_annotations(served)),
+        "segments": [_segment(replayed, segment, frames) for segment in replayed.segments],
+        "device_traces": [list(_events(replayed, frames))],
+        "allocator_settings": {"allocbench": f"{replayed.allocator} on {replayed.device}"},
+        "external_annotations": list(_annotations(replayed)),
     }
     pickle.dump(snapshot, sink, protocol=4)
 
@@ -36,9 +35,9 @@ def write_snapshot(served: Served, sink: BinaryIO) -> None:
 class _Frames:
     """The stack frames of an event: one frame with the name of its label, or none."""
 
-    def __init__(self, served: Served) -> None:
-        labels = served.trace.labels
-        self._label = served.trace.label
+    def __init__(self, replayed: ReplayedTrace) -> None:
+        labels = replayed.trace.labels
+        self._label = replayed.trace.label
         self._of = [[{"filename": "", "line": 0, "name": name}] if name else [] for name in labels]
 
     def __getitem__(self, event: int) -> list[dict[str, Any]]:
@@ -47,9 +46,9 @@ class _Frames:
         return self._of[self._label[event]]
 
 
-def _segment(served: Served, segment: Range, frames: _Frames) -> dict[str, Any]:
+def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict[str, Any]:
     live = [block for block in segment.blocks if block.requested]
-    stream = served.trace.stream[live[0].event] if live else 0
+    stream = replayed.trace.stream[live[0].event] if live else 0
     allocated = sum(block.size for block in live)
     return {
         "device": 0,
@@ -78,14 +77,14 @@ def _segment(served: Served, segment: Range, frames: _Frames) -> dict[str, Any]:
     }
 
 
-def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
+def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]]:
     """The history. Memory is obtained from the device before the alloc that needs it, and returned
     before such an alloc or after a free."""
     during: dict[int, list[DeviceEvent]] = defaultdict(list)
-    for device_event in served.device_events:
+    for device_event in replayed.device_events:
         during[device_event.event].append(device_event)
-    trace, failed, times = served.trace, served.failed, served.time_us.astype(int).tolist()
-    columns = (trace.op, served.address, served.sizes(), trace.stream, failed)
+    trace, failed, times = replayed.trace, replayed.failed, replayed.time_us.astype(int).tolist()
+    columns = (trace.op, replayed.address, replayed.sizes(), trace.stream, failed)
     for event, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         op, address, size, stream, has_failed = row
 
@@ -114,16 +113,16 @@ def _events(served: Served, frames: _Frames) -> Iterator[dict[str, Any]]:
         if has_failed:
             oom = entry("oom", 0, size)
             del oom["addr"]
-            yield oom | {"device_free": served.capacity - int(served.reserved[event])}
+            yield oom | {"device_free": replayed.capacity - int(replayed.reserved[event])}
         elif op == ALLOC:
             yield entry("alloc", address, size)
 
 
-def _annotations(served: Served) -> Iterator[dict[str, Any]]:
+def _annotations(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
     """A range from each mark to the next one of its kind: steps, and phases within steps."""
-    trace, times = served.trace, served.time_us.astype(int).tolist()
+    trace, times = replayed.trace, replayed.time_us.astype(int).tolist()
     step, steps = trace.step_label, 0
-    for begin, end, label in ranges(served):
+    for begin, end, label in ranges(replayed):
         name = f"ProfilerStep#{steps}" if label == step else trace.labels[label]
         steps += label == step
         for stage, event in (("START", begin), ("END", end)):
@@ -131,12 +130,12 @@ def _annotations(served: Served) -> Iterator[dict[str, Any]]:
             yield {"device": 0, "name": name, "stage": stage, "time_us": time}
 
 
-def ranges(served: Served) -> Iterator[tuple[int, int, int]]:
+def ranges(replayed: ReplayedTrace) -> Iterator[tuple[int, int, int]]:
     """The first event, the end (exclusive) and the label of each step and phase, in order of begin.
 
     A step ends at the next step, a phase at the next mark of any kind.
     """
-    trace = served.trace
+    trace = replayed.trace
     marks = [n for n, op in enumerate(trace.op.tolist()) if op == MARK]
     next_step = next_mark = len(trace)
     closed = []

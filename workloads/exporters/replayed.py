@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as served by an allocator: the address of every block, and the memory reserved for it."""
+"""A trace after a replay: the address of every block, and the memory reserved for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.trace import ALLOC, FREE, Trace
+from allocbench.workloads.trace import ALLOC, Trace, spans
 
 
-class Held(NamedTuple):
+class Block(NamedTuple):
     """A block of a segment at the end. Sizes in bytes; `requested` is 0 in a free block.
 
     `event` is the index of its alloc in the trace, or -1 for a free block.
@@ -25,19 +25,19 @@ class Held(NamedTuple):
     event: int
 
 
-class Range(NamedTuple):
+class Segment(NamedTuple):
     """A segment at the end, tiled by its blocks."""
 
     address: int
     size: int
-    blocks: Sequence[Held]
+    blocks: Sequence[Block]
 
 
 class DeviceEvent(NamedTuple):
     """Memory obtained from or returned to the device during event `event` of the trace.
 
     action: "segment_alloc" or "segment_free" for a segment, "segment_map" or "segment_unmap" for
-    part of one.
+    pages.
     """
 
     event: int
@@ -47,7 +47,7 @@ class DeviceEvent(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
+class ReplayedTrace:
     """A trace of n events after a replay.
 
     allocator, device: their specs. capacity: bytes of the device.
@@ -66,7 +66,7 @@ class Served:
     allocated: NDArray[np.uint64]
     reserved: NDArray[np.uint64]
     device_events: Sequence[DeviceEvent]
-    segments: Sequence[Range]
+    segments: Sequence[Segment]
 
     @property
     def failed(self) -> NDArray[np.bool_]:
@@ -83,14 +83,8 @@ class Served:
 
     def sizes(self) -> NDArray[np.uint64]:
         """Requested bytes of the block of each alloc and free, 0 for other events."""
-        sizes = np.zeros(len(self.trace), np.uint64)
-        live: dict[int, int] = {}
-        rows = zip(
-            self.trace.op.tolist(), self.trace.block.tolist(), self.trace.size.tolist(), strict=True
-        )
-        for event, (op, block, size) in enumerate(rows):
-            if op == ALLOC:
-                live[block] = size
-            if op in (ALLOC, FREE):
-                sizes[event] = live[block]
+        allocs, ends = spans(self.trace.op, self.trace.block)
+        freed = ends < len(self.trace)
+        sizes = self.trace.size.copy()
+        sizes[ends[freed]] = sizes[allocs[freed]]
         return sizes

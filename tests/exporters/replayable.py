@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces that allocators can serve, and what comes of them."""
+"""Traces whose requests fit every allocator, for tests of exporters."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from allocbench import allocators
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
 from tests.traces import valid_traces
 
-MOST = 3 << 20  # bytes of a request
+_LARGEST = 3 << 20  # bytes of a request
 
 
 @st.composite
-def servable(draw: st.DrawFn, trims: bool = True) -> Trace:
+def replayable(draw: st.DrawFn, trims: bool = True) -> Trace:
     """Traces with at least one alloc, whose requests are small; without times."""
-    trace = draw(valid_traces().filter(lambda one: one.allocs))
+    trace = draw(valid_traces().filter(lambda trace: trace.allocs))
     kept = np.ones(len(trace), np.bool_) if trims else trace.op != TRIM
-    size = np.where(trace.op == ALLOC, trace.size % MOST + 1, 0).astype(np.uint64)
+    size = np.where(trace.op == ALLOC, trace.size % _LARGEST + 1, 0).astype(np.uint64)
     return replace(
         trace,
         op=trace.op[kept],
@@ -34,22 +34,23 @@ def servable(draw: st.DrawFn, trims: bool = True) -> Trace:
 
 
 def rows(trace: Trace) -> list[tuple[Any, ...]]:
-    """Events with blocks numbered as they come, and streams too after the default stream."""
+    """Events, with blocks and streams numbered in order of appearance; stream 0 stays 0."""
     blocks: dict[int, int] = {}
     streams = {0: 0}
-    found: list[tuple[Any, ...]] = []
-    born = 0
+    allocs = 0
+    rows: list[tuple[Any, ...]] = []
     for n, op in enumerate(trace.op.tolist()):
         block, stream = int(trace.block[n]), int(trace.stream[n])
         if op == MARK:
-            found.append((op, trace.labels[block]))
+            rows.append((op, trace.labels[block]))
             continue
         if op == ALLOC:
-            blocks[block], born = born, born + 1
+            blocks[block] = allocs
+            allocs += 1
         label = trace.labels[trace.label[n]] if op == ALLOC and trace.label is not None else ""
         number = streams.setdefault(stream, len(streams)) if op <= FREE else 0
-        found.append((op, blocks.get(block), int(trace.size[n]), number, label))
-    return found
+        rows.append((op, blocks.get(block), int(trace.size[n]), number, label))
+    return rows
 
 
 SPECS = [
