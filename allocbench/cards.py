@@ -123,10 +123,21 @@ def label(device: str) -> str:
 
 
 def find(name: str) -> list[Card]:
-    """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090" or "H100" (two cards)."""
+    """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two cards).
+
+    Whole words win over beginnings of words: "l4" is not an L40S.
+    """
     wanted = _plain(name)
-    exact = [card for card in cards() if _plain(card.name) == wanted]
-    return exact or [card for card in cards() if wanted and _plain(card.name).startswith(wanted)]
+    whole = [card for card in cards() if wanted in _beginnings(card.name)]
+    exact = [card for card in whole if _plain(card.name) == wanted]
+    begun = [card for card in cards() if wanted and _plain(card.name).startswith(wanted)]
+    return exact or whole or begun
+
+
+def _beginnings(name: str) -> set[str]:
+    """The plain form of a name's first word, of its first two words, and so on."""
+    words = name.split()
+    return {_plain(" ".join(words[: n + 1])) for n in range(len(words))}
 
 
 def _plain(name: str) -> str:

@@ -14,6 +14,7 @@ from allocbench import allocators, experiment
 from allocbench.allocators import human_bytes, spec
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
+from allocbench.programs import program
 from allocbench.workloads import (
     Lifetimes,
     Trace,
@@ -29,12 +30,16 @@ SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def load(workload: str, model: str | None = None) -> Trace:
-    """The trace of a workload, `name` or `name:option=value,...`, or of a file, written alike.
+    """The trace of a workload, `name` or `name:option=value,...`, of a file, written alike, or of
+    a program, "-- python train.py".
 
     model: that of a log of requests, or of a serving workload; what the spec says goes before.
 
-    Raises UsageError when it is neither, and TraceError for a file that holds no trace.
+    Raises UsageError when it is none of these, TraceError for a file that holds no trace, and for
+    a program as `programs.program.load`.
     """
+    if program.is_program(workload):
+        return program.load(program.of_text(workload))
     more = {} if model is None else {"model": model}
     if catalog.knows(workload):
         return catalog.load(workload, **more)
@@ -75,7 +80,7 @@ def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bo
 
     Raises as `load` does.
     """
-    if catalog.knows(source) or model is not None:
+    if catalog.knows(source) or program.is_program(source) or model is not None:
         return lifetimes(load(source, model)), False
     path, options = _file_and_options(source)
     return read_blocks(path, **options)

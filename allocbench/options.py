@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from allocbench.cards import cards, find
-from allocbench.errors import UsageError
+from allocbench.errors import UsageError, errors_naming
+from allocbench.null_gpu.device import read
 from allocbench.workloads.serving.models import MODELS
 
 DEVICE = "sim:80GiB"
+DEVICE_GIVEN = "allocbench.device"
+"""Key of a command's `context.meta`: the device as it was written."""
+OR_COMMAND = "|-- COMMAND"
+"""What the placeholder of an argument ends with that may also be a program."""
 _COMMON = "caching"  # what most programs run on
 
 
@@ -25,17 +30,17 @@ class Gpu(StrEnum):
 Workload = Annotated[
     str,
     typer.Argument(
-        metavar="WORKLOAD|FILE",
-        help="A workload, see `list`, or a file in any format of `list formats`; - is standard "
-        "input.",
+        metavar=f"WORKLOAD|FILE{OR_COMMAND}",
+        help="A workload, see `list`; a file in any format of `list formats`, - for standard "
+        "input; or a program to run, after two dashes.",
     ),
 ]
 Workloads = Annotated[
     list[str],
     typer.Argument(
-        metavar="WORKLOAD|FILE...",
-        help="Workloads, see `list`, or files in any format of `list formats`; - is standard "
-        "input.",
+        metavar=f"WORKLOAD|FILE...{OR_COMMAND}",
+        help="Workloads, see `list`; files in any format of `list formats`, - for standard "
+        "input; or a program to run, after two dashes.",
     ),
 ]
 Model = Annotated[
@@ -70,11 +75,15 @@ TimeLimit = Annotated[
 
 
 def device_of(text: str) -> str:
-    """The spec of a device; that of a simulated one of its size for `card:NAME`.
+    """The spec of a device; that of a simulated one of its size for `card:NAME` or `null:NAME`.
 
     Raises UsageError when no card, or more than one, has such a name.
     """
     kind, _, name = text.partition(":")
+    if kind == "null":
+        with errors_naming("--device"):
+            null = read(text)
+        return f"sim:{null.memory},context={null.context}"
     if kind != "card":
         return text
     found = find(name)
@@ -85,13 +94,26 @@ def device_of(text: str) -> str:
     raise UsageError(f"--device {text}: {wrong}; {'they' if found else 'the cards'} are {names}")
 
 
+def recorded_on(text: str | None) -> str | None:
+    """The null GPU that a program is recorded on for a device; None where none follows from it."""
+    kind, _, name = (text or "").partition(":")
+    if kind == "card" and any(card.compute for card in find(name)):
+        return f"null:{name}"
+    return text if kind == "null" else None
+
+
+def _device_given(context: typer.Context, text: str) -> str:
+    context.meta[DEVICE_GIVEN] = text
+    return device_of(text)
+
+
 Device = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
         help="Where segments come from; see `list devices`. card:NAME is a simulated card, less"
-        " what its CUDA context takes.",
-        callback=device_of,
+        " what its CUDA context takes. For a program, null:NAME also says which card it runs on.",
+        callback=_device_given,
     ),
 ]
 Passes = Annotated[

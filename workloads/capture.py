@@ -61,7 +61,7 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
 def _recorded(module: str, name: str, date: str) -> Trace:
     """The real allocator's events while the module's `main` runs on the GPU."""
     command = [sys.executable, "-m", module, "--device", "cuda"]
-    recorded = record(command, labels="operators", path=sys.path, quiet=True)
+    recorded = record(command, labels="operators", path=sys.path, stdout=subprocess.DEVNULL)
     if recorded.code or not recorded.traces:
         raise CaptureError(f"{module} left no recording; its exit code is {recorded.code}")
     trace = recorded.traces[""]

@@ -47,11 +47,13 @@ class Recorded:
     """The exit code of a command, as in a shell, and its traces by name.
 
     The name of a trace is "" if it is the only one, otherwise for example "rank0-gpu1".
+    files: those of the Python modules that the recorded processes imported.
     """
 
     code: int
     traces: Mapping[str, Trace]
     complaints: Sequence[str]
+    files: frozenset[str] = frozenset()
 
 
 def has_cuda() -> bool:
@@ -69,14 +71,17 @@ def record(
     labels: str = "none",
     last: int | None = None,
     path: Sequence[str] = (),
-    quiet: bool = False,
     machine: Machine | None = None,
+    steps: int | None = None,
+    stdout: int | None = None,
 ) -> Recorded:
     """Run a command with the standard streams of this process, and read its recordings.
 
     labels: how allocs are labelled, a key of STACKS. last: number of newest events of each process
-    to keep; None keeps all. path: folders that its Python searches for modules first. quiet:
-    discard its standard output. machine: GPUs that the command sees instead of this machine's.
+    to keep; None keeps all. path: folders that its Python searches for modules first. machine:
+    GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
+    process ends, None for no limit; a null GPU counts them itself. stdout: file descriptor for
+    the standard output of the command; None: that of this process.
 
     Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
     snapshot that cannot be read.
@@ -94,11 +99,12 @@ def record(
             "ALLOCBENCH_RECORD": folder,
             "ALLOCBENCH_STACKS": STACKS[labels],
             "ALLOCBENCH_LAST": str(last or ""),
+            "ALLOCBENCH_STEPS": str(steps or ""),
         }
-        code = _run(command, environment, subprocess.DEVNULL if quiet else None)
+        code = _run(command, environment, stdout)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         traces = _traces(Path(folder), command, machine.name if machine else None)
-        return Recorded(code, traces, complaints)
+        return Recorded(code, traces, complaints, _files(Path(folder)))
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
@@ -113,6 +119,17 @@ def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | N
     finally:
         signal.signal(signal.SIGINT, before)
     return code if code >= 0 else 128 - code
+
+
+def _files(folder: Path) -> frozenset[str]:
+    """The files of the modules that the processes of all snapshots imported."""
+    told = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
+    return frozenset(file for about in told for file in about["files"])
+
+
+def program_name(command: Sequence[str]) -> str:
+    """What a command's program is called: the stem of its script, else of its first word."""
+    return Path(next((word for word in command if word.endswith(".py")), command[0])).stem
 
 
 def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:

@@ -2,8 +2,9 @@
 """The hook of `allocbench record`: has PyTorch keep the history of its allocator.
 
 Errors are written to a file and never reach the program. In the environment, ALLOCBENCH_RECORD is
-the folder for snapshots, ALLOCBENCH_STACKS is empty, "python" or "all", and ALLOCBENCH_LAST is the
-number of newest events to keep, or empty for all. Only the standard library may be used here.
+the folder for snapshots, ALLOCBENCH_STACKS is empty, "python" or "all", ALLOCBENCH_LAST is the
+number of newest events to keep, or empty for all, and ALLOCBENCH_STEPS the number of optimizer
+steps after which the process ends, or empty for no limit. Only the standard library may be used.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Recording:
                 max_entries=int(last) if last else sys.maxsize,
             )
         except Exception as error:
-            self._complain(error)
+            self.complain(error)
             return
         from multiprocessing import util  # only now: most processes do not need it
 
@@ -63,17 +64,45 @@ class Recording:
                 "rank": os.environ.get("RANK", ""),
                 "torch": torch.__version__,
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
+                "files": _imported(),
             }
             self._path.with_suffix(".json").write_text(json.dumps(about))
             temporary.replace(self._path)
         except Exception as error:
-            self._complain(error)
+            self.complain(error)
 
-    def _complain(self, error: Exception) -> None:
+    def complain(self, error: Exception) -> None:
+        """Write down what went wrong."""
         self._path.with_suffix(".error").write_text(f"{type(error).__name__}: {error}")
+
+
+class Steps:
+    """Marks each optimizer step in the allocator's history, and ends the process after some."""
+
+    def __init__(self, torch: Any, limit: int) -> None:
+        self._torch, self._limit, self._seen = torch, limit, 0
+        torch.optim.optimizer.register_optimizer_step_post_hook(self._on_step)
+
+    def _on_step(self, *_arguments: object) -> None:
+        self._seen += 1
+        with self._torch.autograd.profiler.record_function(f"ProfilerStep#{self._seen}"):
+            pass
+        if self._seen == self._limit:
+            raise SystemExit(0)
+
+
+def _imported() -> list[str]:
+    """The files of all modules that this process has imported."""
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted({os.path.abspath(file) for file in files if file})
 
 
 def after_torch(torch: ModuleType) -> None:
     """Record from the initialisation of CUDA on; a program that forks must not find it done."""
     folder = Path(os.environ["ALLOCBENCH_RECORD"])
     torch.cuda._lazy_call(lambda: Recording(torch, folder).start())
+    if limit := os.environ.get("ALLOCBENCH_STEPS"):
+        try:
+            Steps(torch, int(limit))
+        except Exception as error:
+            Recording(torch, folder).complain(error)

@@ -36,9 +36,9 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="WORKLOAD|FILE",
-            help="A workload, see `list`; a file in any format of `list formats`; or the graph of a"
-            " model: .tflite, or JSON.",
+            metavar=f"WORKLOAD|FILE{options.OR_COMMAND}",
+            help="A workload, see `list`; a file in any format of `list formats`; the graph of a"
+            " model: .tflite, or JSON; or a program to run, after two dashes.",
         ),
     ],
     planner: Annotated[

@@ -29,6 +29,7 @@ from allocbench.running import Report, Settings
 from allocbench.terminal import plain_table
 from allocbench.traces import check_trace_output, write_trace
 from allocbench.workloads import Provenance, Trace
+from allocbench.workloads.recording import program_name
 
 EXAMPLES = (
     "allocbench run --allocator bfc -- python train.py --epochs 1",
@@ -140,7 +141,7 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
         layout=None,
         labels=("step",),
         provenance=Provenance(
-            name=Path(command[-1] if len(command) == 1 else _script(command)).stem,
+            name=program_name(command),
             kind="recorded",
             source=shlex.join(command),
             torch=report.torch.partition("+")[0],
@@ -150,18 +151,13 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
     )
 
 
-def _script(command: Sequence[str]) -> str:
-    """The word of a command that names the program best."""
-    return next((word for word in command if word.endswith(".py")), command[0])
-
-
 def _row(
     report: Report, command: Sequence[str], allocator: str, null_name: str | None
 ) -> dict[str, object]:
     """A result row. What calls of a null GPU took says nothing of any GPU's: it is left out."""
     row = report.row | ({"device_seconds": None} if null_name else {})
     return {
-        "workload": f"{Path(_script(command)).stem} (process {report.pid})",
+        "workload": f"{program_name(command)} (process {report.pid})",
         "allocator": allocator,
         "device": _device(report, null_name),
         "events": report.extra["requests"] + report.extra["frees"],

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocbench.allocators import SpecError
+from allocbench.base.caches import cache
 from allocbench.base.hooks import hook_variables
 from allocbench.null_gpu.device import NullDevice, is_null, read
 from allocbench.null_gpu.stubs import CORE_SONAME
@@ -61,7 +62,8 @@ class Session:
 def session(device: str | None, limits: Limits) -> Iterator[Session]:
     """Null GPUs for one program, of a spec; this machine's own where it is None.
 
-    Raises SpecError for a wrong spec or limits without a null GPU, and NullGpuError.
+    Raises SpecError for a wrong spec or limits without a null GPU, and NullGpuError where there can
+    be no null GPU; that of a PyTorch that cannot have one is raised at the end of the block.
     """
     if device is None:
         if limits != Limits():
@@ -74,6 +76,8 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
     with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
         made = Session(Machine(described.name, environment(described, folder, limits)))
         yield made
+        if (refused := Path(folder) / "refused").exists():
+            raise NullGpuError(refused.read_text(encoding="utf-8"))
         made.notes = notes(summary(folder))
 
 
@@ -100,7 +104,7 @@ def environment(
     told = {
         "settings": device.settings(),
         "core": str(core()),
-        "cache": str(cache()),
+        "cache": str(cache() / "null-gpu"),
         "python": sys.executable,
         "path": str(_ROOT),
         "folder": str(folder),
@@ -119,12 +123,6 @@ def environment(
             "MASTER_PORT": "29500",
         }
     return variables
-
-
-def cache() -> Path:
-    """Where the libraries are kept between runs."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "allocbench" / "null-gpu"
 
 
 def summary(folder: str | Path) -> Summary:

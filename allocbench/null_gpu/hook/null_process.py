@@ -97,7 +97,8 @@ class Process:
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             last = (done.stderr.strip() or "error: no null GPU").splitlines()[-1]
-            print(last, file=sys.stderr, flush=True)
+            refused = Path(self._told["folder"]) / "refused"  # read by `launch.session`
+            refused.write_text(last.removeprefix("error: "), encoding="utf-8")
             raise SystemExit(2)
 
     def _on_read(self, _bytes: int) -> None:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`-- COMMAND` on the command line: the words after two dashes are a program, and a workload.
+
+Every command that takes a workload is made a `ProgramCommand` by `allocbench.cli`; the commands
+themselves see one more workload.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from inspect import signature
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from allocbench import options
+from allocbench.base.text import one_line
+
+_DASHES = "--"
+_COMMAND, _OPTIONS = "allocbench.command", ("steps", "timeout", "world", "rerun")
+
+
+def takes_program(run: Callable[..., Any]) -> bool:
+    """Whether a command has a workload among its arguments."""
+    parameters = signature(run, eval_str=True).parameters.values()
+    told = (about for one in parameters for about in getattr(one.annotation, "__metadata__", ()))
+    return any(options.OR_COMMAND in (about.metavar or "") for about in told)
+
+
+class ProgramCommand(TyperCommand):
+    """A command that also takes a program, and the options that say how to run it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params = [*self.params, *_parameters()]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Turn what follows two dashes into one workload."""
+        if _DASHES in args:
+            from allocbench.programs.program import text_of
+
+            at = args.index(_DASHES)
+            ctx.meta[_COMMAND] = command = args[at + 1 :]
+            args = [*args[: at + 1], text_of(command)]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command with the program's settings active."""
+        given = {name: ctx.params.pop(name) for name in _OPTIONS}
+        if _COMMAND not in ctx.meta:
+            for name, value in given.items():
+                if value:
+                    raise typer.BadParameter(f"--{name} is for a program: -- python train.py")
+            return super().invoke(ctx)
+        from allocbench.programs.program import STEPS, Settings, asked
+
+        settings = Settings(
+            device=options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
+            steps=given["steps"] or STEPS,
+            seconds=given["timeout"],
+            world=given["world"],
+            again=bool(given["rerun"]),
+            tell=_tell,
+        )
+        with asked(settings):
+            return super().invoke(ctx)
+
+
+def _tell(line: str) -> None:
+    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def _parameters() -> list[Any]:
+    """The options of a program, as the command line has them."""
+    alone = typer.Typer(add_completion=False)
+    alone.command()(_options)
+    return [one for one in typer.main.get_command(alone).params if one.name in _OPTIONS]
+
+
+def _options(
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Steps of an optimizer after which a program ends, besides one to warm up;"
+            " default: 5.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0.001, help="On a null GPU: end the program after so many."
+        ),
+    ] = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Run the program as the first and the last of N ranks, each on a null GPU.",
+        ),
+    ] = None,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run the program even if a recording of it is kept.")
+    ] = False,
+) -> None:
+    """How a program is run."""

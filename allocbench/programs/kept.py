@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of programs that are kept, and whether what they depend on is still the same.
+
+An entry is a folder with `about.json` and a Parquet file for each trace; it appears whole or not
+at all. Its name is a digest of all that is known before the program runs. The files that it
+imported are known afterwards: `about.json` has a digest of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allocbench.base.caches import cache
+from allocbench.workloads import Trace, read, write
+
+_MOST = 100  # entries
+_LARGE = 64 << 20  # bytes: a larger file counts as changed when its size or time is another
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3")
+_SETTINGS = re.compile(
+    r"PYTORCH_|TORCH|CUDA_|CUBLAS|CUDNN|NCCL_|PYTHONPATH$|(?:LOCAL_)?(?:RANK|WORLD_SIZE)$"
+)
+_ABOUT = "about.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of a program. traces: by what tells them apart. notes: lines for the user."""
+
+    traces: Mapping[str, Trace]
+    notes: Sequence[str]
+    date: str
+
+
+def settings_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that decide what PyTorch allocates."""
+    return {name: environment[name] for name in sorted(environment) if _SETTINGS.match(name)}
+
+
+def key(known: Any) -> str:
+    """The name of the entry for what is known before a program runs (JSON)."""
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def files_of(command: Sequence[str]) -> list[str]:
+    """The files that a command line names, also as `--option=FILE`."""
+    words = [part for word in command for part in (word, word.partition("=")[2])]
+    return [os.path.abspath(word) for word in words if word and Path(word).is_file()]
+
+
+def load(name: str) -> Entry | None:
+    """The entry of a name, if there is one and all its files are as they were."""
+    folder = _folder() / name
+    try:
+        about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+        if any(_digest(path) != digest for path, digest in about["files"].items()):
+            return None
+        traces = {told["name"]: read(folder / told["file"]) for told in about["traces"]}
+    except OSError:
+        return None
+    os.utime(folder)  # the entries used least recently are removed first
+    return Entry(traces, about["notes"], about["date"])
+
+
+def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
+    """Keep an entry, in place of an older one of the name. Where that fails, nothing is kept."""
+    root = _folder()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=root))
+    except OSError:
+        return
+    try:
+        told = []
+        for number, (tells, trace) in enumerate(entry.traces.items()):
+            file = f"{number}.parquet"
+            write(trace, partial / file)
+            told.append({"name": tells, "file": file})
+        about = {
+            "traces": told,
+            "notes": list(entry.notes),
+            "date": entry.date,
+            "files": {path: _digest(path) for path in sorted({*files})},
+        }
+        (partial / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
+        shutil.rmtree(root / name, ignore_errors=True)
+        partial.rename(root / name)
+    except OSError:
+        return
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    _prune(root)
+
+
+def _prune(root: Path) -> None:
+    entries = sorted(root.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in entries[_MOST:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _folder() -> Path:
+    return cache() / "programs"
+
+
+def _digest(path: str) -> str:
+    """What changes with a file: its content, or its size and time where it is large or installed.
+
+    Empty for a file that is not there.
+    """
+    try:
+        found = os.stat(path)
+        if _INSTALLED.search(path) or found.st_size > _LARGE:
+            return f"{found.st_size}-{found.st_mtime_ns}"
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""

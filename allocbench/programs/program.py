@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program as a workload: the traces of what it allocates, recorded now or kept from before."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allocbench import __version__
+from allocbench.allocators import SpecError
+from allocbench.errors import UsageError
+from allocbench.null_gpu import launch
+from allocbench.null_gpu.device import read as read_device
+from allocbench.programs import kept
+from allocbench.programs.kept import Entry
+from allocbench.programs.ran import AMPLE, Ran, run
+from allocbench.programs.steps import sentences, steps
+from allocbench.reports import units
+from allocbench.workloads import Trace, recording
+
+DEFAULT_DEVICE = "null:h200"
+"""The null GPU where none is named: the largest of the most common compute capability, 9.0."""
+STEPS = 5
+_PREFIX = "-- "
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How programs are run. tell: called with each line that a user should know.
+
+    device: a null GPU; None for the GPU of this machine, or `DEFAULT_DEVICE` where there is none.
+    steps: of an optimizer, to see after a warm-up. seconds: after which the program ends, None
+    for never. world: how many ranks a distributed program believes to have; its first and its
+    last are run, each alone. again: whether kept recordings are not used.
+    """
+
+    device: str | None = None
+    steps: int = STEPS
+    seconds: float | None = None
+    world: int | None = None
+    again: bool = False
+    tell: Tell = field(default=lambda line: None, compare=False)
+
+
+_DEFAULT = Settings()
+_settings: ContextVar[Settings] = ContextVar("settings", default=_DEFAULT)
+
+
+@contextmanager
+def asked(settings: Settings) -> Iterator[None]:
+    """While active, programs that are loaded by their text are run with these settings."""
+    token = _settings.set(settings)
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A command line, and how to run it."""
+
+    command: tuple[str, ...]
+    settings: Settings = field(default_factory=Settings)
+
+    def __str__(self) -> str:
+        return text_of(self.command)
+
+
+def text_of(command: Sequence[str]) -> str:
+    """A command as the text of a workload: "-- python train.py"."""
+    return _PREFIX + shlex.join(command)
+
+
+def is_program(workload: str) -> bool:
+    """Whether the text of a workload is that of a command."""
+    return workload.startswith(_PREFIX)
+
+
+def of_text(workload: str) -> Program:
+    """The program of such a text, with the settings that are active; raises UsageError."""
+    try:
+        command = tuple(shlex.split(workload.removeprefix(_PREFIX)))
+    except ValueError as error:
+        raise UsageError(f"{workload}: {error}") from error
+    if not command:
+        raise UsageError("--: no command follows; write -- python train.py")
+    return Program(command, _settings.get())
+
+
+def load(program: Program) -> Trace:
+    """The trace of a program: that with the largest load where there are several.
+
+    Raises UsageError, RecordError, SpecError, NullGpuError.
+    """
+    traces, tell = load_all(program), program.settings.tell
+    if len(traces) == 1:
+        return next(iter(traces.values()))
+    loads = {tells: trace.max_load for tells, trace in traces.items()}
+    largest = max(loads, key=lambda tells: loads[tells])
+    each = ", ".join(f"{tells} {units.size(load)}" for tells, load in loads.items())
+    tell(f"the largest load of each: {each}; the answer is for {largest}")
+    return traces[largest]
+
+
+def load_all(program: Program) -> Mapping[str, Trace]:
+    """The traces of a program by what tells them apart, "" for a lone one; raises as `load`."""
+    if shutil.which(program.command[0]) is None:
+        raise UsageError(f"{program.command[0]}: no such program")
+    devices = _devices(program.settings)
+    found = {
+        rank: _one(program, device) for rank, device in zip(_ranks(program), devices, strict=True)
+    }
+    return {
+        "-".join(filter(None, (rank, tells))): trace
+        for rank, traces in found.items()
+        for tells, trace in traces.items()
+    }
+
+
+def _ranks(program: Program) -> list[str]:
+    world = program.settings.world
+    return [""] if world is None else [f"rank{rank}" for rank in dict.fromkeys((0, world - 1))]
+
+
+def _devices(settings: Settings) -> list[str | None]:
+    """The device of each run: one, or those of the first and the last rank."""
+    device = settings.device
+    if device is None and (settings.world or not recording.has_cuda()):
+        device = DEFAULT_DEVICE
+    if settings.world is None:
+        if device is None and settings.seconds is not None:
+            raise SpecError("--timeout is for null GPUs: --device null:h100")
+        return [device]
+    last = settings.world - 1
+    return [f"{device},rank={rank},world={settings.world}" for rank in dict.fromkeys((0, last))]
+
+
+def _one(program: Program, device: str | None) -> Mapping[str, Trace]:
+    settings = program.settings
+    name = kept.key(_known(program, device))
+    entry = None if settings.again else kept.load(name)
+    if entry is None:
+        entry, files = _recorded(program, device)
+        kept.keep(name, entry, files)
+    else:
+        settings.tell(
+            f"answered from the recording of {entry.date}: nothing that it depends on has changed; "
+            "--rerun runs the program again"
+        )
+    for line in entry.notes:
+        settings.tell(line)
+    return entry.traces
+
+
+def _known(program: Program, device: str | None) -> dict[str, object]:
+    """All that decides what a program allocates and is known before it runs."""
+    settings, command = program.settings, program.command
+    executable = Path(shutil.which(command[0]) or command[0]).resolve()
+    if device is None:
+        gpus = sorted(Path("/proc/driver/nvidia").glob("gpus/*/information"))
+        machine: object = [path.read_text(encoding="utf-8") for path in gpus]
+    else:
+        core, described = launch.core().stat(), read_device(device)
+        machine = [described.name, described.settings(), core.st_size, core.st_mtime_ns]
+    return {
+        "version": __version__,
+        "command": command,
+        "executable": [str(executable), executable.stat().st_mtime_ns],
+        "folder": os.getcwd(),
+        "files": kept.files_of(command),
+        "settings": kept.settings_that_matter(os.environ),
+        "machine": machine,
+        "steps": settings.steps,
+        "seconds": settings.seconds,
+    }
+
+
+def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
+    """A new recording, and the files that it depends on."""
+    settings, command = program.settings, program.command
+    notes = []
+    ran = run(command, device, settings.steps, settings.seconds)
+    if ran.ooms and device is not None:
+        notes.append(
+            f"it ran out of memory on {read_device(device).name}, and was recorded again with all"
+            " the memory that it asks for"
+        )
+        kind, _, options = device.partition(",")
+        others = [one for one in options.split(",") if one and not one.startswith("memory=")]
+        ample = ",".join([kind, *others, f"memory={AMPLE}"])
+        ran = run(command, ample, settings.steps, settings.seconds)
+    elif ran.ooms:
+        notes.append(f"it ran out of memory: {_failed(ran)}; what it asked for later is not known")
+    notes += _told(ran)
+    date = datetime.datetime.now().isoformat(" ", "minutes")
+    files = {*kept.files_of(command), *ran.recorded.files}
+    return Entry(ran.recorded.traces, notes, date), files
+
+
+def _failed(ran: Ran) -> str:
+    return f"{ran.ooms} request{'s' * (ran.ooms > 1)} failed"
+
+
+def _told(ran: Ran) -> list[str]:
+    """What a user should know of a run, a line each."""
+    lines = []
+    for tells, trace in ran.recorded.traces.items():
+        where = f"{tells} on " if tells else "on "
+        first, *more = sentences(steps(trace), ran.limit)
+        lines += [f"{where}{trace.provenance.device}: {first}", *more]
+    return [*lines, *ran.notes]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program on the GPU of this machine, or on a null GPU, and records it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from allocbench.null_gpu import launch
+from allocbench.null_gpu.launch import Limits
+from allocbench.workloads import Trace, recording
+from allocbench.workloads.recording import Recorded, RecordError, program_name
+
+AMPLE = "1024TiB"
+"""Memory of the null GPU for a program that needs more than the card has."""
+WARM_UP = 1
+"""Steps before those that are asked for: the first creates the state of the optimizer."""
+_STDERR = 2  # the program's standard output goes there: ours may be JSON
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run. device: the null GPU, None for that of this machine. limit: steps until the end.
+
+    ooms: requests that PyTorch answered with OutOfMemoryError.
+    """
+
+    recorded: Recorded
+    device: str | None
+    limit: int
+    notes: Sequence[str]
+
+    @property
+    def ooms(self) -> int:
+        """How many requests failed with an OutOfMemoryError."""
+        traces = self.recorded.traces.values()
+        return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
+
+
+def run(command: Sequence[str], device: str | None, steps: int, seconds: float | None) -> Ran:
+    """Run a command once; its standard output goes to standard error.
+
+    device: a null GPU, or that of this machine when None. steps: to see after the warm-up.
+
+    Raises RecordError when it cannot be started, fails other than by running out of memory, or
+    leaves nothing; KeyboardInterrupt when it was interrupted; SpecError; NullGpuError.
+    """
+    limit = steps + WARM_UP
+    on_null = device is not None
+    with launch.session(device, Limits(limit, seconds) if on_null else Limits()) as session:
+        recorded = recording.record(
+            command,
+            labels="lines",
+            machine=session.machine,
+            steps=None if on_null else limit,
+            stdout=_STDERR,
+        )
+    ran = Ran(_named(recorded, command), device, limit, tuple(session.notes))
+    _check(ran, command)
+    return ran
+
+
+def _named(recorded: Recorded, command: Sequence[str]) -> Recorded:
+    def named(tells: str, trace: Trace) -> Trace:
+        name = "-".join(filter(None, (program_name(command), tells)))
+        return replace(trace, provenance=replace(trace.provenance, name=name))
+
+    traces = {tells: named(tells, trace) for tells, trace in recorded.traces.items()}
+    return replace(recorded, traces=traces)
+
+
+def _check(ran: Ran, command: Sequence[str]) -> None:
+    recorded, called = ran.recorded, shlex.join(command)
+    if recorded.code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    if recorded.code and not ran.ooms:
+        raise RecordError(f"{called}: exit code {recorded.code}; what it printed is above")
+    if recorded.complaints:
+        raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
+    if not recorded.traces:
+        raise RecordError(f"{called}: it allocated nothing on a GPU through PyTorch")

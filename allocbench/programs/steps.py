@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many steps of a program a trace has, and whether its memory still grew in the last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allocbench.reports import units
+from allocbench.workloads import MARK, Trace
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The optimizer steps of a trace. Bytes of live requested memory.
+
+    peaks: the largest load from the end of the step before (the start of the trace) to the end of
+        each step. ends: the load at the end of each step. after: the largest load after the last
+        step, 0 where nothing is there.
+    """
+
+    peaks: tuple[int, ...]
+    ends: tuple[int, ...]
+    after: int
+
+    @property
+    def grew(self) -> int:
+        """Bytes by which the peak of the last step exceeds that of every earlier one."""
+        if len(self.peaks) < 2:
+            return 0
+        return max(0, self.peaks[-1] - max(self.peaks[:-1]))
+
+    @property
+    def kept(self) -> int:
+        """Bytes that every step but the first leaves behind at least: a leak, or a cache."""
+        grown = np.diff(self.ends[1:])
+        return max(0, int(grown.min())) if len(grown) else 0
+
+
+def steps(trace: Trace) -> Steps:
+    """The steps of a trace whose marks named "step" are at the ends of optimizer steps."""
+    load = trace.load
+    marks = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label)).tolist()
+    starts = [0, *marks][: len(marks)]
+    after = load[marks[-1] :] if marks else load
+    return Steps(
+        peaks=tuple(int(load[a : b + 1].max()) for a, b in zip(starts, marks, strict=True)),
+        ends=tuple(int(load[mark]) for mark in marks),
+        after=int(after.max(initial=0)),
+    )
+
+
+def sentences(found: Steps, limit: int | None) -> list[str]:
+    """What a user should know of the steps that were seen, a line each.
+
+    limit: the number of steps after which the program was ended, None where it was not.
+    """
+    seen = len(found.peaks)
+    if not seen:
+        return ["it ran to its end and made no optimizer step"]
+    count = f"{seen} optimizer step{'s' * (seen > 1)}"
+    ended = limit is not None and seen >= limit
+    top = max(found.peaks)
+    where = found.peaks.index(top) + 1
+    lines = [
+        f"{count}, the first a warm-up; "
+        + (
+            f"memory still grew in the last one, by {units.size(found.grew)}: try more --steps"
+            if found.grew
+            else f"the highest load, {units.size(top)}, came in step {where}, and none after it"
+            " needed more"
+            if where < seen
+            else f"the highest load is {units.size(top)}"
+        )
+    ]
+    if found.kept:
+        lines.append(
+            f"every step leaves {units.size(found.kept)} or more behind: a leak, or a cache"
+        )
+    if ended:
+        lines.append(
+            "it was ended there: evaluation, checkpoints and longer sequences that come later"
+            " were not seen"
+        )
+    elif found.after > top:
+        lines.append(
+            f"the highest load, {units.size(found.after)}, came after the last step: evaluation, "
+            "or a checkpoint"
+        )
+    return lines
