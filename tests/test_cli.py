@@ -38,6 +38,7 @@ def placements(line: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in rows]
 
 
+# Programs as workloads are tested in test_program_workloads.py.
 _ELSEWHERE = ("capture", "record", "run", "asv-compare", "asv-machine", "asv-scrub")
 NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
 
@@ -72,7 +73,7 @@ RUN_HERE = [
     example
     for command in COMMANDS
     for example in command.load().EXAMPLES
-    if not example.startswith(NEED_MORE)
+    if not example.startswith(NEED_MORE) and " -- " not in example
 ]
 
 

@@ -253,13 +253,13 @@ def test_the_device_of_a_program() -> None:
 
 def test_steps_and_what_they_need() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
-    found = steps.steps(make(grows))
+    found = steps.steps(make(grows, labels=("step",)))
     assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)
     told = steps.sentences(found, 3)
     assert "memory still grew in the last one, by 5 B" in told[0]
     assert told[1].startswith("every step leaves 5 B or more behind")
     settled = [(ALLOC, 0, 9), (MARK, 0, 0), (FREE, 0, 0), (ALLOC, 0, 8), (MARK, 0, 0)]
-    found = steps.steps(make([*settled, (ALLOC, 1, 50)]))
+    found = steps.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
     assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
     assert "came after the last step" in steps.sentences(found, None)[-1]
     none = steps.steps(make([(ALLOC, 0, 9)]))

@@ -32,6 +32,7 @@ EXAMPLES = (
     "allocbench compare gpt2-train --device sim:8GiB --reference bfc --json -",
     "allocbench compare serve-chat serve-chat:rate=8,seed=1 bomb-buddy",
     "allocbench compare requests.csv --model llama-3-8b --device sim:80GiB",
+    "allocbench compare --device null:rtx4090 -- python train.py",
 )
 _SPARE = (
     "fragmentation_ratio",

@@ -26,6 +26,7 @@ from allocbench.terminal import console, plain_table, progress_bar
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
     "allocbench explain trace.csv --allocator bfc --device sim:2MiB --json -",
+    "allocbench explain --device null:l4 -- python train.py",
 )
 _PINS = 8  # shown
 _CHANGES = 10  # shown

@@ -22,6 +22,7 @@ from allocbench.terminal import console, plain_table, progress_bar
 
 EXAMPLES = (
     "allocbench fit gpt2-train",
+    "allocbench fit -- python train.py",
     "allocbench fit trace.csv --allocators caching,caching:expandable_segments=true",
     "allocbench fit trace.parquet --time-limit 2 --json -",
 )

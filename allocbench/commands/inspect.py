@@ -23,6 +23,7 @@ EXAMPLES = (
     "allocbench inspect gpt2-train",
     "allocbench inspect trace.csv",
     "allocbench inspect requests.csv:kv=paged --model qwen2.5-7b",
+    "allocbench inspect --device null:h100 --world 64 -- python train.py",
 )
 _KINDS = {"allocs": ALLOC, "frees": FREE, "marks": MARK, "trims": TRIM}
 _PERCENTILES = (0, 50, 90, 99, 100)

@@ -27,6 +27,7 @@ from allocbench.terminal import console, plain_table, progress_bar
 EXAMPLES = (
     "allocbench recommend gpt2-train --device card:rtx-4060",
     "allocbench recommend trace.csv --orders 1 --tuning 10 --weigh time=5,plug_in=20",
+    "allocbench recommend --device null:h100 -- python train.py",
 )
 _NAME = 42  # letters of an allocator in one line of the table
 

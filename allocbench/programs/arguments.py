@@ -19,7 +19,7 @@ from allocbench import options
 from allocbench.base.text import one_line
 
 _DASHES = "--"
-_COMMAND, _OPTIONS = "allocbench.command", ("steps", "timeout", "world", "rerun")
+_COMMAND = "allocbench.command"
 
 
 def takes_program(run: Callable[..., Any]) -> bool:
@@ -34,7 +34,9 @@ class ProgramCommand(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params = [*self.params, *_parameters()]
+        names = {one.name for one in self.params}
+        self.added = {one.name: one for one in _parameters() if one.name not in names}
+        self.params = [*self.params, *self.added.values()]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn what follows two dashes into one workload."""
@@ -49,7 +51,7 @@ class ProgramCommand(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command with the program's settings active."""
-        given = {name: ctx.params.pop(name) for name in _OPTIONS}
+        given = {name: ctx.params.pop(name) for name in self.added}
         if _COMMAND not in ctx.meta:
             for name, value in given.items():
                 if value:
@@ -58,7 +60,7 @@ class ProgramCommand(TyperCommand):
         from allocbench.programs.program import STEPS, Settings, asked
 
         settings = Settings(
-            device=options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
+            device=given.get("device") or options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
             steps=given["steps"] or STEPS,
             seconds=given["timeout"],
             world=given["world"],
@@ -77,10 +79,11 @@ def _parameters() -> list[Any]:
     """The options of a program, as the command line has them."""
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
-    return [one for one in typer.main.get_command(alone).params if one.name in _OPTIONS]
+    return [one for one in typer.main.get_command(alone).params if one.name != "help"]
 
 
 def _options(
+    device: options.NullDevice = None,
     steps: Annotated[
         int | None,
         typer.Option(

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as workloads on null GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from allocbench.base.caches import cache
+from tests.null_gpu import PROGRAMS, allocbench, python, seen
+
+MODEL = """
+import sys, torch
+from torch import nn
+size = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(20):
+    model(torch.randn(size, 1024, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained")
+"""
+
+
+@pytest.fixture(autouse=True)
+def a_cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache but for the libraries of the null GPU, and the folder of a program."""
+    libraries = cache() / "null-gpu"
+    libraries.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "cache" / "allocbench").mkdir(parents=True)
+    (tmp_path / "cache" / "allocbench" / "null-gpu").symlink_to(libraries)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(MODEL)
+
+
+def asked(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*allocbench(), *arguments], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+FIT = ("fit", "--allocators", "caching", "--time-limit", "0", "--json", "-")
+
+
+def test_fit_of_a_program_and_again_from_the_cache() -> None:
+    first = asked(*FIT, "--", python(), "train.py")
+    (row,) = json.loads(first.stdout)
+    assert row["workload"] == "train"
+    assert row["max_load"] > 3 * 4 * (4 << 20)  # parameters and the state of the optimizer
+    assert row["card"] == "RTX 3070 8GB"
+    assert "on null:h200-141gb: 6 optimizer steps" in first.stderr
+    assert "answered from the recording" not in first.stderr
+    second = asked(*FIT, "--", python(), "train.py")
+    assert second.stdout == first.stdout
+    assert "answered from the recording" in second.stderr
+    Path("train.py").write_text(MODEL.replace("range(4)", "range(5)"))
+    third = asked(*FIT, "--", python(), "train.py")
+    assert json.loads(third.stdout)[0]["max_load"] > row["max_load"]
+    assert "answered from the recording" not in third.stderr
+
+
+def test_the_peak_is_that_of_pytorch(tmp_path: Path) -> None:
+    found = seen("training", tmp_path, on="null:l4")
+    line = ("compare", "--device", "null:l4", "--allocators", "caching", "--time", "0", "--json")
+    done = asked(*line, "-", "--steps", "100", "--", python(), str(PROGRAMS / "training.py"))
+    (row,) = json.loads(done.stdout)
+    assert row["peak_reserved"] == found["peak reserved"]
+    assert row["peak_allocated"] == found["peak allocated"]
+
+
+def test_a_program_that_is_too_large_for_the_card_is_seen_to_its_end() -> None:
+    device = "null:l4,memory=600MiB,context=512MiB"
+    done = asked("explain", "--device", device, "--json", "-", "--", python(), "train.py")
+    (row,) = json.loads(done.stdout)
+    assert row["capacity"] == 88 << 20
+    assert "it ran out of memory on null:l4-24gb,memory=629145600" in done.stderr
+    assert "6 optimizer steps" in done.stderr
+    assert row["min_capacity"] > row["capacity"]
+
+
+def test_the_first_and_the_last_rank() -> None:
+    program = str(PROGRAMS / "distributed.py")
+    done = asked("inspect", "--world", "8", "--device", "null:h100", "--", python(), program)
+    assert "rank0" in done.stderr
+    assert "rank7" in done.stderr
+    assert done.stdout.startswith("distributed")
+
+
+def test_a_cpu_build_is_told_in_one_line() -> None:
+    done = asked("fit", "--", allocbench()[0], "train.py", code=2)
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "is not built for CUDA" in done.stderr
