@@ -42,9 +42,10 @@ NATIVE_FLOORS = {
     "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
 }
 MOST_LINES = 400
-MOST_LINES_OF_A_STRATEGY = 400
-# Those that do more than place blocks: `planned` learns a program's steps, and plans them.
-LONGER_STRATEGIES = {"bfc": 500, "caching": 800, "planned": 1700}
+MOST_LINES_OF_A_STRATEGY = 300
+# bfc also has timestamps and a log, caching the settings of every PyTorch version and expandable
+# segments; planned learns the steps of a program and plans them.
+LONGER_STRATEGIES = {"bfc": 550, "caching": 700, "planned": 1700}
 GENERATED = {Path("allocators/_core.pyi")}
 
 
@@ -269,6 +270,7 @@ def test_no_strategy_is_too_long() -> None:
     assert length.keys() == {info.name for info in allocators.strategies()}
     most = dict.fromkeys(length, MOST_LINES_OF_A_STRATEGY) | LONGER_STRATEGIES
     assert {name: n for name, n in length.items() if n > most[name]} == {}
+    assert all(length[name] > MOST_LINES_OF_A_STRATEGY for name in LONGER_STRATEGIES)
 
 
 def test_there_is_one_import_name() -> None:

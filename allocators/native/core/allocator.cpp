@@ -60,9 +60,10 @@ Block Allocator::served(Block const& block, Size requested) {
 // allocated or when the request exceeds the device's capacity.
 Block Allocator::refused(Size requested, Stream stream) {
   using Clock = std::chrono::steady_clock;
-  bool in_time = outer_ == nullptr && patience_ > Seconds(0) &&
+  Seconds const longest_wait = patience();
+  bool in_time = outer_ == nullptr && longest_wait > Seconds(0) &&
                  requested <= std::min(kLargestRequest, device_.capacity());
-  auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(patience_);
+  auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest_wait);
   while (in_time && stats_.allocated.current > 0) {
     in_time = memory_returned_.wait_until(lock_, deadline);
     Block const block = do_allocate(requested, stream);
@@ -234,51 +235,6 @@ bool Allocator::map(Address first, Size size, Size page) {
 void Allocator::unmap(Address first, Size size, Size page) {
   device_.unmap(first, size, page);
   count_unreserved(size);
-}
-
-Device::Pool Allocator::open_pool(Size keep) {
-  Device::Pool const pool = device_.open_pool(keep, this);
-  if (pool == 0) {
-    throw_failure();
-    throw DeviceError("the device cannot create a memory pool");
-  }
-  return pool;
-}
-
-template <class Call>
-auto Allocator::counting(Device::Pool pool, Call call) {
-  Size const before = device_.held_by(pool);
-  auto const result = call();
-  Size const after = device_.held_by(pool);
-  if (after > before) count_reserved(after - before);
-  if (after < before) count_unreserved(before - after);
-  return result;
-}
-
-Address Allocator::acquire_from(Device::Pool pool, Size size, Stream stream) {
-  return counting(pool, [&]() -> Address {
-    Size const before = device_.held_by(pool);
-    Address const block = device_.allocate_from(pool, size, stream);
-    Size const after = device_.held_by(pool);
-    if (block == 0 || after <= before || after - before <= permitted()) return block;
-    device_.free_to(pool, block, stream);
-    device_.trim_pool(pool);
-    return 0;
-  });
-}
-
-void Allocator::release_to(Device::Pool pool, Address block, Stream stream) {
-  counting(pool, [&] {
-    device_.free_to(pool, block, stream);
-    return 0;
-  });
-}
-
-void Allocator::trim_pool(Device::Pool pool) {
-  counting(pool, [&] {
-    device_.trim_pool(pool);
-    return 0;
-  });
 }
 
 void Allocator::count_retry() {

@@ -43,9 +43,7 @@ class Allocator {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  // `patience`: how long a failing request waits for other threads to free memory.
-  explicit Allocator(Device& device, Seconds patience = {})
-      : device_(device), patience_(patience) {}
+  explicit Allocator(Device& device) : device_(device) {}
   Allocator(Allocator const&) = delete;
   Allocator& operator=(Allocator const&) = delete;
   virtual ~Allocator();
@@ -73,6 +71,8 @@ class Allocator {
   Counters counters() const;
   std::string summary() const;  // what this strategy adds to an out-of-memory message
   std::string describe_failure(Size requested) const;  // the out-of-memory message
+  // How long a failing request waits for other threads to free memory.
+  virtual Seconds patience() const { return Seconds(0); }
   Device& device() const { return device_; }
   virtual StrategyInfo const& info() const = 0;
 
@@ -82,12 +82,8 @@ class Allocator {
     Size size;
   };
   // From now on, what `inner` gets from the device also counts as reserved by this allocator and
-  // never exceeds do_room(). Only the `do_` functions of this allocator may call `inner`. This
-  // allocator takes over the patience of `inner`.
-  void enclose(Allocator& inner) {
-    inner.outer_ = this;
-    patience_ = std::max(patience_, inner.patience_);
-  }
+  // never exceeds do_room(). Only the `do_` functions of this allocator may call `inner`.
+  void enclose(Allocator& inner) { inner.outer_ = this; }
 
   Size room() const;           // bytes that may still be reserved
   Address acquire(Size size);  // a segment from the device, or 0
@@ -104,11 +100,11 @@ class Allocator {
   // the device refuses any page.
   bool map(Address first, Size size, Size page);
   void unmap(Address first, Size size, Size page);
-  // A memory pool of the device, kept for the lifetime of this allocator. Throws DeviceError.
-  Device::Pool open_pool(Size keep);
-  Address acquire_from(Device::Pool pool, Size size, Stream stream);  // a block, or 0
-  void release_to(Device::Pool pool, Address block, Stream stream);
-  void trim_pool(Device::Pool pool);
+  // What the functions above do, for a strategy that calls the device itself.
+  Size permitted() const;  // bytes that the enclosing allocators allow
+  void count_reserved(Size size);
+  void count_unreserved(Size size);
+  void throw_failure();  // DeviceError, if the device reported a failure
   void count_retry();
   Stats const& counted() const { return stats_; }
   Lock& lock() const { return lock_; }  // held by the public calls
@@ -133,16 +129,9 @@ class Allocator {
 
   Block served(Block const& block, Size requested);
   Block refused(Size requested, Stream stream);
-  Size permitted() const;  // bytes that the enclosing allocators allow
-  void count_reserved(Size size);
-  void count_unreserved(Size size);
-  template <class Call>
-  auto counting(Device::Pool pool, Call call);  // counts how much the pool grows or shrinks
-  void throw_failure();                         // DeviceError, if the device reported a failure
   std::vector<Segment> sorted_snapshot() const;
 
   Device& device_;
-  Seconds patience_;
   Allocator* outer_ = nullptr;
   mutable Lock lock_;
   Stats stats_;

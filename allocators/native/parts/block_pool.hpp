@@ -18,9 +18,10 @@
 namespace allocbench {
 
 // Holds segments obtained by its owner, each tiled by blocks in address order. Free neighbours are
-// always coalesced, except those freed with `give_apart`. Merging keeps the lower node, so the
-// first node of a segment stays first. `Free` stores the free blocks and chooses among them; apart
-// from its steps, each operation takes O(1) expected steps.
+// always coalesced. Merging keeps the lower node, so the first node of a segment stays first.
+// `Free` stores the free blocks and chooses among them; apart from its steps, each operation takes
+// O(1) expected steps. A `Free` that `withholds` a block keeps it from coalescing with its
+// neighbours.
 template <class Free>
 class BlockPool {
  public:
@@ -42,16 +43,6 @@ class BlockPool {
   // as it was allocated, or a block of size 0 if none is allocated there.
   Block give(Address address);
 
-  // Frees the allocated block at `address`, but keeps it out of coalescing and of `find` until
-  // `admit`. `admit` does not coalesce it with its neighbours either. Returns the block, or kNone.
-  Index give_apart(Address address);
-  void admit(Index node);
-  // Coalesces a free block with at most one free neighbour on each side.
-  void coalesce(Index node);
-  // True if a formerly free block was given back or merged into a neighbour. Valid until its index
-  // is reused.
-  bool is_gone(Index node) const { return nodes_[node].block.size == 0; }
-
   // The allocated block at `address`, or a block of size 0.
   Block allocated(Address address) const {
     Index const node = allocated_.find(address);
@@ -72,6 +63,13 @@ class BlockPool {
   // Throws InvariantViolation.
   void check() const;
 
+ protected:
+  Index coalesced(Index node);
+
+  Nodes nodes_;
+  Free free_;
+  AddressMap allocated_;
+
  private:
   struct Extent {
     Size size;
@@ -84,20 +82,26 @@ class BlockPool {
     while (node != kNone && !nodes_[node].block.allocated()) node = nodes_[node].next;
     return node == kNone;
   }
-  bool is_apart(Index node) const { return node < apart_.size() && apart_[node]; }
-  bool joins(Index neighbour) const {
-    return neighbour != kNone && !nodes_[neighbour].block.allocated() && !is_apart(neighbour);
+  bool withheld(Index node) const {
+    if constexpr (requires { free_.withholds(node); })
+      return free_.withholds(node);
+    else
+      return false;
   }
-  Index coalesced(Index node);
+  bool leaves_neighbours() const {
+    if constexpr (requires { free_.leaves_neighbours(); })
+      return free_.leaves_neighbours();
+    else
+      return false;
+  }
+  bool joins(Index neighbour) const {
+    return neighbour != kNone && !nodes_[neighbour].block.allocated() && !withheld(neighbour);
+  }
   void drop(Index node);
   Index absorbed_into(Index previous);
   void absorb_next(Index node);
 
-  Nodes nodes_;
-  Free free_;
-  AddressMap allocated_;
   std::map<Address, Extent> segments_;
-  std::vector<bool> apart_;  // by node; empty until `give_apart` is used
 };
 
 template <class Free>
@@ -153,28 +157,6 @@ Block BlockPool<Free>::give(Address address) {
   return given;
 }
 
-template <class Free>
-Index BlockPool<Free>::give_apart(Address address) {
-  Index const node = allocated_.erase(address);
-  if (node == kNone) return kNone;
-  nodes_[node].block.requested = 0;
-  if (apart_.size() <= node) apart_.resize(node + 1);
-  apart_[node] = true;
-  return node;
-}
-
-template <class Free>
-void BlockPool<Free>::admit(Index node) {
-  apart_[node] = false;
-  free_.insert(node);
-}
-
-template <class Free>
-void BlockPool<Free>::coalesce(Index node) {
-  free_.remove(node);
-  free_.insert(coalesced(node));
-}
-
 // Merges a block with its free neighbours, which leave their bins. The block itself is in no bin
 // before or after; returns the merged block.
 template <class Free>
@@ -209,7 +191,6 @@ void BlockPool<Free>::absorb_next(Index node) {
 template <class Free>
 void BlockPool<Free>::drop(Index node) {
   nodes_[node].block.size = 0;
-  if (is_apart(node)) apart_[node] = false;
   nodes_.drop(node);
 }
 
@@ -233,7 +214,7 @@ bool BlockPool<Free>::give_back(Release release) {
     }
     for (Index node = extent.first, next; node != kNone; node = next) {
       next = nodes_[node].next;
-      if (!is_apart(node)) free_.remove(node);
+      free_.remove(node);
       drop(node);
     }
     if (extent.added.empty()) release(address, extent.size);
@@ -270,12 +251,11 @@ void BlockPool<Free>::check() const {
       require(nodes_[node].previous == previous, "neighbouring blocks are linked both ways");
       if (block.allocated()) {
         ++allocated;
-        require(!is_apart(node), "an allocated block is not apart");
+        require(!withheld(node), "an allocated block is not withheld");
         require(allocated_.find(block.address) == node, "an allocated block is in the address map");
       } else {
-        require(free_.contains(node) != is_apart(node),
-                "a free block is in its bin, unless it is apart");
-        require(!apart_.empty() || previous == kNone || nodes_[previous].block.allocated(),
+        require(free_.contains(node), "a free block is in its bin, unless it is withheld");
+        require(leaves_neighbours() || previous == kNone || nodes_[previous].block.allocated(),
                 "free neighbours have coalesced");
       }
     }

@@ -41,7 +41,7 @@ Size cut(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
 
-Allocator::Seconds patience(Options const& given) {
+Allocator::Seconds retry_time(Options const& given) {
   double const seconds = given.number("retry_seconds");
   if (!(seconds >= 0 && seconds <= kLongestRetry))
     given.reject("retry_seconds", "must be between 0 and 86400");
@@ -51,7 +51,8 @@ Allocator::Seconds patience(Options const& given) {
 }  // namespace
 
 Bfc::Bfc(Device& device, Options const& given)
-    : Allocator(device, patience(given)),
+    : Allocator(device),
+      retry_(retry_time(given)),
       memory_limit_(memory_limit(device.capacity(), given)),
       garbage_collection_(given.flag("garbage_collection")),
       coalesce_regions_(given.flag("coalesce_regions")),

@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/block_pool.hpp"
+#include "strategies/bfc/chunk_pool.hpp"
 #include "strategies/bfc/timestamps.hpp"
 
 namespace allocbench {
@@ -71,6 +71,7 @@ class Bfc final : public Allocator {
 
   Bfc(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
+  Seconds patience() const override { return retry_; }
 
  private:
   Block do_allocate(Size requested, Stream) override;
@@ -90,13 +91,14 @@ class Bfc final : public Allocator {
   bool give_back();
   Size reserved() const { return counted().reserved.current; }
 
+  Seconds retry_;
   Size memory_limit_;
   Size next_region_;
   Size largest_waste_;  // a chunk is split if the rest reaches this
   bool garbage_collection_;
   bool coalesce_regions_;
   bool timestamped_frees_;
-  BestFitPool pool_;
+  ChunkPool pool_;
   Timestamps timestamps_{pool_};
   std::uint64_t early_ = 0;  // frees that the frontier passed early, for lack of memory
 };

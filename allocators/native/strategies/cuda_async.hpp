@@ -31,27 +31,18 @@ class CudaAsync final : public Allocator {
       .from_pool = true,
   };
 
-  CudaAsync(Device& device, Options const& options)
-      : Allocator(device),
-        pool_(open_pool(options.given("release_threshold") ? options.bytes("release_threshold")
-                                                           : ~Size{0})) {}
+  // Throws DeviceError if the device cannot create the pool.
+  CudaAsync(Device& device, Options const& options);
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  Block do_allocate(Size requested, Stream stream) override {
-    Address const address = acquire_from(pool_, requested, stream);
-    return address == 0 ? Block{} : blocks_.insert(address, requested);
-  }
-
-  Block do_deallocate(Address address, Stream stream) override {
-    Block const block = blocks_.erase(address);
-    if (block.size != 0) release_to(pool_, address, stream);
-    return block;
-  }
-
-  void do_trim() override { trim_pool(pool_); }
+  Block do_allocate(Size requested, Stream stream) override;
+  Block do_deallocate(Address address, Stream stream) override;
+  void do_trim() override;
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
+
+  void count_change(Size before);  // counts by how much the pool has grown or shrunk
 
   Device::Pool pool_;
   LoneBlocks blocks_;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/types.hpp"
-#include "parts/block_pool.hpp"
+#include "strategies/bfc/chunk_pool.hpp"
 
 namespace allocbench {
 
@@ -19,12 +19,12 @@ namespace allocbench {
 // addition to those of the pool, except `largest` and `forget`, which take O(chunks).
 class Timestamps {
  public:
-  explicit Timestamps(BestFitPool& pool) : pool_(pool) {}
+  explicit Timestamps(ChunkPool& pool) : pool_(pool) {}
 
   // Returns the chunk as it was allocated, or one of size 0 if none is allocated at the address.
   Block free(Address address) {
     Block const chunk = pool_.allocated(address);
-    if (chunk.size != 0) chunks_.push_back(pool_.give_apart(address));
+    if (chunk.size != 0) chunks_.push_back(pool_.withhold(address));
     return chunk;
   }
 
@@ -68,7 +68,7 @@ class Timestamps {
   }
 
  private:
-  BestFitPool& pool_;
+  ChunkPool& pool_;
   std::deque<Index> chunks_;  // in the order of their counts
   std::size_t passed_ = 0;    // the number at the front that the frontier has passed
 };

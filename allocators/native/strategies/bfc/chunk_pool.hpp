@@ -1,0 +1,66 @@
+// strategies/bfc/chunk_pool.hpp: a block pool that can withhold freed chunks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "parts/block_pool.hpp"
+#include "parts/free_index.hpp"
+
+namespace allocbench {
+
+// A best-fit index that also keeps free chunks which may not be used or coalesced yet. They are
+// withheld: free, but in no bin.
+class WithholdingIndex : public FreeIndex {
+ public:
+  using FreeIndex::FreeIndex;
+
+  void withhold(Index chunk) {
+    if (withheld_.size() <= chunk) withheld_.resize(chunk + 1);
+    withheld_[chunk] = true;
+  }
+  void admit(Index chunk) {
+    withheld_[chunk] = false;
+    insert(chunk);
+  }
+  bool withholds(Index chunk) const { return chunk < withheld_.size() && withheld_[chunk]; }
+  // Chunks that were withheld side by side are admitted without being coalesced.
+  bool leaves_neighbours() const { return !withheld_.empty(); }
+
+  void remove(Index chunk) {
+    if (withholds(chunk))
+      withheld_[chunk] = false;
+    else
+      FreeIndex::remove(chunk);
+  }
+  bool contains(Index chunk) const { return FreeIndex::contains(chunk) != withholds(chunk); }
+
+ private:
+  std::vector<bool> withheld_;  // by chunk; empty until `withhold` is used
+};
+
+class ChunkPool : public BlockPool<WithholdingIndex> {
+ public:
+  // Frees the allocated chunk at `address`, but keeps it out of coalescing and of `find` until
+  // `admit`. `admit` does not coalesce it with its neighbours either. Returns the chunk, or kNone.
+  Index withhold(Address address) {
+    Index const chunk = allocated_.erase(address);
+    if (chunk == kNone) return kNone;
+    nodes_[chunk].block.requested = 0;
+    free_.withhold(chunk);
+    return chunk;
+  }
+  void admit(Index chunk) { free_.admit(chunk); }
+
+  // Coalesces a free chunk with at most one free neighbour on each side.
+  void coalesce(Index chunk) {
+    free_.remove(chunk);
+    free_.insert(coalesced(chunk));
+  }
+
+  // True if a formerly free chunk was given back or merged into a neighbour. Valid until its index
+  // is reused.
+  bool is_gone(Index chunk) const { return nodes_[chunk].block.size == 0; }
+};
+
+}  // namespace allocbench
