@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from allocbench.address_map import AddressMap, address_map
 from allocbench.allocators import ReplayResult
 from allocbench.prepared import Prepared
+from allocbench.questions.timing import PERCENTILES
 from allocbench.reports.details import RUN, Details, table
+from allocbench.reports.results import SCHEMA
 
 INTERVALS = 500
 """Of each the extremes are kept, which is as much as a chart is wide."""
-_CONFIDENCE = 1.96  # standard deviations to either side: 95 %
-_PERCENTILES = (0.5, 0.9, 0.99, 0.999)
 _FEWEST_CALLS = 100  # for a 99th percentile
 _QUANTILES = np.unique(
     np.concatenate([np.linspace(0, 1, 101), 1 - np.logspace(-2, -6, 41), np.logspace(-3, -2, 8)])
@@ -46,15 +46,22 @@ def of_replay(
 
 
 def of_latency(
-    workload: Prepared, alloc: NDArray[np.float32], free: NDArray[np.float32]
+    workload: Prepared,
+    row: Mapping[str, Any],
+    alloc: NDArray[np.float32],
+    free: NDArray[np.float32],
 ) -> dict[str, pd.DataFrame]:
-    """The tables of the host seconds of every alloc and every free, in order of the trace."""
+    """The tables of the host seconds of single calls.
+
+    row: the result row, with the statistics of all passes. alloc, free: the host seconds of every
+    call of one pass, in order of the trace.
+    """
     calls = {"alloc": (alloc, workload.live), "free": (free, workload.live_at_free)}
     parts: dict[str, list[Any]] = {"latency": [], "percentiles": [], "scaling": []}
     for call, (seconds, live) in calls.items():
         if len(seconds):
             parts["latency"] += _sketch(call, seconds)
-            parts["percentiles"] += _percentiles(call, np.sort(seconds))
+            parts["percentiles"] += _percentiles(call, row, len(seconds))
             parts["scaling"] += _scaling(call, seconds, live)
     names = {
         "latency": ("call", "quantile", "seconds"),
@@ -135,23 +142,23 @@ def _sketch(call: str, seconds: NDArray[np.float32]) -> list[tuple[str, float, f
     return [(call, q, float(value)) for q, value in zip(kept, found, strict=True)]
 
 
-def _percentiles(call: str, ordered: NDArray[np.float32]) -> list[tuple[Any, ...]]:
-    """Percentiles with the order statistics that bound them with 95 % confidence.
-
-    How many of n calls are below the true percentile q is binomial, about normal with mean n q;
-    the calls are taken as independent (Conover, Practical Nonparametric Statistics, 3.2).
-    """
-    rows: list[tuple[Any, ...]] = []
-    count = len(ordered)
-    for q in _PERCENTILES:
-        spread = _CONFIDENCE * np.sqrt(count * q * (1 - q))
-        low, high = int(np.floor(count * q - spread)), int(np.ceil(count * q + spread))
-        bounds = (
-            float(ordered[low]) if low >= 0 else np.nan,
-            float(ordered[high]) if high < count else np.nan,
+def _percentiles(call: str, row: Mapping[str, Any], count: int) -> list[tuple[Any, ...]]:
+    """The percentiles of a row with their intervals, which one pass does not give."""
+    columns = [
+        (round(q / 100, 4), SCHEMA[f"{call}_{name}_seconds"]) for name, q in PERCENTILES.items()
+    ]
+    several = row["passes"] > 1
+    return [
+        (
+            call,
+            q,
+            row[column.name],
+            row[column.low] if several else np.nan,
+            row[column.high] if several else np.nan,
+            count,
         )
-        rows.append((call, q, float(np.quantile(ordered, q)), *bounds, count))
-    return rows
+        for q, column in columns
+    ]
 
 
 def _scaling(call: str, seconds: NDArray[np.float32], live: Ints) -> list[tuple[Any, ...]]:

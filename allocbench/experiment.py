@@ -15,9 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Unavailable
@@ -25,7 +23,6 @@ from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
 from allocbench.questions.capacity import roomy
 from allocbench.questions.runner import (
-    PASSES,
     Arrays,
     Row,
     Runner,
@@ -33,21 +30,19 @@ from allocbench.questions.runner import (
     counted,
     fresh,
     innermost,
-    time_passes,
 )
+from allocbench.questions.timing import PASSES, Times, time_passes
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Features, Trace, features
-
-_PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
 
 
 @dataclass(frozen=True)
 class Effort:
     """How much a run measures beside the replay that counts bytes.
 
-    `passes`: how often the whole trace is timed, cold and steady; with 0 no host time is measured,
-    that of single calls included. `capacity`: whether to search for min_capacity, and the card.
+    `passes`: how often the trace is timed: cold, steady and call by call; with 0 no host time is
+    measured. `capacity`: whether to search for min_capacity, and the card.
     """
 
     passes: int = PASSES
@@ -56,7 +51,7 @@ class Effort:
     @property
     def stages(self) -> tuple[str, ...]:
         """What a run goes through, in order."""
-        time = ("time", "latency") if self.passes else ()
+        time = ("time",) if self.passes else ()
         return ("replay", *time, *(("min capacity",) if self.capacity else ()))
 
 
@@ -84,7 +79,7 @@ def run(
     stage: Callable[[str], None] = lambda name: None,
     placements: Callable[[Arrays], None] | None = None,
     prepared: Prepared | None = None,
-    times: Row | None = None,
+    times: Times | None = None,
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
 
@@ -96,12 +91,11 @@ def run(
         bytes, one element per alloc event; they are not kept.
     prepared: the trace, when the tables of `reports.details` are wanted; they come from a replay
         of their own, and there are none without it.
-
     times: what `times_of` has found; measured here when None.
 
-    Each stage has its own device and allocator. Time: see `runner.time_passes`. Latency: the second
-    pass over an allocator, call by call. Host seconds never contain the device's. An allocator
-    that cannot work on the device has a row that says why, and no timeline. Raises SpecError.
+    Each stage has its own device and allocator. Time: see `timing.time_passes`. Host seconds never
+    contain the device's. An allocator that cannot work on the device has a row that says why, and
+    no timeline. Raises SpecError.
     """
     stage("replay")
     row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
@@ -117,16 +111,12 @@ def run(
     row |= measured
     if effort.passes:
         if times is None:
-            found_times = times_of(
+            (times,) = times_of(
                 trace, [allocator], device, effort.passes, lambda _: stage("time")
-            )
-            times = found_times[allocator]
-        row |= times
-        stage("latency")
-        seconds = _timed_calls(trace, fresh(allocator, _timed_on(trace, allocator, device)))
-        row |= _latency(*seconds)
-        if prepared:
-            found |= of_latency(prepared, *seconds[:2])
+            ).values()
+        row |= times.row
+        if prepared and times.calls:
+            found |= of_latency(prepared, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
         row |= Runner(trace, device).enough(allocator)
@@ -145,18 +135,14 @@ def times_of(
     device: str,
     passes: int,
     begin: Callable[[str], None] = lambda spec: None,
-) -> dict[str, Row]:
-    """The host time of each allocator that can work on a device: see `runner.time_passes`.
+) -> dict[str, Times]:
+    """The times of each allocator that can work on a device: see `timing.time_passes`.
 
     A floor is timed on a device with room for all it ever asks for: else that would be the time of
-    failing. On a GPU, whose memory they would share, the specs do not take turns.
+    failing.
     """
     on = {spec: _timed_on(trace, spec, device) for spec in specs if can_be_made(spec, device)}
-    if allocators.make_device(device).simulated:
-        return time_passes(trace, on, passes, begin)
-    return {
-        spec: time_passes(trace, {spec: where}, passes, begin)[spec] for spec, where in on.items()
-    }
+    return time_passes(trace, on, passes, begin)
 
 
 def _timed_on(trace: Trace, spec: str, device: str) -> str:
@@ -186,7 +172,7 @@ def run_matrix(
     parts: list[Details] = []
     for workload, trace in workloads.items():
         described = features(trace)
-        times: dict[str, Row] = {}
+        times: dict[str, Times] = {}
         if effort.passes:
 
             def timing(spec: str, workload: str = workload) -> None:
@@ -235,29 +221,6 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
         "blocks": trace.allocs,
         "candidate": allocators.info(innermost(allocator)).candidate,
     }
-
-
-def _timed_calls(
-    trace: Trace, allocator: Allocator
-) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-    """Host seconds of each alloc and each free of the second pass; what the timer costs."""
-    allocators.time_pass(trace, allocator)
-    return allocators.time_each(trace, allocator)
-
-
-def _latency(alloc: NDArray[np.float32], free: NDArray[np.float32], timer: float) -> Row:
-    return _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
-
-
-def _summary(call: str, seconds: NDArray[np.float32]) -> Row:
-    row: Row = {f"{call}_count": len(seconds)}
-    if len(seconds):
-        row[f"{call}_mean_seconds"] = float(seconds.mean(dtype=np.float64))
-        row[f"{call}_max_seconds"] = float(seconds.max())
-        found = np.percentile(seconds, list(_PERCENTILES.values()))
-        for name, value in zip(_PERCENTILES, found, strict=True):
-            row[f"{call}_{name}_seconds"] = float(value)
-    return row
 
 
 def _origin() -> Row:

@@ -49,7 +49,7 @@ def latency_distribution(latency: pd.DataFrame, looks: Looks) -> Figure:
 
 
 def percentiles(table: pd.DataFrame, looks: Looks) -> Figure:
-    """Percentiles of single calls with their 95 % confidence intervals, a row per allocator.
+    """Percentiles of single calls with the intervals of their passes, a row per allocator.
 
     `table` is the table `percentiles` of one case. One row of panels for allocs, one for frees.
     """

@@ -78,8 +78,8 @@ KINDS = (
         "latency",
         "Latency of single calls",
         "The fraction of calls that took at most this long; further left is faster. The axis ends"
-        " just after the slowest 99.9th percentile. Host time of the second pass over the same"
-        " allocator, with the cost of the timer subtracted.",
+        " just after the slowest 99.9th percentile. Host time of single calls in a later replay"
+        " through the same allocator, with the cost of the timer subtracted.",
         lambda shown: describing.latency(shown.table("percentiles"), 0.5),
         lambda shown: call_figures.latency_distribution(shown.table("latency"), shown.looks),
         missed="the distribution of latencies",
@@ -88,8 +88,8 @@ KINDS = (
         "percentiles",
         "percentiles",
         "Percentiles of single calls",
-        "The mark is the percentile and the bar its 95 % confidence interval, by order statistics,"
-        " where there are enough calls for one. Calls are assumed to be independent.",
+        "The mark is the median of the percentiles of the passes, the bar reaches from the least"
+        " to the most of them. The passes of the allocators take turns.",
         lambda shown: describing.latency(shown.table("percentiles"), 0.99),
         lambda shown: call_figures.percentiles(shown.table("percentiles"), shown.looks),
     ),

@@ -24,9 +24,9 @@ class Column:
     """One column of the result row.
 
     `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
-    0..1, shown in percent. `median` and `most` name the columns that hold the median and the
-    maximum of the passes whose minimum this column holds. Two rows differ when the passes of one
-    all lie above those of the other.
+    0..1, shown in percent. `median` names the column that holds the median of the passes whose
+    minimum this column holds. `low` and `high` name the columns that hold the interval of a
+    measured time: the least and the most of its passes.
     """
 
     name: str
@@ -37,4 +37,5 @@ class Column:
     lower_is_better: bool | None = None
     fraction: bool = False
     median: str = ""
-    most: str = ""
+    low: str = ""
+    high: str = ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of the result row: the only place that names and defines a metric."""
 
-from allocbench.reports.column import Column
+from allocbench.reports.column import Column, Group
 from allocbench.reports.workload_columns import WORKLOAD
 
 
@@ -14,7 +14,11 @@ def _fragmentation(name: str, heading: str, definition: str, lower: bool | None 
 
 
 def _latency(call: str, verb: str) -> tuple[Column, ...]:
-    """The columns of one kind of call: mean, percentiles, maximum and how many were timed."""
+    """The columns of one kind of call: mean, percentiles, maximum and how many were timed.
+
+    Each statistic is the median over the passes, with the least and the most of them as its
+    interval.
+    """
     statistics = {
         "mean": "mean",
         "p50": "median",
@@ -24,22 +28,37 @@ def _latency(call: str, verb: str) -> tuple[Column, ...]:
         "max": "maximum",
     }
     shown = {"p999": "p99.9"}
-    columns = [
-        Column(
-            f"{call}_{key}_seconds",
-            "latency",
-            "seconds",
-            f"{call} {shown.get(key, key)}",
-            f"Host seconds to {verb} one block: {words} over the {call}_count timed calls, the"
-            " timer's own cost subtracted, device seconds not added.",
-            True,
+    columns: list[Column] = []
+    for key, words in statistics.items():
+        name, heading = f"{call}_{key}_seconds", f"{call} {shown.get(key, key)}"
+        definition = (
+            f"Host seconds to {verb} one block: {words} over the {call}_count calls of a pass, the"
+            " timer's own cost subtracted, device seconds not added; median of the passes."
         )
-        for key, words in statistics.items()
-    ]
+        columns.append(_timed(name, "latency", heading, definition))
+        columns += _interval(name, "latency", heading)
     count = Column(
-        f"{call}_count", "latency", "count", f"{call}s timed", f"Timed calls that {verb} a block."
+        f"{call}_count",
+        "latency",
+        "count",
+        f"{call}s timed",
+        f"Calls that {verb} a block, timed in each pass.",
     )
     return (*columns, count)
+
+
+def _timed(name: str, group: Group, heading: str, definition: str) -> Column:
+    """A time whose interval stands in columns of its own."""
+    low, high = f"{name}_low", f"{name}_high"
+    return Column(name, group, "seconds", heading, definition, True, low=low, high=high)
+
+
+def _interval(name: str, group: Group, heading: str) -> tuple[Column, Column]:
+    """The columns with the ends of the interval of the column `name`."""
+    return (
+        Column(f"{name}_low", group, "seconds", f"{heading}, low", f"The least {name} of a pass."),
+        Column(f"{name}_high", group, "seconds", f"{heading}, high", f"The most {name} of a pass."),
+    )
 
 
 def _per_event(which: str, description: str) -> tuple[Column, ...]:
@@ -47,7 +66,7 @@ def _per_event(which: str, description: str) -> tuple[Column, ...]:
     name = f"seconds_per_event_{which}"
     words = f"Host seconds per event, {description}"
 
-    def column(suffix: str, more: str, statistic: str, median: str = "", most: str = "") -> Column:
+    def column(suffix: str, more: str, statistic: str, median: str = "", high: str = "") -> Column:
         heading = f"{which} per event{more}"
         definition = f"{words}: {statistic} of the passes."
         return Column(
@@ -58,11 +77,11 @@ def _per_event(which: str, description: str) -> tuple[Column, ...]:
             definition,
             True,
             median=median,
-            most=most,
+            high=high,
         )
 
     return (
-        column("", "", "minimum", median=f"{name}_median", most=f"{name}_max"),
+        column("", "", "minimum", median=f"{name}_median", high=f"{name}_max"),
         column("_median", ", median", "median"),
         column("_max", ", most", "maximum"),
     )
@@ -204,15 +223,14 @@ COLUMNS: tuple[Column, ...] = (
         "Calls to the device: malloc, free, map, unmap.",
         True,
     ),
-    Column(
+    _timed(
         "device_seconds",
         "device",
-        "seconds",
         "device time",
         "What all device calls cost together: measured on a GPU, modelled (an estimate) on a"
         " simulated device; never part of host time.",
-        True,
     ),
+    *_interval("device_seconds", "device", "device time"),
     Column(
         "device_seconds_per_event",
         "device",

@@ -74,8 +74,8 @@ TABLES: Mapping[str, TableSpec] = {
             "high": "number",
             "count": "whole",
         },
-        "A percentile of the host seconds of `count` single calls, with its 95 % confidence"
-        " interval by order statistics; null where there are too few calls for a bound.",
+        "A percentile of the host seconds of `count` single calls: the median of the passes, the"
+        " least and the most of them; these are null where there was one pass.",
     ),
     "scaling": TableSpec(
         RUN,

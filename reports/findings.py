@@ -86,10 +86,15 @@ def _fastest(case: Case) -> Claim | None:
     for metric in SPEED:
         if names := best(case.rows, SCHEMA[metric]):
             unit = "call" if metric.startswith("alloc") else "event"
-            context = "no clear difference" if len(names) > 1 else _runner_up(case, metric)
+            context = _no_difference(case) if len(names) > 1 else _runner_up(case, metric)
             number = f"at {_value(case, names[0], metric)} of host time per {unit}"
             return Claim(f"fastest{_which(metric)}", names, number, context)
     return None
+
+
+def _no_difference(case: Case) -> str:
+    alone = (case.rows["passes"] == 1).any()
+    return "one pass cannot tell them apart" if alone else "no clear difference"
 
 
 def _runner_up(case: Case, metric: str) -> str:

@@ -5,6 +5,7 @@ Only candidates that served every request are ranked: a floor may not be recomme
 that failed requests did less work than the others.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -12,8 +13,6 @@ import pandas as pd
 
 from allocbench.reports.output import ResultError
 from allocbench.reports.results import SCHEMA, Column
-
-_SAME_TIME = 1.05
 
 Mark: TypeAlias = Literal["", "best", "worst", "failed"]
 
@@ -101,25 +100,33 @@ def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
     return values.sort_values(ascending=column.lower_is_better, kind="stable")
 
 
-def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
-    """The allocators that are best, best first: more than one where they do not clearly differ.
+def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, float]:
+    """What a number of a row is known to lie between: both ends are the number if it was counted.
 
-    Where a column has the most of the passes beside their least, a row whose least is within the
-    passes of the best row is not clearly worse: six passes enclose the median in 97 of 100 runs.
-    Nor is one that differs by less than `_SAME_TIME`, which is what two equal allocators differ
-    by when their objects lie elsewhere in the host's memory.
+    Of a measured time these are the least and the most of its passes: n passes enclose the median
+    with a probability of 1 - 2^(1 - n), which is 97 % for six (the sign test, inverted; Conover,
+    Practical Nonparametric Statistics, 3.2). One pass tells nothing: minus and plus infinity.
     """
+    value = plain(rows.at[name, column.name])
+    if value is None:
+        return -math.inf, math.inf
+    if not _measured(rows, name, column):
+        return value, value
+    ends = [
+        plain(rows.at[name, end]) if end in rows.columns else None
+        for end in (column.low or column.name, column.high)
+    ]
+    passes = plain(rows.at[name, "passes"]) if "passes" in rows.columns else None
+    low, high = ends
+    if low is None or high is None or passes is None or passes < 2:
+        return -math.inf, math.inf
+    return low, high
+
+
+def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
+    """The allocators that are best, best first: more than one where they do not clearly differ."""
     order = ranked(rows, column)
-    if order.empty:
-        return ()
-    limit = order.iloc[0]
-    if column.group in ("time", "latency"):
-        limit *= _SAME_TIME
-    if column.most in rows.columns:
-        most = plain(rows.at[order.index[0], column.most])
-        limit = limit if most is None else max(limit, most)
-    tied = order <= limit if column.lower_is_better else order >= limit
-    return tuple(str(name) for name in order.index[tied])
+    return () if order.empty else _sharing(rows, column, order, str(order.index[0]))
 
 
 def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
@@ -129,9 +136,26 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
     if len(winners) == len(order):
         return {}
     found: dict[str, Mark] = dict.fromkeys(winners, "best")
-    for name in order.index[order == order.iloc[-1]]:
-        found.setdefault(str(name), "worst")
+    for name in _sharing(rows, column, order, str(order.index[-1])):
+        found.setdefault(name, "worst")
     return found
+
+
+def _sharing(
+    rows: pd.DataFrame, column: Column, order: "pd.Series[float]", place: str
+) -> tuple[str, ...]:
+    """The allocators that do not clearly differ from the one of this name, itself among them."""
+    low, high = interval(rows, place, column)
+    near = [(str(name), *interval(rows, str(name), column)) for name in order.index]
+    return tuple(name for name, least, most in near if least <= high and low <= most)
+
+
+def _measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
+    """Whether a number is a time that was measured, and so differs from pass to pass."""
+    if column.group == "device" and column.name.startswith("device_seconds"):
+        source = "device_seconds_source"
+        return source in rows.columns and str(rows.at[name, source]) == "measured"
+    return column.group in ("time", "latency")
 
 
 def extremes(case: Case, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from allocbench.reports import units
-from allocbench.reports.ranking import Case, Mark, cases, marks, plain
+from allocbench.reports.ranking import Case, Mark, cases, interval, marks, plain
 from allocbench.reports.results import COLUMNS, SCHEMA, Column
 
 TERMINAL = (
@@ -41,7 +41,8 @@ SUMMARY = (
     "device_seconds",
     "failures",
 )
-ALL = tuple(c.name for c in COLUMNS if c.unit and c.group != "workload")
+_ENDS = {end for c in COLUMNS if c.low for end in (c.low, c.high)}
+ALL = tuple(c.name for c in COLUMNS if c.unit and c.group != "workload" and c.name not in _ENDS)
 MEANS = (
     "min_capacity",
     "peak_reserved",
@@ -209,7 +210,7 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
     return [
         Cell(
             units.value(column, value),
-            units.exact(column, value),
+            _exact(rows, name, column, value),
             value,
             value / against if comparable and against and value is not None else None,
             marked.get(name, ""),
@@ -217,6 +218,15 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
         )
         for name, value in values.items()
     ]
+
+
+def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | None) -> str:
+    """The number unrounded, with the interval of its passes where it has one."""
+    text = units.exact(column, value)
+    low, high = interval(rows, name, column)
+    if value is None or low == high or not math.isfinite(high):
+        return text
+    return f"{text}; the passes: {units.value(column, low)} to {units.value(column, high)}"
 
 
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
@@ -279,9 +289,12 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
     rows = merged.groupby(level=0, sort=False)[["candidate"]].first()
     rows["failures"] = merged["failures"].groupby(level=0).sum()
     rows["device_seconds_source"] = merged["device_seconds_source"].groupby(level=0).first()
-    columns = [replace(SCHEMA[name], unit="ratio", median="", most="") for name in metrics]
+    columns = [replace(SCHEMA[name], unit="ratio", median="") for name in metrics]
+    names = [str(name) for name in rows.index]
     for column in columns:
-        rows[column.name] = [_mean(members, str(name), base, column.name) for name in rows.index]
+        for metric in filter(None, (column.name, column.low, column.high)):
+            rows[metric] = [_mean(members, name, base, metric, column.name) for name in names]
+    rows["passes"] = merged["passes"].groupby(level=0).min()
     return _build(
         f"Geometric mean over {len(members)} workloads",
         f"each number is the mean ratio to {base}, on {members[0].device}",
@@ -291,15 +304,18 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
     )
 
 
-def _mean(members: Sequence[Case], name: str, base: str, metric: str) -> float:
-    """The geometric mean of one allocator's ratios; NaN where a workload has no ratio."""
+def _mean(members: Sequence[Case], name: str, base: str, metric: str, against: str) -> float:
+    """The geometric mean of one allocator's ratios of a metric to the metric `against` of `base`.
+
+    NaN where a workload has no ratio.
+    """
     logarithms = []
     for case in members:
         value = case.number(name, metric) if name in case.rows.index else None
-        against = case.number(base, metric)
-        if not value or not against:
+        reference = case.number(base, against)
+        if not value or not reference:
             return math.nan
-        logarithms.append(math.log(value / against))
+        logarithms.append(math.log(value / reference))
     return math.exp(math.fsum(logarithms) / len(logarithms))
 
 

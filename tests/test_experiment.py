@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench import allocators, experiment
-from allocbench.allocators import SpecError
+from allocbench.allocators import Allocator, SpecError
 from allocbench.experiment import Effort
 from allocbench.prepared import Prepared
 from allocbench.questions import capacity
-from allocbench.questions.runner import time_passes
+from allocbench.questions.timing import time_passes
 from allocbench.reports import results
 from allocbench.reports.details import RUN, join, of_run
 from allocbench.reports.results import SCHEMA
@@ -63,7 +63,8 @@ def test_a_row_has_every_column_of_the_schema_and_what_was_measured_is_a_number(
     keeps = allocators.info(name).keeps_free_blocks
     external = {"external_fragmentation", "external_fragmentation_mean"}
     no_steps = {"repeat_rate"}
-    assert missing == {"unavailable"} | no_steps | plan | (set() if keeps else external)
+    exact = {"device_seconds_low", "device_seconds_high"}  # of an estimate
+    assert missing == {"unavailable"} | no_steps | exact | plan | (set() if keeps else external)
     assert row["passes"] == 2
     assert row["alloc_count"] == row["free_count"] == row["blocks"] == 400
     assert row["candidate"] is allocators.info(name).candidate
@@ -126,8 +127,7 @@ def test_min_capacity_is_left_out_on_demand() -> None:
 
 
 def test_of_the_passes_the_minimum_and_the_median_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Cold and steady passes take turns; one more precedes the timing of single calls.
-    told = iter([3.0, 30.0, 1.0, 20.0, 2.0, 10.0, 0.0])
+    told = iter([3.0, 30.0, 1.0, 20.0, 2.0, 10.0])  # cold and steady passes take turns
     monkeypatch.setattr(allocators, "time_pass", lambda trace, allocator: next(told))
     row = run(churn(), "bfc", effort=Effort(passes=3))
     assert [row[f"seconds_per_event_{kind}"] for kind in ("cold", "steady")] == [1, 10]
@@ -309,7 +309,28 @@ def test_equal_allocators_take_turns_and_have_a_range() -> None:
     trace = churn(20)
     times = time_passes(trace, dict.fromkeys(["naive", "bfc"], "sim:1GiB"), 3, turns.append)
     assert turns == ["naive", "bfc"]
-    for row in times.values():
+    for row in (found.row for found in times.values()):
         for which in ("cold", "steady"):
             name = f"seconds_per_event_{which}"
             assert 0 < row[name] <= row[f"{name}_median"] <= row[f"{name}_max"]
+        for name in ("alloc_p50_seconds", "free_p99_seconds", "alloc_max_seconds"):
+            assert 0 < row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+        assert "device_seconds" not in row  # an estimate is the same in each pass
+
+
+def test_the_statistics_of_calls_are_the_medians_of_the_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passes = iter([4.0, 1.0, 3.0])
+
+    def told(trace: Trace, allocator: Allocator) -> Any:
+        seconds = np.full(20, next(passes), np.float32)
+        return seconds, 2 * seconds, 0.5
+
+    monkeypatch.setattr(allocators, "time_each", told)
+    row = time_passes(churn(20), {"bfc": "sim:1GiB"}, 3)["bfc"].row
+    for name in ("mean", "p50", "p90", "p99", "p999", "max"):
+        column = f"alloc_{name}_seconds"
+        assert [row[column], row[f"{column}_low"], row[f"{column}_high"]] == [3, 1, 4]
+        assert row[f"free_{name}_seconds"] == 6
+    assert (row["alloc_count"], row["timer_seconds"]) == (20, 0.5)

@@ -19,7 +19,7 @@ from allocbench.experiment import Effort
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions.recommend import EXPANDABLE
-from allocbench.questions.runner import PASSES
+from allocbench.questions.timing import PASSES
 from allocbench.reports import bundle, findings, ranking, results, tables
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.recommending import KEEP

@@ -7,8 +7,7 @@ Every command and report takes its numbers from here. The keys of a row are colu
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -19,14 +18,12 @@ from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, St
 from allocbench.allocators.spec import parse
 from allocbench.cards import cards, context
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
+from allocbench.questions.timing import PASSES, device_seconds, time_passes
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Trace
 
 Row: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-
-PASSES = 6
-"""Passes behind a time: the least and the most of six enclose the median in 97 runs of 100."""
 
 
 class Runner:
@@ -122,7 +119,8 @@ class Runner:
         return rough_capacity(partial(self._completes_on, spec), **self._bounds(spec))
 
     def _seconds(self, spec: str, passes: int = PASSES) -> Row:
-        return time_passes(self.trace, {spec: self.device}, passes)[spec]
+        times = time_passes(self.trace, {spec: self.device}, passes, single_calls=False)
+        return times[spec].row
 
 
 def fresh(allocator: str, device: str) -> Allocator:
@@ -152,61 +150,13 @@ def counted(
         "capacity": allocator.device.capacity,
         "candidate": allocator.info.candidate,
         "device_calls": result.device.calls,
-        "device_seconds": result.device.seconds,
-        "device_seconds_per_event": result.device.seconds / max(1, len(trace)),
+        **device_seconds(trace, result.device),
         "device_seconds_source": allocator.device.cost_source,
         "failures": result.stats.failures,
         "retries": result.stats.retries,
     }
     row |= _memory(result) | _fragmentation(result, allocator.info)
     return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
-
-
-def time_passes(
-    trace: Trace,
-    devices: Mapping[str, str],
-    passes: int,
-    begin: Callable[[str], None] = lambda spec: None,
-) -> dict[str, Row]:
-    """Host seconds per event of each spec on its device: least, median and most of the passes.
-
-    Each pass makes an allocator, times it on the trace (cold) and times it on the trace again
-    (steady). The specs take turns within each pass, and each pass begins with another one, so that
-    what else the machine does falls on all of them alike.
-
-    begin: called with each spec before its first pass. Raises SpecError.
-    """
-    specs = list(devices)
-    cold: dict[str, list[float]] = {spec: [] for spec in specs}
-    steady: dict[str, list[float]] = {spec: [] for spec in specs}
-
-    def one_pass(spec: str) -> None:
-        if not cold[spec]:
-            begin(spec)
-        made = fresh(spec, devices[spec])
-        cold[spec].append(allocators.time_pass(trace, made))
-        steady[spec].append(allocators.time_pass(trace, made))
-
-    for number in range(passes):
-        for spec in _turned(specs, number):
-            one_pass(spec)
-    return {spec: _times("cold", cold[spec]) | _times("steady", steady[spec]) for spec in specs}
-
-
-def _turned(specs: Sequence[str], number: int) -> list[str]:
-    first = number % max(1, len(specs))
-    return [*specs[first:], *specs[:first]]
-
-
-def _times(which: str, seconds: Sequence[float]) -> Row:
-    name = f"seconds_per_event_{which}"
-    if not seconds:
-        return {}
-    return {
-        name: min(seconds),
-        f"{name}_median": statistics.median(seconds),
-        f"{name}_max": max(seconds),
-    }
 
 
 def _memory(result: ReplayResult) -> Row:

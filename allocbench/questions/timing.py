@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host and device time, from passes in which the allocators take turns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench import allocators
+from allocbench.allocators import Allocator, DeviceStats
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import Trace
+
+Row: TypeAlias = dict[str, Any]
+Seconds: TypeAlias = NDArray[np.float32]
+
+PASSES = 6
+"""Passes behind a time: the least and the most of six enclose the median in 97 runs of 100."""
+
+PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
+"""In percent, by the name that they have in a column."""
+
+
+@dataclass
+class Times:
+    """What the passes of one allocator took.
+
+    cold, steady: host seconds per event of each pass. statistics: other columns, a row for each
+    pass. calls: host seconds of every alloc and of every free of the last pass, in order of the
+    trace; None where single calls were not timed.
+    """
+
+    cold: list[float] = field(default_factory=list)
+    steady: list[float] = field(default_factory=list)
+    statistics: list[Row] = field(default_factory=list)
+    calls: tuple[Seconds, Seconds] | None = None
+
+    @property
+    def row(self) -> Row:
+        """The columns of `reports.results` that hold times and their intervals."""
+        row = _of_passes("cold", self.cold) | _of_passes("steady", self.steady)
+        for name in self.statistics[0] if self.statistics else ():
+            found = [one[name] for one in self.statistics]
+            row[name] = statistics.median(found)
+            if SCHEMA[name].low:
+                row |= {SCHEMA[name].low: min(found), SCHEMA[name].high: max(found)}
+        return row
+
+
+def time_passes(
+    trace: Trace,
+    devices: Mapping[str, str],
+    passes: int,
+    begin: Callable[[str], None] = lambda spec: None,
+    *,
+    single_calls: bool = True,
+) -> dict[str, Times]:
+    """The times of each spec on its device.
+
+    Each pass makes an allocator and replays the trace through it three times: as a whole (cold),
+    again as a whole (steady), and call by call (where `single_calls` is true). On a GPU a new
+    allocator replays it once more, for the device time. The specs take turns within each pass, and
+    each pass begins with another one, so that what else the machine does falls on all of them
+    alike. Only one allocator exists at a time: they do not share the device.
+
+    begin: called with each spec before its first pass. Raises SpecError.
+    """
+    specs = list(devices)
+    times = {spec: Times() for spec in specs}
+    for number in range(passes):
+        for spec in _turned(specs, number):
+            if not number:
+                begin(spec)
+            found = _one_pass(trace, spec, devices[spec], times[spec], single_calls)
+            if found:
+                times[spec].statistics.append(found)
+    return times
+
+
+def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
+    made = _fresh(spec, device)
+    times.cold.append(allocators.time_pass(trace, made))
+    times.steady.append(allocators.time_pass(trace, made))
+    found: Row = {}
+    if single_calls:
+        alloc, free, timer = allocators.time_each(trace, made)
+        times.calls = alloc, free
+        found = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
+    if single_calls and not made.device.simulated:
+        del made
+        found |= device_seconds(trace, allocators.replay(trace, _fresh(spec, device)).device)
+    return found
+
+
+def device_seconds(trace: Trace, device: DeviceStats) -> Row:
+    """The columns with the device seconds of a replay of the trace."""
+    return {
+        "device_seconds": device.seconds,
+        "device_seconds_per_event": device.seconds / max(1, len(trace)),
+    }
+
+
+def _fresh(spec: str, device: str) -> Allocator:
+    return allocators.make(spec, allocators.make_device(device))
+
+
+def _turned(specs: Sequence[str], number: int) -> list[str]:
+    first = number % max(1, len(specs))
+    return [*specs[first:], *specs[:first]]
+
+
+def _of_passes(which: str, seconds: Sequence[float]) -> Row:
+    name = f"seconds_per_event_{which}"
+    if not seconds:
+        return {}
+    return {
+        name: min(seconds),
+        f"{name}_median": statistics.median(seconds),
+        f"{name}_max": max(seconds),
+    }
+
+
+def _summary(call: str, seconds: Seconds) -> Row:
+    row: Row = {f"{call}_count": len(seconds)}
+    if len(seconds):
+        row[f"{call}_mean_seconds"] = float(seconds.mean(dtype=np.float64))
+        row[f"{call}_max_seconds"] = float(seconds.max())
+        found = np.percentile(seconds, list(PERCENTILES.values()))
+        for name, value in zip(PERCENTILES, found, strict=True):
+            row[f"{call}_{name}_seconds"] = float(value)
+    return row
