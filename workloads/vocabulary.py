@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALLOC, FREE, MARK, TRIM = range(4)
+from allocbench.base.op_codes import ALLOC as ALLOC
+from allocbench.base.op_codes import FREE as FREE
+from allocbench.base.op_codes import MARK as MARK
+from allocbench.base.op_codes import TRIM as TRIM
+
 MAX_SIZE = 2**63 - 1
 """The largest size of an event, bytes."""
 

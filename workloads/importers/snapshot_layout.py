@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import Blocks, Events
 from allocbench.workloads.importers.snapshot_segments import (
-    ALLOC,
     DEFAULT_POOL,
-    MAP,
+    SEGMENT_ALLOC,
+    SEGMENT_MAP,
     Pool,
     Segment,
     SegmentEvent,
@@ -115,7 +115,7 @@ def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
 
     No snapshot tells it. cudaMalloc goes down where nothing says that it goes up.
     """
-    obtained = [call.address for call in calls if call.action == ALLOC]
+    obtained = [call.address for call in calls if call.action == SEGMENT_ALLOC]
     up = sum(two > one for one, two in pairwise(obtained))
     order = np.arange(count, dtype=np.uint32)
     return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
@@ -128,7 +128,7 @@ def _spaces(
     mapped = [
         Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
         for call in calls
-        if call.action == MAP
+        if call.action == SEGMENT_MAP
     ]
     mapped = with_kinds(mapped, events.address[events.is_alloc], events.size[events.is_alloc])
     lowest: dict[tuple[int, Pool, bool | None], int] = {}

@@ -13,8 +13,13 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
 
-ALLOC, FREE, MAP, UNMAP = "segment_alloc", "segment_free", "segment_map", "segment_unmap"
-ACTIONS = (ALLOC, FREE, MAP, UNMAP)
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+)
+ACTIONS = (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)
 Pool = tuple[int, ...]
 DEFAULT_POOL: Pool = (0, 0)
 
@@ -64,14 +69,14 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
         if segment.expandable:
             del held[segment.address]
     for event in reversed(events):
-        if event.action == ALLOC:
+        if event.action == SEGMENT_ALLOC:
             found = held.pop(event.address, None)
             if found is None or found.size != event.size:
                 raise UnknownLayoutError(
                     f"a segment of {event.size} bytes was obtained at {event.address:#x}, "
                     "which is neither freed later nor held at the end"
                 )
-        elif event.action == FREE:
+        elif event.action == SEGMENT_FREE:
             if event.address in held:
                 raise UnknownLayoutError(f"the segment at {event.address:#x} was freed twice")
             held[event.address] = Segment(
@@ -81,7 +86,7 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
                 event.pool or DEFAULT_POOL,
                 event.size == SMALL_SEGMENT,
             )
-        elif event.action == MAP:
+        elif event.action == SEGMENT_MAP:
             ranges.remove(event)
         else:
             ranges.add(event)

@@ -15,9 +15,9 @@ import numpy as np
 
 from allocbench.workloads.importers.addresses import Events
 from allocbench.workloads.importers.snapshot_segments import (
-    ALLOC,
-    FREE,
-    UNMAP,
+    SEGMENT_ALLOC,
+    SEGMENT_FREE,
+    SEGMENT_UNMAP,
     SegmentEvent,
 )
 from allocbench.workloads.importers.snapshot_settings import Settings
@@ -56,17 +56,19 @@ def trims_of(
     while n < len(calls):
         begin = n
         while (
-            n < len(calls) and calls[n].action in (FREE, UNMAP) and calls[n].at == calls[begin].at
+            n < len(calls)
+            and calls[n].action in (SEGMENT_FREE, SEGMENT_UNMAP)
+            and calls[n].at == calls[begin].at
         ):
             held.pop(calls[n].address, None)
             n += 1
         if n == begin:
-            if calls[n].action == ALLOC:
+            if calls[n].action == SEGMENT_ALLOC:
                 held[calls[n].address] = calls[n].size
             n += 1
             continue
         where = calls[begin].at
-        ranges = any(call.action == UNMAP for call in calls[begin:n])
+        ranges = any(call.action == SEGMENT_UNMAP for call in calls[begin:n])
         if lives and not ranges and lives.any_free(held, where):
             partial += 1
             continue

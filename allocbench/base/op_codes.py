@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of a trace's `op` array. The native core has the same in core/types.hpp."""
+
+ALLOC, FREE, MARK, TRIM = range(4)

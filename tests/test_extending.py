@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of docs/extending.md work: each is followed in a copy of the source and then used."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from allocbench import allocators
+from allocbench.allocators import _core
+from docs.generate import tables
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+# An editable install finds allocbench before the path does, so its finder has to go.
+RUN = """
+import sys
+sys.meta_path = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
+sys.path.insert(0, {path!r})
+import allocbench
+assert allocbench.__file__.startswith({path!r}), allocbench.__file__
+{code}
+"""
+MAIN = "from allocbench.__main__ import main; sys.argv[0] = 'allocbench'; main()"
+
+
+class Copy:
+    """A copy of the Python source, to be extended."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("allocators", "workloads", "reports", "allocbench"):
+            ignored = shutil.ignore_patterns("native", "__pycache__", "models", "*.parquet")
+            shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
+        core = Path(_core.__file__)
+        if not (root / "allocators" / core.name).exists():
+            (root / "allocators" / core.name).symlink_to(core)
+
+    def write(self, path: str, text: str) -> None:
+        """Add a file; the page names its folder."""
+        assert f"{Path(path).parent}/" in PAGE
+        (self.root / path).write_text(text, encoding="utf-8")
+
+    def insert(self, path: str, after: str, text: str) -> None:
+        """Insert text after a line of a file that the page names."""
+        assert path in PAGE
+        content = (self.root / path).read_text(encoding="utf-8")
+        assert content.count(after) == 1, f"{path}: {after}"
+        (self.root / path).write_text(content.replace(after, after + text), encoding="utf-8")
+
+    def python(self, code: str, *arguments: str) -> str:
+        command = [sys.executable, "-c", RUN.format(path=str(self.root), code=code), *arguments]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def allocbench(self, *arguments: str) -> str:
+        return self.python(MAIN, *arguments)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+def test_a_metric(copy: Copy) -> None:
+    copy.insert(
+        "reports/columns.py",
+        "COLUMNS: tuple[Column, ...] = (\n",
+        '    Column("twice", "memory", "bytes", "twice the load", "Twice the max load.", True),\n',
+    )
+    copy.insert(
+        "allocbench/questions/runner.py",
+        '        "max_load": result.max_load,\n',
+        '        "twice": 2 * result.max_load,\n',
+    )
+    options = ("random:allocs=20", "--allocator", "naive", "--time", "0", "--no-min-capacity")
+    (row,) = json.loads(copy.allocbench("replay", *options, "--json", "-"))
+    assert row["twice"] == 2 * row["max_load"] > 0
+    assert "twice the load" in copy.allocbench("replay", *options)
+
+
+def test_charts(copy: Copy) -> None:
+    copy.insert(
+        "reports/charts.py",
+        "_KINDS = (\n",
+        '    _Kind("toy", "A toy of rows", "About it.", figures.overhead, ("overhead",)),\n',
+    )
+    copy.insert(
+        "reports/case_charts.py",
+        "KINDS = (\n",
+        """    Kind(
+        "toy",
+        "memory",
+        "A toy of one workload",
+        "About it.",
+        lambda shown: "In words.",
+        lambda shown: figures.memory_over_time(shown.table("memory"), shown.case, shown.looks),
+    ),
+""",
+    )
+    options = ("--allocators", "naive,bfc", "--time", "0", "--html", "report.html")
+    copy.allocbench("compare", "random:allocs=50", *options)
+    page = (copy.root / "report.html").read_text(encoding="utf-8")
+    assert "A toy of rows" in page
+    assert "A toy of one workload" in page
+
+
+def test_a_file_format(copy: Copy) -> None:
+    copy.write(
+        "workloads/importers/toy.py",
+        """from allocbench.workloads.events import Events
+from allocbench.workloads.vocabulary import Provenance
+
+
+def is_toy(head):
+    return head.startswith(b"toy")
+
+
+def read(file, path):
+    events = Events()
+    for line in file.read().splitlines()[1:]:
+        events.alloc(int(line))
+    return events.trace(Provenance(name=path.stem, kind="imported", source=path.name))
+""",
+    )
+    copy.insert(
+        "workloads/formats.py",
+        "FORMATS = (\n",
+        '    Format("toy log", "a size a line", "importers.toy:is_toy", "importers.toy:read"),\n',
+    )
+    (copy.root / "trace.log").write_text("toy\n100\n23\n")
+    options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
+    (row,) = json.loads(copy.allocbench("replay", "trace.log", *options))
+    assert (row["events"], row["max_load"]) == (2, 123)
+    assert "toy log" in copy.allocbench("list", "formats")
+
+
+def test_a_generated_workload(copy: Copy) -> None:
+    copy.insert(
+        "workloads/synthetic/__init__.py",
+        "GENERATORS = (\n",
+        """    _synthetic(
+        "toy",
+        "equal blocks that are never freed",
+        "a test",
+        lambda events, blocks: [events.alloc(100) for _ in range(blocks)] and None,
+        _count("blocks", 3, "number of blocks"),
+    ),
+""",
+    )
+    options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
+    (row,) = json.loads(copy.allocbench("replay", "toy:blocks=7", *options))
+    assert row["max_load"] == 700
+    assert "toy" in copy.allocbench("list", "workloads")
+
+
+def test_a_command(copy: Copy) -> None:
+    copy.write(
+        "allocbench/commands/toy.py",
+        '''import typer
+
+EXAMPLES = ("allocbench toy",)
+
+
+def run() -> None:
+    """Say hello."""
+    typer.echo("hello")
+''',
+    )
+    copy.insert(
+        "allocbench/commands/__init__.py", "COMMANDS = (\n", '    Command("toy", "Say hello."),\n'
+    )
+    assert "Say hello." in copy.allocbench("--help")
+    assert copy.allocbench("toy") == "hello\n"
+    assert "allocbench toy" in copy.allocbench("toy", "--help")
+
+
+@pytest.mark.parametrize("name", [info.name for info in allocators.strategies()])
+def test_the_places_of_a_strategy(name: str) -> None:
+    """What the page lists for a strategy is there for each, and nothing else registers one."""
+    class_name = "".join(word.capitalize() for word in name.split("_"))
+    registry = (ROOT / "allocators/native/registry.cpp").read_text(encoding="utf-8")
+    assert registry.count(f'#include "strategies/{name}.hpp"\n') == 1
+    listed = re.search(r"return list<(.*?)>\(\);", registry, flags=re.DOTALL)
+    assert listed
+    assert re.findall(r"\w+", listed[1]).count(class_name) == 1
+    places = ("README.md", "mkdocs.yml", "docs/strategies/" + name + ".md")
+    readme, navigation, own_page = ((ROOT / p).read_text(encoding="utf-8") for p in places)
+    assert readme.count(f"(docs/strategies/{name}.md)") == 1
+    assert navigation.count(f"strategies/{name}.md") == 1
+    assert own_page.startswith(f"# {name}\n") or own_page.startswith(f"# `{name}`\n")
+    assert f"strategies/{name}.md" not in "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "allocbench").rglob("*.py")
+    )
+
+
+def test_the_files_that_the_page_names_exist() -> None:
+    names = re.findall(r"`([a-z_]+/[\w./]+\.\w+)`", tables.on_page_markdown(PAGE))
+    named = {name for name in names if "NAME" not in name}
+    assert len(named) >= 8
+    for name in named:
+        assert (ROOT / name).exists(), name
