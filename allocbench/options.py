@@ -35,6 +35,14 @@ Workload = Annotated[
         "input; or a program to run, after two dashes.",
     ),
 ]
+WorkloadFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKLOAD|FILE",
+        help="A workload, see `list`, or a file in any format of `list formats`; - is standard "
+        "input.",
+    ),
+]
 Workloads = Annotated[
     list[str],
     typer.Argument(

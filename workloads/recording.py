@@ -74,14 +74,15 @@ def record(
     machine: Machine | None = None,
     steps: int | None = None,
     stdout: int | None = None,
+    stderr: int | None = None,
 ) -> Recorded:
     """Run a command with the standard streams of this process, and read its recordings.
 
     labels: how allocs are labelled, a key of STACKS. last: number of newest events of each process
     to keep; None keeps all. path: folders that its Python searches for modules first. machine:
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
-    process ends, None for no limit; a null GPU counts them itself. stdout: file descriptor for
-    the standard output of the command; None: that of this process.
+    process ends, None for no limit; a null GPU counts them itself. stdout, stderr: file
+    descriptors for the output of the command; None: those of this process.
 
     Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
     snapshot that cannot be read.
@@ -101,16 +102,18 @@ def record(
             "ALLOCBENCH_LAST": str(last or ""),
             "ALLOCBENCH_STEPS": str(steps or ""),
         }
-        code = _run(command, environment, stdout)
+        code = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         traces = _traces(Path(folder), command, machine.name if machine else None)
         return Recorded(code, traces, complaints, _files(Path(folder)))
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], stdout: int | None) -> int:
+def _run(
+    command: Sequence[str], environment: Mapping[str, str], stdout: int | None, stderr: int | None
+) -> int:
     """Run a command; the exit code as in a shell. The command handles interrupts itself."""
     try:
-        process = subprocess.Popen(command, env=environment, stdout=stdout)
+        process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
     except OSError as error:
         raise RecordError(f"{command[0]}: {error.strerror}") from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

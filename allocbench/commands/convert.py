@@ -22,7 +22,7 @@ EXAMPLES = (
 
 
 def run(
-    source: options.Workload,
+    source: options.WorkloadFile,
     target: Annotated[
         str,
         typer.Argument(

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options
+from allocbench import inputs, options, varying
 from allocbench.cards import note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
@@ -23,6 +23,7 @@ from allocbench.terminal import console, plain_table, progress_bar
 EXAMPLES = (
     "allocbench fit gpt2-train",
     "allocbench fit -- python train.py",
+    "allocbench fit --device null:l4 --vary batch=8..256 -- python train.py --batch {batch}",
     "allocbench fit trace.csv --allocators caching,caching:expandable_segments=true",
     "allocbench fit trace.parquet --time-limit 2 --json -",
 )
@@ -40,6 +41,15 @@ def run(
             metavar="S", min=0, help="Seconds to look for the best plan; 0 looks for none."
         ),
     ] = _TIME_LIMIT,
+    vary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=A..B",
+            help="For a program: the largest value of {NAME} in its command line that fits the"
+            " card of --device, exactly; without --device, roughly for every card. A..B:STEP and"
+            " A,B,C work too.",
+        ),
+    ] = None,
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -52,6 +62,9 @@ def run(
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
     check_outputs(json)
+    if vary is not None:
+        varying.answer(workload, vary, device, json)
+        return
     ((name, trace),) = inputs.load_all([workload], model).items()
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")

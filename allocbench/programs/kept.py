@@ -33,11 +33,15 @@ _ABOUT = "about.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of a program. traces: by what tells them apart. notes: lines for the user."""
+    """What is kept of a program. traces: by what tells them apart. notes: lines for the user.
+
+    out_of_memory: whether a request failed on the card.
+    """
 
     traces: Mapping[str, Trace]
     notes: Sequence[str]
     date: str
+    out_of_memory: bool
 
 
 def settings_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
@@ -67,7 +71,7 @@ def load(name: str) -> Entry | None:
     except OSError:
         return None
     os.utime(folder)  # the entries used least recently are removed first
-    return Entry(traces, about["notes"], about["date"])
+    return Entry(traces, about["notes"], about["date"], about["out_of_memory"])
 
 
 def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
@@ -88,6 +92,7 @@ def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
             "traces": told,
             "notes": list(entry.notes),
             "date": entry.date,
+            "out_of_memory": entry.out_of_memory,
             "files": {path: _digest(path) for path in sorted({*files})},
         }
         (partial / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")

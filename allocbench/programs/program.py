@@ -39,7 +39,9 @@ class Settings:
     device: a null GPU; None for the GPU of this machine, or `DEFAULT_DEVICE` where there is none.
     steps: of an optimizer, to see after a warm-up. seconds: after which the program ends, None
     for never. world: how many ranks a distributed program believes to have; its first and its
-    last are run, each alone. again: whether kept recordings are not used.
+    last are run, each alone. again: whether kept recordings are not used. ample: whether a program
+    that runs out of memory is recorded once more with all the memory that it asks for. quiet:
+    whether the output of programs is not shown.
     """
 
     device: str | None = None
@@ -47,6 +49,8 @@ class Settings:
     seconds: float | None = None
     world: int | None = None
     again: bool = False
+    ample: bool = True
+    quiet: bool = False
     tell: Tell = field(default=lambda line: None, compare=False)
 
 
@@ -101,7 +105,8 @@ def load(program: Program) -> Trace:
 
     Raises UsageError, RecordError, SpecError, NullGpuError.
     """
-    traces, tell = load_all(program), program.settings.tell
+    traces, _ = load_all(program)
+    tell = program.settings.tell
     if len(traces) == 1:
         return next(iter(traces.values()))
     loads = {tells: trace.max_load for tells, trace in traces.items()}
@@ -111,19 +116,22 @@ def load(program: Program) -> Trace:
     return traces[largest]
 
 
-def load_all(program: Program) -> Mapping[str, Trace]:
-    """The traces of a program by what tells them apart, "" for a lone one; raises as `load`."""
+def load_all(program: Program) -> tuple[Mapping[str, Trace], bool]:
+    """The traces of a program by what tells them apart, "" for a lone one; and whether it ran out
+    of memory. Raises as `load`.
+    """
     if shutil.which(program.command[0]) is None:
         raise UsageError(f"{program.command[0]}: no such program")
     devices = _devices(program.settings)
     found = {
         rank: _one(program, device) for rank, device in zip(_ranks(program), devices, strict=True)
     }
-    return {
+    traces = {
         "-".join(filter(None, (rank, tells))): trace
-        for rank, traces in found.items()
-        for tells, trace in traces.items()
+        for rank, entry in found.items()
+        for tells, trace in entry.traces.items()
     }
+    return traces, any(entry.out_of_memory for entry in found.values())
 
 
 def _ranks(program: Program) -> list[str]:
@@ -144,7 +152,7 @@ def _devices(settings: Settings) -> list[str | None]:
     return [f"{device},rank={rank},world={settings.world}" for rank in dict.fromkeys((0, last))]
 
 
-def _one(program: Program, device: str | None) -> Mapping[str, Trace]:
+def _one(program: Program, device: str | None) -> Entry:
     settings = program.settings
     name = kept.key(_known(program, device))
     entry = None if settings.again else kept.load(name)
@@ -158,7 +166,7 @@ def _one(program: Program, device: str | None) -> Mapping[str, Trace]:
         )
     for line in entry.notes:
         settings.tell(line)
-    return entry.traces
+    return entry
 
 
 def _known(program: Program, device: str | None) -> dict[str, object]:
@@ -181,6 +189,7 @@ def _known(program: Program, device: str | None) -> dict[str, object]:
         "machine": machine,
         "steps": settings.steps,
         "seconds": settings.seconds,
+        "ample": settings.ample,
     }
 
 
@@ -188,8 +197,9 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
     """A new recording, and the files that it depends on."""
     settings, command = program.settings, program.command
     notes = []
-    ran = run(command, device, settings.steps, settings.seconds)
-    if ran.ooms and device is not None:
+    ran = run(command, device, settings.steps, settings.seconds, settings.quiet)
+    out_of_memory = ran.ooms > 0
+    if ran.ooms and device is not None and settings.ample:
         notes.append(
             f"it ran out of memory on {read_device(device).name}, and was recorded again with all"
             " the memory that it asks for"
@@ -197,13 +207,13 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
         kind, _, options = device.partition(",")
         others = [one for one in options.split(",") if one and not one.startswith("memory=")]
         ample = ",".join([kind, *others, f"memory={AMPLE}"])
-        ran = run(command, ample, settings.steps, settings.seconds)
+        ran = run(command, ample, settings.steps, settings.seconds, settings.quiet)
     elif ran.ooms:
         notes.append(f"it ran out of memory: {_failed(ran)}; what it asked for later is not known")
     notes += _told(ran)
     date = datetime.datetime.now().isoformat(" ", "minutes")
     files = {*kept.files_of(command), *ran.recorded.files}
-    return Entry(ran.recorded.traces, notes, date), files
+    return Entry(ran.recorded.traces, notes, date, out_of_memory), files
 
 
 def _failed(ran: Ran) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ WARM_UP = 1
 """Steps before those that are asked for: the first creates the state of the optimizer."""
 _STDERR = 2  # the program's standard output goes there: ours may be JSON
 _INTERRUPTED = 130
+_ABOVE = "what it printed is above"
 
 
 @dataclass(frozen=True)
@@ -39,26 +41,37 @@ class Ran:
         return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
 
 
-def run(command: Sequence[str], device: str | None, steps: int, seconds: float | None) -> Ran:
+def run(
+    command: Sequence[str],
+    device: str | None,
+    steps: int,
+    seconds: float | None,
+    quiet: bool = False,
+) -> Ran:
     """Run a command once; its standard output goes to standard error.
 
-    device: a null GPU, or that of this machine when None. steps: to see after the warm-up.
+    device: a null GPU, or that of this machine when None. steps: to see after the warm-up. quiet:
+    whether nothing that it prints is shown, but for the last line in the error if it fails.
 
     Raises RecordError when it cannot be started, fails other than by running out of memory, or
     leaves nothing; KeyboardInterrupt when it was interrupted; SpecError; NullGpuError.
     """
     limit = steps + WARM_UP
     on_null = device is not None
-    with launch.session(device, Limits(limit, seconds) if on_null else Limits()) as session:
+    limits = Limits(limit, seconds) if on_null else Limits()
+    with tempfile.TemporaryFile() as sink, launch.session(device, limits) as session:
         recorded = recording.record(
             command,
             labels="lines",
             machine=session.machine,
             steps=None if on_null else limit,
-            stdout=_STDERR,
+            stdout=sink.fileno() if quiet else _STDERR,
+            stderr=sink.fileno() if quiet else None,
         )
+        sink.seek(0)
+        printed = sink.read().decode(errors="replace").strip().splitlines()
     ran = Ran(_named(recorded, command), device, limit, tuple(session.notes))
-    _check(ran, command)
+    _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
 
 
@@ -71,12 +84,12 @@ def _named(recorded: Recorded, command: Sequence[str]) -> Recorded:
     return replace(recorded, traces=traces)
 
 
-def _check(ran: Ran, command: Sequence[str]) -> None:
+def _check(ran: Ran, command: Sequence[str], said: str) -> None:
     recorded, called = ran.recorded, shlex.join(command)
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
     if recorded.code and not ran.ooms:
-        raise RecordError(f"{called}: exit code {recorded.code}; what it printed is above")
+        raise RecordError(f"{called}: exit code {recorded.code}; {said}")
     if recorded.complaints:
         raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
     if not recorded.traces:

@@ -96,3 +96,20 @@ def test_a_cpu_build_is_told_in_one_line() -> None:
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert "is not built for CUDA" in done.stderr
+
+
+def test_vary_finds_the_largest_batch_that_fits() -> None:
+    device = "null:l4,memory=700MiB,context=512MiB"
+    command = ("--", python(), "train.py", "{rows}")
+    done = asked(
+        "fit", "--device", device, "--vary", "rows=1024..8192:512", "--json", "-", *command
+    )
+    rows = {row["value"]: row for row in json.loads(done.stdout)}
+    (largest,) = (value for value, row in rows.items() if row["largest"])
+    assert rows[largest]["fits"]
+    assert not rows[largest + 512]["fits"]
+    assert rows[largest]["peak_reserved"] <= 188 << 20
+    line = ("explain", "--device", device, "--json", "-", "--", python(), "train.py")
+    assert json.loads(asked(*line, str(largest)).stdout) == []
+    (failure,) = json.loads(asked(*line, str(largest + 512)).stdout)
+    assert failure["capacity"] == 188 << 20

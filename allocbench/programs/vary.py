@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest value of an option of a program, such as its batch, with which it fits.
+
+Every value that is called fitting or not was run. Where the next run is, is guessed from those
+before; a guess is never a result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from allocbench import allocators, cards
+from allocbench.errors import UsageError
+from allocbench.programs.program import Program, load_all
+from allocbench.questions.runner import Runner
+from allocbench.workloads import Trace
+
+_RANGE = re.compile(r"(\w+)=(\d+)\.\.(\d+)(?::(\d+))?")
+_LIST = re.compile(r"(\w+)=(\d+(?:,\d+)*)")
+
+
+@dataclass(frozen=True)
+class Variation:
+    """An option of a program and the values that it may have, ascending."""
+
+    name: str
+    values: Sequence[int]
+
+    def of(self, program: Program, value: int) -> Program:
+        """The program with one value in place of {name}."""
+        hole = f"{{{self.name}}}"
+        return replace(
+            program, command=tuple(word.replace(hole, str(value)) for word in program.command)
+        )
+
+    def check(self, program: Program) -> None:
+        """Raise UsageError where the program does not have the option."""
+        hole = f"{{{self.name}}}"
+        if not any(hole in word for word in program.command):
+            raise UsageError(
+                f"--vary {self.name}: the command has no {hole}; "
+                f"write it where the value belongs: -- python train.py --{self.name} {hole}"
+            )
+
+
+def variation(text: str) -> Variation:
+    """The variation of "batch=8..256", "batch=8..256:8" or "batch=8,16,24"; raises UsageError."""
+    if found := _RANGE.fullmatch(text):
+        first, last, step = int(found[2]), int(found[3]), int(found[4] or 1)
+        values: Sequence[int] = range(first, last + 1, step) if step else ()
+    elif found := _LIST.fullmatch(text):
+        values = [int(value) for value in found[2].split(",")]
+    else:
+        raise UsageError(f"--vary {text}: write batch=8..256, batch=8..256:8 or batch=8,16,24")
+    if len(values) < 2 or list(values) != sorted(set(values)):
+        raise UsageError(f"--vary {text}: two values or more, ascending")
+    return Variation(found[1], values)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One run. need: bytes that the allocator reserves at its peak, None where that is unknown."""
+
+    value: int
+    fits: bool
+    need: int | None
+
+
+@dataclass(frozen=True)
+class Between:
+    """A card between two runs. fits: the largest value that was run and fits; too_large: the next
+    value that was run, which does not fit. None where there is none.
+
+    estimate: by a line through the needs of both, the largest that fits; None where a value or a
+    need is missing. It was not run.
+    """
+
+    card: str
+    fits: int | None
+    too_large: int | None
+    estimate: int | None
+
+
+def doubling(values: Sequence[int]) -> list[int]:
+    """The first value, those about twice as large each, and the last: what a first look runs."""
+    found = [values[0]]
+    while (larger := next((v for v in values if v >= 2 * max(1, found[-1])), None)) is not None:
+        found.append(larger)
+    return sorted({*found, values[-1]})
+
+
+def between(
+    card: str, capacity: int, values: Sequence[int], runs: Sequence[tuple[int, bool, int]]
+) -> Between:
+    """A card among runs of (value, fits, need), ascending by value. Bytes."""
+    fitting = [run for run in runs if run[1]]
+    low = fitting[-1] if fitting else None
+    high = next((run for run in runs if not run[1] and (not low or run[0] > low[0])), None)
+    estimate = None
+    if low and high and high[2] > low[2]:
+        reached = low[0] + (capacity - low[2]) * (high[0] - low[0]) / (high[2] - low[2])
+        estimate = max(v for v in values if v <= max(low[0], reached) and v < high[0])
+    return Between(card, low and low[0], high and high[0], estimate)
+
+
+@dataclass(frozen=True)
+class Largest:
+    """What a search found. largest: the value before the first that does not fit, None for none.
+
+    probes: every run, by value. monotone: whether none that was run contradicts that larger
+    values need more.
+    """
+
+    largest: int | None
+    probes: Sequence[Probe]
+
+    @property
+    def monotone(self) -> bool:
+        """Whether, of the values that were run, larger ones need more and fit no better."""
+        fits = [probe.fits for probe in self.probes]
+        needs = [probe.need for probe in self.probes if probe.need is not None]
+        return fits == sorted(fits, reverse=True) and needs == sorted(needs)
+
+
+def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int | None) -> Largest:
+    """The largest of ascending values that fits, of which the next one does not.
+
+    capacity: bytes that the allocator can reserve, by which the next run is guessed; None where
+    that is unknown. Two values above the answer and one below it are run as well, to check that
+    larger values need more.
+    """
+    known: dict[int, Probe] = {}
+
+    def fits(at: int) -> bool:
+        if at not in known:
+            known[at] = probe(values[at])
+        return known[at].fits
+
+    def found(largest: int | None) -> Largest:
+        return Largest(largest, [known[at] for at in sorted(known)])
+
+    last = len(values) - 1
+    if not fits(0):
+        return found(None)
+    if fits(last):
+        return found(values[last])
+    low, high, halve = 0, last, False
+    while high - low > 1:
+        at = (low + high) // 2 if halve else _guess(known, values, low, high, capacity)
+        width = high - low
+        if fits(at):
+            low = at
+        else:
+            high = at
+        halve = not halve and high - low > (width + 1) // 2
+    for at in (low // 2, (high + last) // 2, min(high + 1, last)):
+        fits(at)
+    return found(values[low])
+
+
+def _guess(
+    known: dict[int, Probe], values: Sequence[int], low: int, high: int, capacity: int | None
+) -> int:
+    """Where a line through the two largest fitting runs reaches the capacity, within (low, high).
+
+    From below, that is the largest that fits; if the one below the guess is known, its neighbour.
+    """
+    middle = (low + high) // 2
+    run = [(at, known[at].need) for at in sorted(known) if known[at].fits]
+    points = [(values[at], need) for at, need in run if need is not None][-2:]
+    if len(points) < 2 or capacity is None:
+        return middle
+    (x, y), (more, needs) = points
+    if needs <= y:
+        return middle
+    reached = more + (capacity - needs) * (more - x) / (needs - y)
+    inside = [at for at in range(low + 1, high) if values[at] <= reached]
+    return inside[-1] if inside else low + 1
+
+
+ALLOCATOR = "caching"
+"""What PyTorch uses, through which runs are replayed."""
+
+
+def on_card(
+    program: Program, varied: Variation, device: str, tell: Callable[[Probe], None]
+) -> Largest:
+    """The largest value with which a program runs on one card without running out of memory.
+
+    The program's settings name the card, or it is the GPU of this machine; device: the spec of a
+    simulated one of the same size. tell: called with every run. Raises as `program.load`.
+    """
+    quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
+
+    def probe(value: int) -> Probe:
+        one = varied.of(replace(program, settings=quiet), value)
+        traces, failed = load_all(one)
+        needs = [_reserved(trace, device) for trace in traces.values()]
+        made = Probe(value, not failed, None if failed else max(needs))
+        tell(made)
+        return made
+
+    known = program.settings.device is not None
+    capacity = allocators.make_device(device).capacity if known else None
+    return search(varied.values, probe, capacity)
+
+
+def on_every_card(
+    program: Program, varied: Variation, tell: Callable[[Probe], None]
+) -> list[Between]:
+    """Which values fit each card, by replays of a few runs that are about twice as large each.
+
+    Raises as `program.load`.
+    """
+    quiet = replace(program.settings, quiet=True, tell=lambda line: None)
+    runs: list[tuple[int, list[Runner]]] = []
+    for value in doubling(varied.values):
+        traces, _ = load_all(varied.of(replace(program, settings=quiet), value))
+        runs.append((value, [Runner(trace, "sim:1TiB") for trace in traces.values()]))
+        tell(Probe(value, True, _most(runs[-1][1])))
+    found = []
+    for card in cards.cards():
+        tried = [
+            (value, all(one.completes(ALLOCATOR, card.free) for one in ranks), _most(ranks))
+            for value, ranks in runs
+        ]
+        found.append(between(card.name, card.free, varied.values, tried))
+    return found
+
+
+def _most(ranks: Sequence[Runner]) -> int:
+    return max(map(_need, ranks))
+
+
+def _need(run: Runner) -> int:
+    need: int = run.min_capacity(ALLOCATOR) or 0
+    return need
+
+
+def _reserved(trace: Trace, device: str) -> int:
+    reserved: int = Runner(trace, device).counted(ALLOCATOR)["peak_reserved"]
+    return reserved

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fit --vary`: the largest batch that fits, as rows and in words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+from rich.text import Text
+
+from allocbench.allocators import make_device
+from allocbench.errors import UsageError
+from allocbench.keeping import records_written
+from allocbench.outputs import STDOUT
+from allocbench.programs import program, vary
+from allocbench.programs.program import Program
+from allocbench.programs.vary import Between, Largest, Probe, Variation
+from allocbench.reports import units
+from allocbench.terminal import console, plain_table
+from allocbench.workloads import recording
+
+
+def answer(workload: str, text: str, device: str, json: str | None) -> None:
+    """Search, write the rows and print the answer.
+
+    text: the variation, as in "batch=8..256". device: the spec of a simulated one of the size of
+    the card that was asked for. Raises UsageError, and as `programs.program.load`.
+    """
+    varied = vary.variation(text)
+    if not program.is_program(workload):
+        raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
+    asked = program.of_text(workload)
+    varied.check(asked)
+    if asked.settings.device is None and not recording.has_cuda():
+        found = vary.on_every_card(asked, varied, lambda probe: _tell_need(varied, probe))
+        with records_written(pd.DataFrame(found), json):
+            if json != STDOUT:
+                _print_cards(varied, found)
+        return
+    largest = vary.on_card(asked, varied, device, lambda probe: _tell_fit(varied, probe))
+    with records_written(_rows(largest, asked), json):
+        if json != STDOUT:
+            _print_card(asked, varied, largest, device)
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr, flush=True)
+
+
+def _tell_fit(varied: Variation, probe: Probe) -> None:
+    _note(f"{varied.name}={probe.value} was run and {_outcome(probe)}")
+
+
+def _tell_need(varied: Variation, probe: Probe) -> None:
+    _note(f"{varied.name}={probe.value} was run and needs {units.size(probe.need or 0)}")
+
+
+def _outcome(probe: Probe) -> str:
+    if not probe.fits:
+        return "ran out of memory"
+    return "fits" if probe.need is None else f"fits, reserving {units.size(probe.need)}"
+
+
+def _rows(found: Largest, asked: Program) -> pd.DataFrame:
+    rows = [
+        {
+            "device": asked.settings.device,
+            "value": probe.value,
+            "fits": probe.fits,
+            "peak_reserved": probe.need,
+            "largest": probe.value == found.largest,
+            "monotone": found.monotone,
+        }
+        for probe in found.probes
+    ]
+    return pd.DataFrame(rows).astype({"peak_reserved": "Int64"})
+
+
+def _print_card(asked: Program, varied: Variation, found: Largest, device: str) -> None:
+    out = console()
+    where = asked.settings.device or "the GPU of this machine"
+    table = plain_table(f"{varied.name} on {where}", varied.name, "", right=(varied.name,))
+    for probe in found.probes:
+        table.add_row(str(probe.value), _outcome(probe))
+    out.print(table)
+    capacity = units.size(make_device(device).capacity)
+    room = f"; PyTorch can use {capacity}" if asked.settings.device else ""
+    last, first = varied.values[-1], varied.values[0]
+    if found.largest is None:
+        words = f"{varied.name}={first}, the smallest, does not fit{room}."
+    elif found.largest == last:
+        words = f"{varied.name}={last}, the largest asked for, fits{room}."
+    else:
+        after = varied.values[list(varied.values).index(found.largest) + 1]
+        words = (
+            f"The largest {varied.name} that fits is {found.largest}; {after} runs out of"
+            f" memory{room}."
+        )
+    out.print(Text(words))
+    if not found.monotone:
+        out.print(
+            Text(
+                "The need does not grow with the value everywhere: other values above the answer"
+                " may fit, and others below it may not."
+            )
+        )
+
+
+def _print_cards(varied: Variation, found: Sequence[Between]) -> None:
+    out = console()
+    columns = ("fits", "too large", "estimate")
+    table = plain_table(f"{varied.name} on each card", "card", *columns, right=columns)
+    for one in found:
+        cells = (one.fits, one.too_large, one.estimate)
+        table.add_row(one.card, *("" if cell is None else str(cell) for cell in cells))
+    out.print(table)
+    out.print(
+        Text(
+            "fits, too large: values that were run. estimate: the largest that fits by a straight"
+            " line between the two, not run; --device null:CARD finds it exactly.",
+            "dim",
+        )
+    )
