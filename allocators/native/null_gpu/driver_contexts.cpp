@@ -141,6 +141,12 @@ NULL_GPU_API int null_cuCtxGetDevice(int* device) {
 }
 
 NULL_GPU_API int null_cuCtxSetLimit(int, Size) { return kSuccess; }
+
+NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
+  *size = 0;
+  return kSuccess;
+}
+
 NULL_GPU_API int null_cuCtxSynchronize() { return null_cudaDeviceSynchronize(); }
 
 NULL_GPU_API int null_cuStreamGetCtx(Handle, Handle* context) {

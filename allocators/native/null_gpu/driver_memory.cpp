@@ -1,5 +1,7 @@
 // null_gpu/driver_memory.cpp: the driver's memory: allocations, virtual memory, pools, pointers.
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 
@@ -326,4 +328,15 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     default:
       return kInvalidValue;
   }
+}
+
+// Attributes that an address does not have are written as 0, as the driver does.
+NULL_GPU_API int null_cuPointerGetAttributes(unsigned count, int const* attributes, void** out,
+                                             Address address) {
+  for (unsigned one = 0; one < count; ++one) {
+    if (null_cuPointerGetAttribute(out[one], attributes[one], address) != kSuccess) {
+      std::memset(out[one], 0, sizeof(int));
+    }
+  }
+  return kSuccess;
 }
