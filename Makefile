@@ -20,11 +20,14 @@ test-null: $(VENV)/.test $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2
 test-torch:  ## the same with all versions that the null GPU is tested with
 	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
 
-build/torch/%/.done:
+build/torch/%/.done: tests/null_gpu/requirements.txt
 	$(PYTHON) -m venv build/torch/$*
-	build/torch/$*/bin/pip install --quiet --no-deps torch===$*
-	build/torch/$*/bin/pip install --quiet filelock typing-extensions setuptools sympy networkx jinja2 fsspec numpy
+	build/torch/$*/bin/pip install --quiet --no-deps torch===$* accelerate
+	build/torch/$*/bin/pip install --quiet -r $<
+	build/torch/$*/bin/pip install --quiet --no-deps "$$(build/torch/$*/bin/python -c '$(TRITON)')"
 	touch $@
+TRITON := from importlib.metadata import requires; \
+  print(*(one.split(";")[0] for one in requires("torch") if one.startswith("triton")))
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files

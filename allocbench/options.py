@@ -80,6 +80,15 @@ TimeLimit = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: end after so many seconds."),
 ]
+Values = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--value",
+        metavar="NAME=NUMBER",
+        help="On a null GPU: what a line of the program with this name reads, as in loss=1.0 or "
+        "train.py:88=1; *=1.0 for all lines. 0 without it. Can be given more than once.",
+    ),
+]
 
 
 def device_of(text: str) -> str:

@@ -5,6 +5,8 @@ A hook file may define
 
 - `before_torch(package: Path)`, called before torch's own code runs; `package` is torch's folder;
 - `after_torch(torch: ModuleType)`, called when torch has been imported;
+- `AFTER: dict[str, Callable[[ModuleType], None]]`, functions to call when other modules have been
+  imported, by the name of the module;
 - `REFUSED: dict[str, str]`, packages whose import fails, with the message of the ImportError.
 
 It runs in the program's installation of Python, where only the standard library is certain.

@@ -56,6 +56,7 @@ def run(
     device: options.NullDevice = None,
     steps: options.Steps = None,
     time_limit: options.TimeLimit = None,
+    value: options.Values = None,
 ) -> None:
     """Run a command and record what its PyTorch programs request from the GPU allocator.
 
@@ -70,7 +71,7 @@ def run(
     if output == STDOUT:
         raise UsageError("--output -: standard output is the command's; name a file")
     check_trace_output(output)
-    with launch.session(device, launch.Limits(steps, time_limit)) as session:
+    with launch.session(device, launch.limits_of(steps, time_limit, value)) as session:
         recorded = recording.record(command, labels.value, last, machine=session.machine)
     for complaint in recorded.complaints:
         typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)

@@ -63,6 +63,7 @@ def run(
     device: options.NullDevice = None,
     steps: options.Steps = None,
     time_limit: options.TimeLimit = None,
+    value: options.Values = None,
 ) -> None:
     """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.
 
@@ -84,7 +85,7 @@ def run(
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
     with (
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
-        launch.session(device, launch.Limits(steps, time_limit)) as session,
+        launch.session(device, launch.limits_of(steps, time_limit, value)) as session,
     ):
         settings = Settings(spec, folder, record=record is not None, poison=poison)
         machine = session.machine.environment if session.machine else {}

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,14 +24,36 @@ from allocbench.workloads.recording import Machine
 VARIABLE = "ALLOCBENCH_NULL"
 _HOOK = Path(__file__).parent / "hook" / "null_process.py"
 _ROOT = Path(__file__).parents[2]
+_SITES = 3  # that a note names
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a program ends that would not end by itself; None: never. Seconds of real time."""
+    """When a program ends that would not end by itself; None: never. Seconds of real time.
+
+    values: what reads of computed values give, by a name in the line that reads, "FILE:LINE" or
+    "*"; 0 for all others.
+    """
 
     steps: int | None = None
     seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def limits_of(
+    steps: int | None, seconds: float | None, values: Sequence[str] | None = None
+) -> Limits:
+    """The limits of a command; values: "NAME=NUMBER". Raises SpecError for another form."""
+    read = dict[str, float]()
+    for text in values or ():
+        name, _, number = text.rpartition("=")
+        try:
+            read[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise SpecError(f"--value {text}: write NAME=NUMBER, as in loss=1.0")
+    return Limits(steps, seconds, read)
 
 
 @dataclass(frozen=True)
@@ -39,12 +61,14 @@ class Summary:
     """What the processes of a program have seen.
 
     reads: reads of values that a kernel would have computed, by call site. kernels: launched.
-    shapes: those of the reads that a shape depends on, by call site.
+    shapes: those of the reads that a shape depends on, by call site. chosen: those of the reads
+    that gave a value which the user chose.
     """
 
     reads: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, int] = field(default_factory=dict)
     kernels: int = 0
+    chosen: int = 0
 
 
 @dataclass
@@ -67,7 +91,9 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
     """
     if device is None:
         if limits != Limits():
-            raise SpecError("--steps and --time-limit are for null GPUs: --device null:h100")
+            raise SpecError(
+                "--steps, --time-limit and --value are for null GPUs: --device null:h100"
+            )
         yield Session(None)
         return
     if not is_null(device):
@@ -102,7 +128,7 @@ def environment(
     check_host()
     limits = limits or Limits()
     told = {
-        "settings": device.settings(),
+        "settings": device.settings() | {"usage": str(Path(folder).resolve() / "usage")},
         "core": str(core()),
         "cache": str(cache() / "null-gpu"),
         "python": sys.executable,
@@ -110,6 +136,7 @@ def environment(
         "folder": str(folder),
         "steps": limits.steps,
         "seconds": limits.seconds,
+        "values": dict(limits.values),
         "alone": device.world is not None,
     }
     variables = {VARIABLE: json.dumps(told), **hook_variables(_HOOK, os.environ)}
@@ -127,13 +154,14 @@ def environment(
 
 def summary(folder: str | Path) -> Summary:
     """What the processes of a program have left in a folder, added up."""
-    reads, shapes, kernels = Counter[str](), Counter[str](), 0
+    reads, shapes, kernels, chosen = Counter[str](), Counter[str](), 0, 0
     for path in sorted(Path(folder).glob("*.null.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
         reads.update(told["reads"])
         shapes.update(told["shapes"])
         kernels += told["kernels"]
-    return Summary(reads, shapes, kernels)
+        chosen += told["chosen"]
+    return Summary(reads, shapes, kernels, chosen)
 
 
 def notes(found: Summary) -> list[str]:
@@ -141,12 +169,17 @@ def notes(found: Summary) -> list[str]:
     if not found.reads:
         return []
     total = sum(found.reads.values())
-    site, most = max(found.reads.items(), key=lambda item: (item[1], item[0]))
-    lines = [f"{total:,} reads of computed values, all of them 0; {most:,} at {site}"]
+    values = "all of them 0"
+    if found.chosen:
+        values = f"{found.chosen:,} of them as --value says, the others 0"
+    lines = [f"{total:,} reads of computed values, {values}; {_most(found.reads)}"]
     if found.shapes:
-        site, most = max(found.shapes.items(), key=lambda item: (item[1], item[0]))
-        lines.append(
-            f"{sum(found.shapes.values()):,} of them decide on a shape, which is empty here; "
-            f"{most:,} at {site}"
-        )
+        count = sum(found.shapes.values())
+        lines.append(f"{count:,} of them decide on a shape, which is empty; {_most(found.shapes)}")
     return lines
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """ "12 at train.py:88 loss.item(), 5 at ...": the sites with the highest counts."""
+    first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SITES]
+    return ", ".join(f"{count:,} at {site}" for site, count in first)

@@ -35,16 +35,26 @@ def python(version: str = NEWEST) -> str:
     return str(path)
 
 
+def needs(package: str, version: str = NEWEST) -> None:
+    """Skip the test where a package is not installed beside this PyTorch."""
+    code = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
+    if subprocess.run([python(version), "-c", code]).returncode:
+        if version in os.environ.get("ALLOCBENCH_TEST_TORCH", "").split():
+            pytest.fail(f"{package} is missing beside PyTorch {version}")
+        pytest.skip(f"no {package} beside PyTorch {version}: make test-null TORCH={version}")
+
+
 def seen(
     program: str,
     folder: Path,
     *arguments: str,
     on: str = "null:h100",
     version: str = NEWEST,
+    limits: launch.Limits | None = None,
     **variables: str,
 ) -> dict[str, Any]:
     """What one of the programs has printed as JSON on a null GPU."""
-    environment = os.environ | launch.environment(device.read(on), folder) | variables
+    environment = os.environ | launch.environment(device.read(on), folder, limits) | variables
     command = [python(version), str(PROGRAMS / f"{program}.py"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -57,6 +57,23 @@ def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "a.parquet").exists()
 
 
+def test_a_shape_that_depends_on_a_value_is_told_at_once(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
+    command += ["--value", "computed=3", "--", python(), str(PROGRAMS / "values.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["computed"] == 3
+    warnings = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert [line.split(": ")[2] for line in warnings] == [
+        "values.py:18 torch.nonzero(there)",
+        'values.py:20 seen["selected"] = list(there[there > 0].shape)',
+    ]
+    assert "the shape of nonzero depends on a computed value" in warnings[0]
+    assert (
+        "note: 5 reads of computed values, 1 of them as --value says, the others 0" in done.stderr
+    )
+
+
 def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(tmp_path: Path) -> None:
     command = [*allocbench(), "record", "--device", "null:h100", "--time-limit", "2", "-o"]
     command += [str(tmp_path / "a.parquet"), "--", python(), str(PROGRAMS / "values.py"), "wait"]

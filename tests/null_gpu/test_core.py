@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.null_gpu.core import seen
 
 MIB = 1 << 20
@@ -43,6 +47,39 @@ seen["counters"] = list(counters)
     assert found["frees"] == [0, 1]  # the second: not an allocation
     assert found["same"]
     assert found["counters"] == [64 * MIB, 6 * MIB, 6 * MIB, 3, 0, 0]
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_processes_share_a_card_until_they_end(tmp_path: Path, end: str) -> None:
+    found = seen(
+        f"""
+import os
+(ready, tell), (wait, go) = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(tell, bytes([malloc(30 << 20)[0]]))
+    os.read(wait, 1)
+    {end}
+def free():
+    free, total = c_size_t(), c_size_t()
+    gpu.null_cudaMemGetInfo(byref(free), byref(total))
+    return free.value
+seen["other"] = os.read(ready, 1)[0]
+seen["free"] = [free()]
+seen["mallocs"] = malloc(30 << 20)[0], malloc(20 << 20)[0]
+os.write(go, b"x")
+os.waitpid(child, 0)
+seen["mallocs after"] = malloc(20 << 20)[0], malloc(20 << 20)[0]
+seen["free"].append(free())
+""",
+        memory=64 * MIB,
+        context=4 * MIB,
+        usage=str(tmp_path / "usage"),
+    )
+    assert found["other"] == 0
+    assert found["mallocs"] == [2, 0]
+    assert found["mallocs after"] == [0, 0]
+    assert found["free"] == [(64 - 30 - 2 * 4) * MIB, (64 - 4 - 60) * MIB]
 
 
 def test_physical_memory_counts_while_it_is_held_or_mapped() -> None:

@@ -11,7 +11,7 @@ import pytest
 from allocbench.allocators import SpecError
 from allocbench.cards import cards
 from allocbench.null_gpu.device import read
-from allocbench.null_gpu.launch import Limits, environment, notes, session, summary
+from allocbench.null_gpu.launch import Limits, environment, limits_of, notes, session, summary
 from allocbench.null_gpu.torch_build import NullGpuError, find
 
 GIB = 1 << 30
@@ -68,10 +68,18 @@ def test_a_wrong_spec_is_told(spec: str, complaint: str) -> None:
 
 def test_limits_need_a_null_gpu() -> None:
     with (
-        pytest.raises(SpecError, match="--steps and --time-limit are for null GPUs"),
+        pytest.raises(SpecError, match="--steps, --time-limit and --value are for null GPUs"),
         session(None, Limits(steps=3)),
     ):
         pass
+
+
+def test_chosen_values_have_a_name_and_a_number() -> None:
+    limits = limits_of(5, None, ["loss=1.5", "train.py:88=2", "a==3"])
+    assert limits == Limits(5, None, {"loss": 1.5, "train.py:88": 2.0, "a=": 3.0})
+    for wrong in ("loss", "=1", "loss=much"):
+        with pytest.raises(SpecError, match="write NAME=NUMBER, as in loss="):
+            limits_of(None, None, [wrong])
 
 
 def test_one_rank_of_many_is_told_its_place(tmp_path: Path) -> None:
@@ -83,13 +91,14 @@ def test_one_rank_of_many_is_told_its_place(tmp_path: Path) -> None:
 def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
     site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
     for number in range(2):
-        told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5}
+        told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert found.kernels == 10
     assert notes(found) == [
-        "26 reads of computed values, all of them 0; 24 at train.py:88 loss.item()",
-        "2 of them decide on a shape, which is empty here; 2 at train.py:3 x.nonzero()",
+        "26 reads of computed values, 1 of them as --value says, the others 0; "
+        "24 at train.py:88 loss.item(), 2 at train.py:3 x.nonzero()",
+        "2 of them decide on a shape, which is empty; 2 at train.py:3 x.nonzero()",
     ]
     assert notes(summary(tmp_path / "none")) == []
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.null_gpu.launch import notes, summary
-from tests.null_gpu import VERSIONS, seen
+from allocbench.null_gpu.launch import Limits, notes, summary
+from tests.null_gpu import VERSIONS, needs, seen
 
 MIB, GIB = 1 << 20, 1 << 30
 USABLE = 85_020_639_232  # of an H100
@@ -58,15 +58,59 @@ def test_values_that_the_host_wrote_are_read_and_others_counted(
         "part": [1, 4],
         "moved": [3, 1, 4, 1, 5],
         "computed": 0,
+        "selected": [0],
+        "true": False,
         "saved": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0],
     }
     left = summary(tmp_path)
     assert dict(left.reads) == {
         'values.py:17 seen["computed"] = there.sum().item()': 1,
         "values.py:18 torch.nonzero(there)": 1,
+        'values.py:20 seen["selected"] = list(there[there > 0].shape)': 2,
+        'values.py:21 seen["true"] = bool(there.any())': 1,
     }
-    assert dict(left.shapes) == {"values.py:18 torch.nonzero(there)": 1}
-    assert notes(left)[0].startswith("2 reads of computed values")
+    assert dict(left.shapes) == {
+        "values.py:18 torch.nonzero(there)": 1,
+        'values.py:20 seen["selected"] = list(there[there > 0].shape)': 2,
+    }
+    assert notes(left)[0].startswith("5 reads of computed values, all of them 0; 2 at values.py:20")
+
+
+@of_each_version
+def test_reads_give_the_values_that_the_user_chose(version: str, tmp_path: Path) -> None:
+    limits = Limits(values={"computed": 7, "values.py:21": 1, "other": 3})
+    found = seen("values", tmp_path, version=version, limits=limits)
+    assert (found["computed"], found["true"], found["saved"][1]) == (7, True, 1.0)
+    assert summary(tmp_path).chosen == 2
+
+
+@of_each_version
+def test_compiled_programs(version: str, tmp_path: Path) -> None:
+    needs("triton", version)
+    caches = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
+    folders = {name: str(tmp_path / folder) for name, folder in caches.items()}
+    found = seen("compiled", tmp_path, version=version, **folders)
+    assert found["kernels"] > 0
+    assert found["pools"] == 2  # that of the captured graphs
+
+
+@of_each_version
+def test_the_profiler_sees_operators_and_memory(version: str, tmp_path: Path) -> None:
+    found = seen("profiled", tmp_path, version=version)
+    assert found["calls"] == 3
+    assert found["bytes"] > 0
+    assert found["trace"]
+
+
+@of_each_version
+def test_hugging_face_trains_and_generates(version: str, tmp_path: Path) -> None:
+    if version == "2.5.1":
+        pytest.skip("transformers 5 needs PyTorch 2.6")
+    needs("transformers", version)
+    found = seen("hugging_face", tmp_path, version=version, HF_HUB_OFFLINE="1")
+    assert found["steps"] == 4
+    assert (found["generated"], found["stopped"]) == ([2, 28], [2, 20])
+    assert found["searched"][0] == 2  # its length is a computed value
 
 
 @of_each_version

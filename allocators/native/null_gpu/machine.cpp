@@ -31,6 +31,7 @@ std::function<void(Settings&, std::string const&)> number(Number Settings::* mem
 std::map<std::string, std::function<void(Settings&, std::string const&)>> const& setters() {
   static std::map<std::string, std::function<void(Settings&, std::string const&)>> const made{
       {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
+      {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
       {"compute_capability", number(&Settings::compute_capability)},
       {"multiprocessors", number(&Settings::multiprocessors)},
       {"shared_per_multiprocessor", number(&Settings::shared_per_multiprocessor)},
@@ -74,9 +75,12 @@ std::vector<int> visible(int count) {
 }  // namespace
 
 Machine::Machine(Settings settings)
-    : settings_(std::move(settings)), cards_(visible(std::min(settings_.count, kMostDevices))) {
+    : settings_(std::move(settings)),
+      usage_(settings_.usage),
+      cards_(visible(std::min(settings_.count, kMostDevices))) {
   for (int device = 0; device < static_cast<int>(cards_.size()); ++device) {
-    devices_.push_back(std::make_unique<DeviceMemory>(device, settings_.memory, settings_.context));
+    devices_.push_back(std::make_unique<DeviceMemory>(device, cards_[device], settings_.memory,
+                                                      settings_.context, usage_));
   }
 }
 

@@ -32,6 +32,7 @@ struct Settings {
   int cudnn_version = 91002;
   int nccl_version = 22705;
   Size convolution_workspace = 0;
+  std::string usage;  // file with the bytes in use, which all processes of a program share
 };
 
 class Machine {
@@ -60,6 +61,7 @@ class Machine {
   explicit Machine(Settings settings);
 
   Settings settings_;
+  Usage usage_;
   std::vector<std::unique_ptr<DeviceMemory>> devices_;
   std::vector<int> cards_;
   std::atomic<Address> handle_{0x5000};

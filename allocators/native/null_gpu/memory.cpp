@@ -10,8 +10,8 @@
 
 namespace allocbench::null_gpu {
 
-DeviceMemory::DeviceMemory(int device, Size capacity, Size context)
-    : capacity_(capacity), used_(std::min(capacity, context)) {
+DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, Usage& usage)
+    : usage_(usage), card_(card), capacity_(capacity), context_(context) {
   Address const begin = kFirstAddress + device * kAddressesPerDevice;
   void* const wanted = reinterpret_cast<void*>(begin);
   void* const got = mmap(wanted, kAddressesPerDevice, PROT_NONE,
@@ -21,7 +21,6 @@ DeviceMemory::DeviceMemory(int device, Size capacity, Size context)
                  device);
     std::_Exit(2);
   }
-  peak_ = used_;
   holes_[begin] = kAddressesPerDevice;
 }
 
@@ -30,7 +29,7 @@ Status DeviceMemory::allocate(Size size, Address* address) {
   Size const rounded = round_up(std::max<Size>(size, 1), kPage);
   if (Status const status = count(rounded)) return status;
   if (!take_hole(rounded, address)) {
-    used_ -= rounded;
+    uncount(rounded);
     return kOutOfMemory;
   }
   live_[*address] = rounded;
@@ -41,7 +40,7 @@ Status DeviceMemory::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const found = live_.find(address);
   if (found == live_.end()) return kInvalidValue;
-  used_ -= found->second;
+  uncount(found->second);
   give_hole({found->first, found->second});
   live_.erase(found);
   return kSuccess;
@@ -71,7 +70,7 @@ Status DeviceMemory::take(Size size) {
 
 void DeviceMemory::give(Size size) {
   std::lock_guard const lock(mutex_);
-  used_ -= size;
+  uncount(size);
 }
 
 Range DeviceMemory::range_of(Address address) {
@@ -85,9 +84,10 @@ Range DeviceMemory::range_of(Address address) {
   return {};
 }
 
-Size DeviceMemory::free() const {
+Size DeviceMemory::free() {
   std::lock_guard const lock(mutex_);
-  return capacity_ - used_;
+  open_context();
+  return capacity_ - usage_.used(card_);
 }
 
 DeviceMemory::Seen DeviceMemory::seen() const {
@@ -124,13 +124,26 @@ void DeviceMemory::give_hole(Range range) {
 
 Status DeviceMemory::count(Size size) {
   ++requests_;
-  if (size > capacity_ - used_) {
+  if (!open_context() || !usage_.take(card_, size, capacity_)) {
     ++refused_;
     return kOutOfMemory;
   }
   used_ += size;
   peak_ = std::max(peak_, used_);
   return kSuccess;
+}
+
+void DeviceMemory::uncount(Size size) {
+  used_ -= size;
+  usage_.give(card_, size);
+}
+
+// Whether the card has room for the context of this process.
+bool DeviceMemory::open_context() {
+  if (open_ || !usage_.take(card_, context_, capacity_)) return open_;
+  used_ += context_;
+  peak_ = std::max(peak_, used_);
+  return open_ = true;
 }
 
 }  // namespace allocbench::null_gpu

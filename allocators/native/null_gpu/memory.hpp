@@ -3,7 +3,8 @@
 //
 // Addresses are reserved from the process and faulted by any access of the host. What counts
 // against the card is whole pages of 2 MiB, which the driver gives for requests as large as
-// PyTorch's; smaller requests share pages there, and do not here.
+// PyTorch's; smaller requests share pages there, and do not here. The card is shared by all
+// processes of a program; each takes the bytes of its context at its first request.
 #pragma once
 
 #include <map>
@@ -11,6 +12,7 @@
 #include <unordered_map>
 
 #include "null_gpu/api.hpp"
+#include "null_gpu/usage.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -33,7 +35,8 @@ class DeviceMemory {
     std::uint64_t requests, refused;
   };
 
-  DeviceMemory(int device, Size capacity, Size context);
+  // card: the number of the card in `usage`.
+  DeviceMemory(int device, int card, Size capacity, Size context, Usage& usage);
 
   // An address range with memory behind it; kOutOfMemory beyond the card.
   Status allocate(Size size, Address* address);
@@ -47,16 +50,22 @@ class DeviceMemory {
 
   // The allocation or the reservation that an address lies in; a size of 0 when in none.
   Range range_of(Address address);
-  Size free() const;
+  Size free();
   Seen seen() const;
 
  private:
   bool take_hole(Size size, Address* address);
   void give_hole(Range range);
   Status count(Size size);
+  void uncount(Size size);
+  bool open_context();
 
   mutable std::mutex mutex_;
-  Size capacity_, used_, peak_ = 0;
+  Usage& usage_;
+  int card_;
+  bool open_ = false;
+  Size capacity_, context_;
+  Size used_ = 0, peak_ = 0;  // by this process
   std::uint64_t requests_ = 0, refused_ = 0;
   std::map<Address, Size> holes_, live_, reserved_;
 };

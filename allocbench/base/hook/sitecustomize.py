@@ -13,27 +13,29 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 _HERE = Path(__file__).parent.resolve()
 
 
-class TorchFinder:
-    """Finds torch with the finders that follow, and calls the hooks around its execution."""
+class HookFinder:
+    """Finds modules with the finders that follow, and calls the hooks around their execution."""
 
     def __init__(self, hooks: Sequence[ModuleType]) -> None:
         self._hooks, self._searching = hooks, False
         self._refused: dict[str, str] = {}
+        self._after: dict[str, Callable[[ModuleType], None]] = {}
         for hook in hooks:
             self._refused |= getattr(hook, "REFUSED", {})
+            self._after |= getattr(hook, "AFTER", {})
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of torch or a refused package, with a changed loader; None for all others."""
-        if self._searching or (name != "torch" and name not in self._refused):
+        """The spec of a module that the hooks name, with a changed loader; None for all others."""
+        if self._searching or name not in {"torch", *self._refused, *self._after}:
             return None
         self._searching = True
         try:
@@ -47,6 +49,10 @@ class TorchFinder:
         def exec_module(module: ModuleType) -> None:
             if name in self._refused:
                 raise ImportError(self._refused[name])
+            if name in self._after:
+                execute(module)
+                self._after[name](module)
+                return
             self._call("before_torch", package)
             execute(module)
             self._call("after_torch", module)
@@ -85,5 +91,5 @@ def run_the_sitecustomize_of_the_program() -> None:
 
 
 if files := json.loads(os.environ.get("ALLOCBENCH_HOOKS", "[]")):
-    sys.meta_path.insert(0, TorchFinder([load(file) for file in files]))
+    sys.meta_path.insert(0, HookFinder([load(file) for file in files]))
 run_the_sitecustomize_of_the_program()

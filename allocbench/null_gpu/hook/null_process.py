@@ -12,33 +12,26 @@ import ctypes
 import hashlib
 import importlib.util
 import json
-import linecache
 import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
-from collections import Counter
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-_ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
-_NOWHERE = ("", 0)
 _AGAIN = 0.05  # seconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 REFUSED = {name: _REFUSED.format(name) for name in ("cupy", "pycuda", "tensorrt")}
 """Packages that bring NVIDIA's libraries, or call them without PyTorch."""
-_SHAPES = ("nonzero", "unique", "masked_select", "argwhere", "repeat_interleave", "bincount")
 
 
 class Process:
     """One process. It must be created before torch is imported, to replace NVIDIA's libraries."""
 
     def __init__(self, told: dict[str, Any], package: Path) -> None:
-        self._told, self._pid = told, os.getpid()
-        self._reads, self._steps = Counter[tuple[str, int]](), 0
+        self._told, self._pid, self._steps = told, os.getpid(), 0
         folder = self._libraries(package)
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         self._core = ctypes.CDLL(told["core"])
@@ -47,33 +40,21 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
+        self._reads = _beside("null_reads").Reads(self._core, told["values"])
 
     def watch(self, torch: ModuleType) -> None:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
-        self._callback = _ON_READ(self._on_read)  # kept for as long as it may be called
-        self._core.null_on_read(self._callback)
+        self._reads.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._on_step)
         if self._told["alone"]:
-            self._beside("null_peers").be_alone(torch)
+            _beside("null_peers").be_alone(torch)
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
-            # Again and again: an exception is lost where it meets a call from outside of Python.
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
-
-    @staticmethod
-    def _beside(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(
-            f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
-        )
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
 
     def _libraries(self, package: Path) -> Path:
         """The folder of the libraries for this torch, made now if nobody has made it before."""
@@ -101,12 +82,6 @@ class Process:
             refused.write_text(last.removeprefix("error: "), encoding="utf-8")
             raise SystemExit(2)
 
-    def _on_read(self, _bytes: int) -> None:
-        frame = sys._getframe().f_back
-        while frame is not None and _is_of(frame, "torch"):
-            frame = frame.f_back
-        self._reads[(frame.f_code.co_filename, frame.f_lineno) if frame else _NOWHERE] += 1
-
     def _on_step(self, *_arguments: object) -> None:
         """Mark a step in the allocator's history, as the profiler does, or end the program."""
         self._steps += 1
@@ -117,9 +92,11 @@ class Process:
 
     def _on_alarm(self, *_arguments: object) -> None:
         """End the program; once it ends, it has all the time that it needs."""
-        frame = sys._getframe(1)
-        if frame.f_globals.get("__name__") == __name__:
-            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if str(frame.f_globals.get("__name__", "")).startswith("allocbench_null"):
+                return  # called from outside of Python, where an exception is lost
+            frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise SystemExit(0)
 
@@ -129,9 +106,9 @@ class Process:
             return  # a child of a fork
         counters = (ctypes.c_uint64 * 6)()
         self._core.null_counters(counters)
-        reads = {_site(*place): count for place, count in self._reads.items()}
-        shapes = {site: n for site, n in reads.items() if any(name in site for name in _SHAPES)}
-        told = {"reads": reads, "shapes": shapes, "kernels": counters[5]}
+        seen = self._reads
+        told = {"reads": seen.sites, "shapes": seen.shapes, "chosen": seen.chosen}
+        told["kernels"] = counters[5]
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
         try:
@@ -155,13 +132,20 @@ def after_torch(torch: ModuleType) -> None:
     _process.watch(torch)
 
 
-def _is_of(frame: FrameType, package: str) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == package
+def _beside(name: str) -> ModuleType:
+    """Import a file of this folder, which is not on the path of modules."""
+    spec = importlib.util.spec_from_file_location(
+        f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def _site(path: str, line: int) -> str:
-    """ "train.py:88 loss.item()" for a line of a file."""
-    if (path, line) == _NOWHERE:
-        return "no line of Python"
-    source = textwrap.shorten(linecache.getline(path, line), 60, placeholder=" ...")
-    return f"{Path(path).name}:{line} {source}".strip()
+def _end_generation(utils: ModuleType) -> None:
+    _beside("null_transformers").end_at_length(utils)
+
+
+AFTER = {"transformers.generation.utils": _end_generation}

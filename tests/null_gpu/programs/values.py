@@ -16,6 +16,9 @@ seen["moved"] = moved.tolist()
 there += 1
 seen["computed"] = there.sum().item()
 torch.nonzero(there)
+for _ in range(2):
+    seen["selected"] = list(there[there > 0].shape)
+seen["true"] = bool(there.any())
 torch.cuda.synchronize()
 state = {"weight": torch.arange(6.0).cuda()}
 seen["saved"] = state["weight"].cpu().tolist()
