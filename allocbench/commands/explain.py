@@ -17,11 +17,13 @@ from allocbench.outputs import STDOUT, check_outputs
 from allocbench.picture import LEGEND, picture
 from allocbench.questions import explain
 from allocbench.questions.explain import Explanation
+from allocbench.questions.holding import by_kind, holders, places_in_words
 from allocbench.questions.runner import Runner
 from allocbench.reports import units
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
+from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -51,7 +53,8 @@ def run(
     Shows what was asked and by whom, what was held and free, the blocks in the way, the address
     space, and which single change of setting or allocator completes the trace. Each change named
     was tried by a replay. The memory shown is that after the allocator had given back what it
-    could.
+    could. For a training program, and a recording with lines and optimizer steps, it also shows
+    what holds the memory: parameters, gradients, optimizer state, activations, workspaces.
     """
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
@@ -62,10 +65,28 @@ def run(
     title = f"{name} through {allocator} on {label(device)}"
     with records_written(explain.frame(found), json):
         cards = note(run.device, trace.provenance.device)
+        if json != STDOUT:
+            _print_holders(trace, found)
         if json != STDOUT and found is None:
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and found is not None:
             _print(title, found, cards)
+
+
+def _print_holders(trace: Trace, found: Explanation | None) -> None:
+    """What held memory when the request failed, or at the peak of the load where none did."""
+    held = holders(trace, None if found is None else found.failure.event - 1)
+    if not held["kind"].any():
+        return  # the trace does not tell
+    when = "at the peak of the load" if found is None else "when the request failed"
+    numbers = ("bytes", "share", "blocks")
+    table = plain_table(f"what holds memory {when}", *numbers, "kind", "most", right=numbers)
+    for row in by_kind(held).to_dict("records"):
+        cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
+        table.add_row(*cells, row["kind"], Text(places_in_words(row["places"])))
+    out = console()
+    out.print(table)
+    out.print()
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:

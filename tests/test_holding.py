@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds memory: kinds of blocks by their lives in a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from allocbench.questions import holding
+from allocbench.questions.holding import by_kind, holders, places_in_words
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, write
+from tests.commands import folder, run
+from tests.traces import make
+
+__all__ = ["folder"]  # the fixture, by its import
+LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1:f", "train.py:2:f", "train.py:3:f")
+BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS = range(6)
+
+
+def training(steps: int = 3, keeps_gradients: bool = False) -> Trace:
+    """A model of one weight: 1000 B parameter, 8 B buffer, activations, workspaces, SGD's state."""
+    rows: list[tuple[int, int, int, int]] = []
+    live: dict[str, int] = {}
+
+    def alloc(name: str, size: int, label: int) -> None:
+        live[name] = sum(op == ALLOC for op, *_ in rows)
+        rows.append((ALLOC, live[name], size, label))
+
+    def free(name: str) -> None:
+        rows.append((FREE, live.pop(name), 0, 0))
+
+    alloc("parameter", 1000, MODEL)
+    alloc("buffer", 8, MODEL)
+    for step in range(steps):
+        alloc("input", 300, INPUT)
+        if not step:
+            alloc("workspace", 64, LOSS)
+        alloc("activation", 500, LOSS)
+        alloc("scratch", 70, LOSS)
+        free("scratch")
+        alloc("loss", 4, LOSS)
+        alloc("upstream", 500, BACKWARD)
+        if not step:
+            alloc("workspace of the thread", 64, BACKWARD)
+        if not keeps_gradients or not step:
+            alloc("gradient", 1000, BACKWARD)
+        for name in ("upstream", "activation", "input", "loss"):
+            free(name)
+        rows.append((MARK, UPDATE, 0, 0))
+        if not step:
+            alloc("state", 1000, LOSS)
+        alloc("temporary", 40, LOSS)
+        free("temporary")
+        rows.append((MARK, STEP, 0, 0))
+        if not keeps_gradients:
+            free("gradient")
+    label = np.array([row[3] for row in rows], np.uint32)
+    return make([row[:3] for row in rows], labels=LABELS, label=label)
+
+
+def kinds(trace: Trace, event: int | None = None) -> dict[str, int]:
+    found = by_kind(holders(trace, event))
+    return dict(zip(found["kind"], found["bytes"], strict=True))
+
+
+def test_every_kind_is_told() -> None:
+    for keeps_gradients in (False, True):
+        trace = training(keeps_gradients=keeps_gradients)
+        assert kinds(trace) == {
+            holding.PARAMETERS: 1000,
+            holding.GRADIENTS: 1000,
+            holding.STATE: 1000,
+            holding.ACTIVATIONS: 804,
+            holding.BACKWARD: 500,
+            holding.WORKSPACES: 128,
+            holding.LASTING: 8,
+        }
+
+
+def test_temporaries_at_their_instants() -> None:
+    trace = training()
+    scratch = int(np.flatnonzero(trace.size == 70)[1])
+    assert kinds(trace, scratch)[holding.FORWARD] == 70
+    temporary = int(np.flatnonzero(trace.size == 40)[0])
+    assert kinds(trace, temporary)[holding.UPDATE] == 40
+
+
+def test_the_bytes_are_those_alive() -> None:
+    trace = training()
+    for event in range(len(trace)):
+        assert holders(trace, event)["bytes"].sum() == trace.load[event]
+
+
+def test_places() -> None:
+    (row,) = (
+        row
+        for row in by_kind(holders(training())).to_dict("records")
+        if row["kind"] == holding.ACTIVATIONS
+    )
+    assert row["places"] == [("train.py:3:f", 504), ("train.py:2:f", 300)]
+    assert places_in_words(row["places"]) == "train.py:3:f 504 B, train.py:2:f 300 B"
+
+
+def test_a_trace_that_does_not_tell_has_no_kinds() -> None:
+    assert kinds(make([(ALLOC, 0, 5), (ALLOC, 1, 7), (FREE, 0, 0)])) == {"": 12}
+    assert holders(make([])).empty
+
+
+def test_explain_shows_it(folder: Path) -> None:
+    write(training(), "train.parquet")
+    done = run("explain train.parquet --device sim:64MiB")
+    assert "what holds memory at the peak of the load" in done.stdout
+    assert holding.STATE in done.stdout
+    assert "what holds memory" not in run("explain good.csv").stdout
