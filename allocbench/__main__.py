@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`allocbench` and `python -m allocbench`."""
 
-from allocbench.cli import app
+from allocbench import interrupts
 
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name="allocbench")
+    with interrupts.quiet():
+        from allocbench.cli import app  # takes a moment, which an interrupt may end too
+
+        app(prog_name="allocbench")
 
 
 if __name__ == "__main__":

@@ -135,11 +135,11 @@ def _loaded(name: str) -> Any:
     """The command of a name with its arguments and options, which imports its module."""
     (command,) = (one for one in COMMANDS if one.name == name)
     module = command.load()
-    from allocbench.programs.arguments import ProgramCommand, takes_program
-
     help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)
     if parts is None:
+        from allocbench.programs.arguments import ProgramCommand, takes_program
+
         alone = typer.Typer(add_completion=False)
         kind = ProgramCommand if takes_program(module.run) else TyperCommand
         alone.command(name, cls=kind, help=help_, epilog=epilog)(module.run)
