@@ -358,7 +358,7 @@ def recording(allocator: Allocator) -> dict[str, Any]:
 class TraceArrays:
     """The arrays of a trace, one element for each event."""
 
-    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment]) -> None: ...
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], private_pools: Sequence[int]) -> None: ...
 
 class HeldSegment:
     """A segment that a program held before its trace."""

@@ -32,6 +32,7 @@ class Recording:
     labels: tuple[str, ...] = ("step",)
     step_label: int = 0
     layout: None = None
+    private_pools: tuple[int, ...] = ()
 
 
 def recording(allocator: Allocator) -> Recording:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -23,7 +23,8 @@ class Trace(Protocol):
     """Arrays of equal length with one element per event.
 
     `op` is 0 alloc, 1 free, 2 mark, 3 trim. `size` is in bytes and used only for allocs. A mark
-    whose `block` is `step_label` begins a step.
+    whose `block` is `step_label` begins a step. A trim on stream 0 gives free segments back, except
+    those of `private_pools`; a trim on another stream releases that pool.
     """
 
     @property
@@ -49,6 +50,11 @@ class Trace(Protocol):
     @property
     def step_label(self) -> int:
         """Label of the marks that begin a step, or -1."""
+        ...
+
+    @property
+    def private_pools(self) -> Sequence[int]:
+        """The streams that stand for private pools."""
         ...
 
     @property
@@ -180,7 +186,13 @@ def _joined(parts: list[Columns]) -> Columns:
 def _arrays(trace: Trace) -> _core.TraceArrays:
     layout = [] if trace.layout is None else _held(trace.layout, trace.size)
     return _core.TraceArrays(
-        trace.op, trace.block, trace.size, trace.stream, trace.step_label, layout
+        trace.op,
+        trace.block,
+        trace.size,
+        trace.stream,
+        trace.step_label,
+        layout,
+        list(trace.private_pools),
     )
 
 

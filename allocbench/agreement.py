@@ -230,7 +230,14 @@ def best(found: Iterable[Compared]) -> Compared:
         calls = agreement.segment_calls_equal or 0
         return agreement.equal, agreement.reserved_equal, calls, agreement.placed_equal
 
-    return max(found, key=key)
+    chosen: Compared | None = None
+    for one in found:
+        if chosen is None or key(one) > key(chosen):
+            chosen = one
+        if chosen.agreement.equal:
+            break
+    assert chosen is not None
+    return chosen
 
 
 def until(trace: Trace, event: int) -> Trace:

@@ -89,7 +89,8 @@ def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | 
     versions = [spec.options["version"]] if verdict.told else list(_versions(recording))
     specs = [str(Spec(spec.name, spec.options | {"version": one})) for one in versions]
     try:
-        found = best([compare(recording, one, capacity) for one in _valid(specs)])
+        starts = list(_starts(recording))
+        found = best(compare(start, one, capacity) for one in _valid(specs) for start in starts)
     except CannotTellError as error:
         return replace(verdict, unknown=str(error))
     if not found.agreement.equal and (lacking := _lacking(spec, recording, capacity)):
@@ -128,6 +129,18 @@ def _valid(specs: Sequence[str]) -> list[str]:
     if wrong and not found:
         raise wrong
     return found
+
+
+def _starts(recording: Recording) -> Iterator[Recording]:
+    """The recording, and with its first segments obtained in the opposite order.
+
+    No recording tells in which order they were obtained.
+    """
+    yield recording
+    layout = recording.trace.layout
+    if layout is not None and len(layout.rank) > 1:
+        turned = replace(layout, rank=layout.rank[::-1].copy())
+        yield replace(recording, trace=replace(recording.trace, layout=turned))
 
 
 def _versions(recording: Recording) -> Iterator[str]:

@@ -252,7 +252,7 @@ def test_invalid_traces_are_refused_with_the_event(
 
 @pytest.mark.parametrize("replay", EVERY_REPLAY)
 def test_arrays_of_different_lengths_are_refused(replay: Replay) -> None:
-    arrays = vars(trace_of([(ALLOC, 0, 1), (FREE, 0, 0)])) | {"step_label": -1}
+    arrays = vars(trace_of([(ALLOC, 0, 1), (FREE, 0, 0)])) | {"step_label": -1, "private_pools": []}
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     for name in ("op", "block", "size", "stream"):
         short = SimpleNamespace(**(arrays | {name: arrays[name][:1].copy()}))
@@ -261,7 +261,7 @@ def test_arrays_of_different_lengths_are_refused(replay: Replay) -> None:
 
 
 def test_arrays_of_the_wrong_type_are_refused() -> None:
-    arrays = vars(trace_of([(ALLOC, 0, 1)])) | {"step_label": -1}
+    arrays = vars(trace_of([(ALLOC, 0, 1)])) | {"step_label": -1, "private_pools": []}
     arrays["size"] = arrays["size"].astype(np.int32)
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     with pytest.raises(TypeError):

@@ -41,7 +41,8 @@ class Trace:
     block: uint32 (n,), the block's id, below the number of allocs; an id may be reused after its
         free. For a mark, an index into `labels`.
     size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
-    stream: uint16 (n,), the stream of the event.
+    stream: uint16 (n,), the stream of the event. A trim on stream 0 is of all memory but that of
+        `private_pools`; a trim on another stream releases that private pool.
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
     label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
@@ -82,6 +83,13 @@ class Trace:
     def step_label(self) -> int:
         """Index of the label "step" in `labels`, or -1 if there is none."""
         return self.labels.index("step") if "step" in self.labels else -1
+
+    @property
+    def private_pools(self) -> list[int]:
+        """The streams that stand for private pools of captured graphs, by the provenance."""
+        told = self.provenance.extra.get("streams", [])
+        is_list = isinstance(told, list)
+        return [n for n, one in enumerate(told if is_list else []) if "pool" in one][: 1 << 16]
 
     @property
     def steps(self) -> int:

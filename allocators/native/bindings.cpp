@@ -76,9 +76,10 @@ struct TraceArrays {
   Array<std::uint16_t> stream;
   std::int64_t step_label;
   std::vector<HeldSegment> layout;
+  std::vector<Stream> private_pools;
 
   TraceView view_all() const {
-    return {view(op), view(block), view(size), view(stream), step_label, layout};
+    return {view(op), view(block), view(size), view(stream), step_label, layout, private_pools};
   }
 };
 
@@ -235,9 +236,10 @@ void bind_wrappers(nb::module_& m) {
 void bind_replay(nb::module_& m) {
   nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, one element for each event.")
       .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
-                    Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>>(),
+                    Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>,
+                    std::vector<Stream>>(),
            "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
-           "step_label"_a, "layout"_a);
+           "step_label"_a, "layout"_a, "private_pools"_a);
   nb::class_<HeldSegment>(m, "HeldSegment", "A segment that a program held before its trace.")
       .def(
           "__init__",

@@ -60,7 +60,10 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t 
         if (trace.block[event] == trace.step_label) allocator.step();
         break;
       case Op::kTrim:
-        allocator.trim();
+        if (trace.stream[event] == 0)
+          allocator.trim();
+        else
+          allocator.release_pool(trace.stream[event]);
         break;
     }
     if constexpr (requires { pass.after(event); }) pass.after(event);
@@ -92,6 +95,7 @@ class Plain {
   // The number of events that the allocator is not asked for: the allocs of a layout that it takes
   // over.
   std::size_t begin() {
+    allocator_.keep_pools(trace_.private_pools);
     if (trace_.layout.empty() || !allocator_.adopt(trace_.layout)) return 0;
     std::size_t event = 0;
     for (HeldSegment const& held : trace_.layout)

@@ -24,6 +24,8 @@ struct TraceView {
   // What was held when the trace began. The trace begins with the allocs of the blocks in it, in
   // order of address; an allocator that can take the segments over is not asked for them.
   std::vector<HeldSegment> layout = {};
+  // Streams that stand for private pools. A trim on such a stream releases the pool.
+  std::vector<Stream> private_pools = {};
 
   std::size_t events() const { return op.size(); }
 };

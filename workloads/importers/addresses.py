@@ -80,11 +80,12 @@ class Start(NamedTuple):
     """What a recording tells beside its events.
 
     layout: what was held at the start, None where that is not known; its streams are those of the
-    events. trims: which event each trim comes before; in order. told: for the provenance.
+    events. trims: which event each trim comes before, and 0 or the number of the private pool that
+    it releases; in order. told: for the provenance.
     """
 
     layout: Layout | None = None
-    trims: Sequence[int] = ()
+    trims: Sequence[tuple[int, int]] = ()
     told: Mapping[str, Any] = {}
 
 
@@ -135,7 +136,7 @@ def traced(
     # Everything in one order: the blocks from before, then marks, missing frees, and events.
     event = np.flatnonzero(kept)
     marked = np.array([at for at, _ in events.marks], np.int64)
-    trims = np.array(start.trims, np.int64)
+    trims, of_pool = np.array(start.trims, np.int64).reshape(-1, 2).T
     labels, mark = _labels(events)
     when = np.concatenate(
         [np.full(count, -1), 3 * trims, 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2]
@@ -150,7 +151,7 @@ def traced(
     streams = merged(
         "int64",
         initial.stream,
-        no_trims,
+        of_pool,
         nothing,
         events.stream[pairs.unfreed],
         events.stream[event],

@@ -129,7 +129,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         except UnknownLayoutError as error:
             unknown = str(error)
             return Start(told={"layout": f"unknown: {error}"} if len(here) or len(calls) else {})
-        trims = trims_of(calls, events, layout, settings)
+        trims = trims_of(calls, events, layout, settings, pools.number)
         return Start(layout if len(before) else None, trims.at, trims.told())
 
     found = traced(events, provenance, live, laid_out)

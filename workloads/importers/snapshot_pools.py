@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from allocbench.workloads.importers.addresses import Blocks
 from allocbench.workloads.importers.snapshot_segments import (
     DEFAULT_POOL,
+    SEGMENT_ALLOC,
     Pool,
     Segment,
     SegmentEvent,
 )
 
+_AT_END = 1 << 62  # after every event
 _PRIVATE = 1 << 62  # numbers from here on stand for private pools
 
 
@@ -41,8 +43,11 @@ class Pools:
         private = sorted(
             (one for one in final if one.pool != DEFAULT_POOL), key=lambda one: one.address
         )
+        obtained = {call.address: call.at for call in calls if call.action == SEGMENT_ALLOC}
         self._begin = np.array([one.address for one in private], np.uint64)
         self._end = np.array([one.end for one in private], np.uint64)
+        self._stream = np.array([one.stream for one in private], np.int64)
+        self._since = np.array([obtained.get(one.address, 0) for one in private], np.int64)
         self._pool = [one.pool for one in private]
 
     def of(self, stream: int, pool: Pool) -> int:
@@ -61,13 +66,32 @@ class Pools:
         told: NDArray[np.int32],
         pools: Mapping[Pool, int],
     ) -> NDArray[np.int64]:
-        """The number of each event, by the pool that it tells (-1: none) or by its address."""
+        """The number of each event, by the pool that it tells (-1: none) or by its address.
+
+        The device may have given the addresses to another pool before: an event belongs to the
+        segment at its address if it has the same stream and comes after the segment was obtained.
+        """
         if not self.private and len(pools) == 1:
             return stream
+        return self._numbers(stream, address, told, pools, np.arange(len(stream)))
+
+    def _numbers(
+        self,
+        stream: NDArray[np.int64],
+        address: NDArray[np.uint64],
+        told: NDArray[np.int32],
+        pools: Mapping[Pool, int],
+        when: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
         found = stream.copy()
         inside = np.searchsorted(self._begin, address, side="right").astype(np.int64) - 1
         around = inside >= 0
-        around[around] = address[around] < self._end[inside[around]]
+        at = inside[around]
+        around[around] = (
+            (address[around] < self._end[at])
+            & (stream[around] == self._stream[at])
+            & (when[around] >= self._since[at])
+        )
         by_number = {number: pool for pool, number in pools.items()}
         for n in np.flatnonzero((told > 0) | ((told < 0) & around)).tolist():
             pool = by_number[int(told[n])] if told[n] > 0 else self._pool[inside[n]]
@@ -75,6 +99,8 @@ class Pools:
         return found
 
     def blocks(self, blocks: Blocks) -> Blocks:
-        """The blocks with the numbers of their streams and pools."""
-        told = np.full(len(blocks.address), -1, np.int32)
-        return replace(blocks, stream=self.numbers(blocks.stream, blocks.address, told, {}))
+        """The blocks that lived at the end with the numbers of their streams and pools."""
+        count = len(blocks.address)
+        told, at_end = np.full(count, -1, np.int32), np.full(count, _AT_END, np.int64)
+        numbers = self._numbers(blocks.stream, blocks.address, told, {}, at_end)
+        return replace(blocks, stream=numbers)

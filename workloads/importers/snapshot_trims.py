@@ -4,20 +4,23 @@
 `empty_cache` gives every segment back that is wholly free. So does a request that the device has
 refused, before it asks again; a trim there has the same effect. A run that leaves free segments
 behind was made by the allocator itself, for a garbage_collection_threshold or max_split_size.
+Segments of a private pool go back once nothing uses the pool any more: that releases the pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from allocbench.workloads.importers.addresses import Events
 from allocbench.workloads.importers.snapshot_segments import (
+    DEFAULT_POOL,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_UNMAP,
+    Pool,
     SegmentEvent,
 )
 from allocbench.workloads.importers.snapshot_settings import Settings
@@ -25,9 +28,9 @@ from allocbench.workloads.layout import Layout
 
 
 class Trims(NamedTuple):
-    """Before which event each trim happened, and how many runs were what."""
+    """Before which event each trim happened and of which pool, and how many runs were what."""
 
-    at: list[int]
+    at: list[tuple[int, int]]
     certain: int  # empty_cache
     likely: int  # empty_cache, or a retry after a refusal: memory was obtained right afterwards
     partial: int  # left to the allocator
@@ -43,15 +46,22 @@ class Trims(NamedTuple):
 
 
 def trims_of(
-    calls: Sequence[SegmentEvent], events: Events, start: Layout | None, settings: Settings
+    calls: Sequence[SegmentEvent],
+    events: Events,
+    start: Layout | None,
+    settings: Settings,
+    number: Mapping[tuple[int, Pool], int],
 ) -> Trims:
-    """The trims among the calls to the device, in order."""
+    """The trims among the calls to the device, in order.
+
+    number: what stands for a stream and a private pool in the events.
+    """
     held = (
         {} if start is None else dict(zip(start.address.tolist(), start.size.tolist(), strict=True))
     )
     judged = settings.collects or settings.max_split is not None
     lives = _Lives(events, start) if judged and start is not None else None
-    at: list[int] = []
+    at: list[tuple[int, int]] = []
     certain = likely = partial = n = 0
     while n < len(calls):
         begin = n
@@ -72,12 +82,20 @@ def trims_of(
         if lives and not ranges and lives.any_free(held, where):
             partial += 1
             continue
-        at.append(where)
+        run = calls[begin:n]
+        released = {(call.stream, call.pool) for call in run if _is_private(call)}
+        at += [(where, number[stream, pool or DEFAULT_POOL]) for stream, pool in sorted(released)]
+        if not all(_is_private(call) for call in run):
+            at.append((where, 0))
         if n < len(calls) and calls[n].at == where:
             likely += 1
         else:
             certain += 1
     return Trims(at, certain, likely, partial)
+
+
+def _is_private(call: SegmentEvent) -> bool:
+    return (call.pool or DEFAULT_POOL) != DEFAULT_POOL
 
 
 class _Lives:

@@ -101,6 +101,20 @@ void Allocator::trim() {
   throw_failure();
 }
 
+void Allocator::keep_pools(std::vector<Stream> const& pools) {
+  std::scoped_lock const guard(lock_);
+  do_keep_pools(pools);
+}
+
+void Allocator::release_pool(Stream pool) {
+  {
+    std::scoped_lock const guard(lock_);
+    do_release_pool(pool);
+    memory_returned_.notify_all();
+  }
+  throw_failure();
+}
+
 void Allocator::throw_failure() {
   if (auto const failure = device_.take_failure()) [[unlikely]]
     throw DeviceError(*failure);

@@ -57,6 +57,10 @@ class Allocator {
   Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
   // Gives wholly free segments back to the device. Throws DeviceError when the device fails.
   void trim();
+  // Streams that stand for private pools of captured graphs: `trim` leaves them alone until they
+  // are released. Does nothing in a strategy without pools for each stream.
+  void keep_pools(std::vector<Stream> const& pools);
+  void release_pool(Stream pool);  // its graphs are gone; also gives its free segments back
   // Takes over segments, in order of address, and the blocks allocated in them, as if they had been
   // obtained and allocated before; counts no device call. Returns false and changes nothing if this
   // allocator already holds memory, or if the strategy or the device cannot do it.
@@ -113,6 +117,8 @@ class Allocator {
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
   virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;
+  virtual void do_keep_pools(std::vector<Stream> const&) {}
+  virtual void do_release_pool(Stream) {}
   virtual bool do_adopt(std::vector<HeldSegment> const&) { return false; }
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;

@@ -3,6 +3,7 @@
 #include "devices/recorded.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace allocbench {
@@ -18,7 +19,7 @@ RecordedDevice::RecordedDevice(Size capacity, std::vector<Call> calls)
     : SimulatedDevice(capacity, kDefaultAlignment, {}, {}) {
   for (Call const& call : calls) {
     expected_.push_back({call, call.size});
-    do_adopt(call.address, call.size);
+    SimulatedDevice::do_adopt(call.address, call.size);
   }
 }
 
@@ -49,9 +50,24 @@ Address RecordedDevice::do_allocate(Size size, Size reserved, double& seconds) {
     auto& [call, left] = expected_[at];
     if (call.kind != CallKind::kMalloc || call.size != size || left == 0) continue;
     left = 0;
+    if (overlaps(call.address, size)) break;
+    held_[call.address] = size;
     return call.address;
   }
   return SimulatedDevice::do_allocate(size, reserved, seconds);
+}
+
+bool RecordedDevice::overlaps(Address address, Size size) const {
+  auto const above = held_.lower_bound(address);
+  if (above != held_.end() && above->first < address + size) return true;
+  if (above == held_.begin()) return false;
+  auto const& [below, bytes] = *std::prev(above);
+  return below + bytes > address;
+}
+
+bool RecordedDevice::do_adopt(Address address, Size size) {
+  held_[address] = size;
+  return SimulatedDevice::do_adopt(address, size);
 }
 
 // A call has been made that may be one of the recording.
@@ -67,6 +83,7 @@ void RecordedDevice::note(CallKind kind, Address address, Size size) {
 }
 
 bool RecordedDevice::do_free(Address segment, Size size, double&) {
+  held_.erase(segment);
   note(CallKind::kFree, segment, size);
   return true;
 }
@@ -80,9 +97,17 @@ bool RecordedDevice::do_unmap(Address page, Size size, double&) {
 Address RecordedDevice::do_reserve(Size size, double& seconds) {
   pass_over();
   for (std::size_t at = next_; at < expected_.size(); ++at)
-    if (auto const& [call, left] = expected_[at]; call.kind == CallKind::kMap && left == call.size)
+    if (auto const& [call, left] = expected_[at];
+        call.kind == CallKind::kMap && left == call.size && !held_.contains(call.address)) {
+      held_[call.address] = 0;
       return call.address;
+    }
   return SimulatedDevice::do_reserve(size, seconds);
+}
+
+bool RecordedDevice::do_unreserve(Address reservation, Size, double&) {
+  held_.erase(reservation);
+  return true;
 }
 
 bool RecordedDevice::do_map(Address page, Size size, Size, double&) {

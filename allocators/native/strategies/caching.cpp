@@ -27,8 +27,17 @@ Block Caching::do_allocate(Size requested, Stream stream) {
 void Caching::do_trim() {
   blocks_.streams_done();
   blocks_.free_waiting();
-  for (auto& [stream, pools] : blocks_.pools()) release_free(pools.large);
-  for (auto& [stream, pools] : blocks_.pools()) release_free(pools.small);
+  for (auto& [stream, pools] : blocks_.pools())
+    if (!kept_.contains(stream)) release_free(pools.large);
+  for (auto& [stream, pools] : blocks_.pools())
+    if (!kept_.contains(stream)) release_free(pools.small);
+}
+
+void Caching::do_release_pool(Stream pool) {
+  kept_.erase(pool);
+  PooledBlocks::Pools& pools = blocks_.of(pool);
+  release_free(pools.large);
+  release_free(pools.small);
 }
 
 // Takes the best fit out of the pool. An oversize block is not for a request below that size, nor
@@ -142,6 +151,7 @@ void Caching::collect() {
   double ages = 0;
   auto const age = [&](Index block) { return static_cast<double>(blocks_.age(block)); };
   for (auto const& [stream, pools] : blocks_.pools()) {
+    if (kept_.contains(stream)) continue;
     FreeIndex const& free = pools.large.free;
     for (Index block = free.first(); block != kNone; block = free.next(block))
       if (blocks_.whole(block)) {

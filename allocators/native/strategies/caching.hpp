@@ -16,10 +16,15 @@
 // free for reuse only after the next step, a trim or a refusal of the device, where a program waits
 // for all its streams.
 //
-// The rules are those of PyTorch 2.13, block for block, without captured graphs and private pools.
+// A private pool, of captured graphs or a MemPool, is a stream of its own: its segments stay until
+// the pool is released, whatever the rest of the program asks for.
+//
+// The rules are those of PyTorch 2.13, block for block.
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <vector>
 
 #include "core/allocator.hpp"
 #include "parts/pooled_blocks.hpp"
@@ -62,6 +67,10 @@ class Caching final : public Allocator {
     return blocks_.deallocate(address, stream).block;
   }
   void do_trim() override;
+  void do_keep_pools(std::vector<Stream> const& pools) override {
+    kept_.insert(pools.begin(), pools.end());
+  }
+  void do_release_pool(Stream pool) override;
   bool do_adopt(std::vector<HeldSegment> const& layout) override;
   void do_step() override { blocks_.streams_done(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
@@ -97,6 +106,7 @@ class Caching final : public Allocator {
 
   CachingSettings settings_;
   PooledBlocks blocks_;
+  std::set<Stream> kept_;  // private pools whose segments stay
 };
 
 }  // namespace allocbench
