@@ -24,9 +24,8 @@ from allocbench.workloads.importers.snapshot_segments import (
     Segment,
     SegmentEvent,
     UnknownLayoutError,
-    with_kinds,
 )
-from allocbench.workloads.importers.snapshot_settings import MIB, Settings
+from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.layout import Layout
 
 
@@ -121,16 +120,17 @@ def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
     return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
 
 
+def _mapped(call: SegmentEvent) -> Segment:
+    """What a call mapped: for small blocks it maps one page of 2 MiB, else larger ones."""
+    small = call.size == SMALL_SEGMENT
+    return Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, small, True)
+
+
 def _spaces(
     segments: Sequence[Segment], calls: Sequence[SegmentEvent], events: Events
 ) -> NDArray[np.uint64]:
     """Where the reservation of each mapped range begins: where the lowest one of its pool lay."""
-    mapped = [
-        Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
-        for call in calls
-        if call.action == SEGMENT_MAP
-    ]
-    mapped = with_kinds(mapped, events.address[events.is_alloc], events.size[events.is_alloc])
+    mapped = [_mapped(call) for call in calls if call.action == SEGMENT_MAP]
     lowest: dict[tuple[int, Pool, bool | None], int] = {}
     for one in segments:
         if one.expandable:

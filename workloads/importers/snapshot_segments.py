@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
+from allocbench.workloads.importers.snapshot_settings import LARGE_SEGMENT, MIB, SMALL_SEGMENT
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
     "segment_alloc",
@@ -134,13 +134,19 @@ class _Ranges:
 def with_kinds(
     segments: Sequence[Segment], address: NDArray[np.uint64], size: NDArray[np.uint64]
 ) -> list[Segment]:
-    """The segments, those of unknown kind by the blocks (address, requested bytes) seen in them."""
+    """The segments, those of unknown kind by the blocks (address, requested bytes) seen in them.
+
+    Where none was seen, a range of whole pages of 20 MiB is of large blocks.
+    """
     order = np.argsort(address, kind="stable")
     address, size = address[order], size[order]
     found = []
     for one in segments:
         if one.small is None:
             low, high = np.searchsorted(address, np.array([one.address, one.end], np.uint64))
-            one = replace(one, small=bool(size[low:high].max(initial=0) <= MIB))
+            small = one.size % LARGE_SEGMENT != 0
+            if low < high:
+                small = bool(size[low:high].max() <= MIB)
+            one = replace(one, small=small)
         found.append(one)
     return found
