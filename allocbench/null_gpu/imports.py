@@ -32,7 +32,8 @@ def read(folder: Path) -> Imports:
     """The imports of all libraries in a folder; raises OSError or ELFError for what is no ELF."""
     found, defined, own = Imports(), set[str](), set[str]()
     for path in sorted(folder.glob("*.so*")):
-        if path.is_symlink() or not path.is_file():
+        again = path.is_symlink() and path.resolve().parent == folder.resolve()
+        if again or not path.is_file():
             continue
         own.add(path.name)
         with path.open("rb") as file:

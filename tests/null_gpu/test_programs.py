@@ -87,9 +87,13 @@ def test_reads_give_the_values_that_the_user_chose(version: str, tmp_path: Path)
 @of_each_version
 def test_compiled_programs(version: str, tmp_path: Path) -> None:
     needs("triton", version)
-    caches = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor"}
-    folders = {name: str(tmp_path / folder) for name, folder in caches.items()}
-    found = seen("compiled", tmp_path, version=version, **folders)
+    found = seen(
+        "compiled",
+        tmp_path,
+        version=version,
+        TRITON_CACHE_DIR=str(tmp_path / "triton"),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "inductor"),
+    )
     assert found["kernels"] > 0
     assert found["pools"] == 2  # that of the captured graphs
 

@@ -215,6 +215,11 @@ NULL_GPU_API int null_cudaGraphNodeGetDependencies(Handle, Handle*, Size* third,
   return kSuccess;
 }
 
+NULL_GPU_API int null_cudaGraphNodeGetType(Handle, int* type) {
+  *type = 0;  // a kernel
+  return kSuccess;
+}
+
 NULL_GPU_API int null_cudaGraphConditionalHandleCreate(unsigned long long* handle) {
   *handle = reinterpret_cast<Address>(Machine::get().new_handle());
   return kSuccess;
