@@ -106,9 +106,13 @@ def compare(recording: Recording, spec: str, capacity: int | None = None) -> Com
 def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
     """Replay a trace through a new allocator.
 
-    Raises CannotTellError when it cannot begin with the trace's layout.
+    Raises CannotTellError when it cannot begin with the trace's layout, or when the addresses of
+    the device contradict each other.
     """
-    found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
+    try:
+        found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
+    except (allocators.BadFree, allocators.InvariantViolation) as error:
+        raise CannotTellError(f"{spec} cannot go on at the recorded addresses: {error}") from error
     assert found.detail is not None
     placed, made = found.detail["placements"], found.detail["device_calls"]
     if (layout := trace.layout) is not None:

@@ -87,8 +87,8 @@ def first_difference(found: Compared) -> Difference | None:
             alloc,
             event,
             requested,
-            f"allocator holds {human_bytes(truth)} ({truth} bytes)",
-            f"{human_bytes(predicted)} ({predicted} bytes)",
+            f"allocator holds {human_bytes(truth)}",
+            human_bytes(predicted),
             "the recording obtained or gave back a segment that the replay did not, or the reverse",
         )
     address, other = int(found.recording.address[alloc]), int(found.replayed.address[alloc])
@@ -123,7 +123,7 @@ def _reserved(found: Compared, alloc: int) -> tuple[int, int]:
 
 def _told(calls: Sequence[Call]) -> str:
     said = [
-        _SAID[CALLS[kind]].format(size=f"{human_bytes(size)} ({size} bytes)", at=f"{address:#x}")
+        _SAID[CALLS[kind]].format(size=human_bytes(size), at=f"{address:#x}")
         for _, kind, address, size in calls[:3]
     ]
     if len(calls) > 3:
@@ -204,13 +204,17 @@ def _calls_reason(
                 "threshold or a refusal that the replay does not know"
             )
         return f"the recording keeps {len(gives)} segments that the replay gives back"
+    kinds = {CALLS[call[1]].removeprefix("segment_") for call in (*recorded, *more)}
+    if {"alloc", "map"} <= kinds:
+        return "expandable_segments was switched meanwhile; only the last settings are recorded"
     if got:
         granted = int(found.replayed.size[alloc]) if alloc < len(found.replayed.size) else 0
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
         if free:
             return (
                 f"a free block of {min(free)} bytes would do in the replay: in the recording it is "
-                "in another pool, still in use by another stream, or settings forbid it"
+                "in another pool, still in use by another stream, or settings forbid it; before "
+                "PyTorch 2.13, a private pool whose memory was given back is not named"
             )
         return "other settings or another version"
     if gets:

@@ -15,6 +15,7 @@ from allocbench.difference import Difference, first_difference
 from allocbench.workloads import TraceError
 from allocbench.workloads.files import read_recording
 from allocbench.workloads.recordings import Recording
+from allocbench.workloads.vocabulary import SeveralDevicesError
 
 VERSIONS = ("2.11", "2.9", "2.12", "2.13")
 """One of each set of rules that `caching` has, in the order in which they are tried."""
@@ -26,7 +27,7 @@ class Verdict:
 
     file: its path. events: of its trace. version: of the rules that were applied; told: whether
     the user said so, else it is the one that agrees best. settings: the options of `caching` that
-    the recording holds. unknown: why nothing can be told, or "".
+    the recording holds. unknown: why nothing can be told, or "". device: of several, which one.
     """
 
     file: str
@@ -37,6 +38,13 @@ class Verdict:
     agreement: Agreement | None = None
     difference: Difference | None = None
     unknown: str = ""
+    device: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file's name, and the device if the file has several."""
+        name = Path(self.file).name
+        return f"{name} ({self.device})" if self.device else name
 
     @property
     def exit_code(self) -> int:
@@ -49,6 +57,7 @@ class Verdict:
         """All of it as plain values."""
         row: dict[str, Any] = {
             "recording": self.file,
+            "device": self.device or None,
             "events": self.events,
             "verdict": ("equal", "different", "unknown")[self.exit_code],
             "version": self.version,
@@ -74,15 +83,32 @@ def verify(
     device, where the recording does not tell. options: those of the format. What cannot be read or
     compared is a verdict too. Raises SpecError.
     """
+    found = verify_all(path, allocator, capacity, **options)
+    if len(found) > 1:
+        told = ", ".join(one.device for one in found)
+        return Verdict(str(path), unknown=f"holds the events of several devices: {told}")
+    return found[0]
+
+
+def verify_all(
+    path: Path, allocator: str = "caching", capacity: int | None = None, **options: str
+) -> list[Verdict]:
+    """The verdict on each device that has events in a recording; else as `verify`."""
     try:
         recording = read_recording(path, **options)
     except (TraceError, OSError) as error:
-        return Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))
+        if isinstance(several := error.__cause__, SeveralDevicesError):
+            return [
+                replace(found, device=f"cuda:{device}")
+                for device in several.devices
+                for found in verify_all(path, allocator, capacity, device=str(device))
+            ]
+        return [Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))]
     spec = parse(allocator)
     told = "version" in spec.options
     settings = dict(recording.options) if "conf" not in spec.options else {}
     verdict = Verdict(str(path), len(recording.trace), told=told, settings=settings)
-    return _judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)
+    return [_judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)]
 
 
 def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | None) -> Verdict:

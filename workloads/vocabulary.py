@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,14 @@ MAX_SIZE = 2**63 - 1
 
 class TraceError(ValueError):
     """A trace, or a file that should contain one, breaks a rule; the message is one line."""
+
+
+class SeveralDevicesError(TraceError):
+    """A snapshot has the events of several devices, and none was chosen."""
+
+    def __init__(self, text: str, devices: Sequence[int]) -> None:
+        super().__init__(text)
+        self.devices = devices
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def run(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The number of a GPU, where several have events."),
+        typer.Option(metavar="N", help="The number of one GPU; else all that have events."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
@@ -77,7 +77,12 @@ def run(
     size = None if capacity is None else allocators.parse_bytes(capacity)
     options = {} if device is None else {"device": device}
     paths, is_table = _files(recordings)
-    found = [verifying.verify(path, allocator, size, **options) for path in paths]
+    found = [
+        verdict
+        for path in paths
+        for verdict in verifying.verify_all(path, allocator, size, **options)
+    ]
+    is_table = is_table or len(found) > 1
     if as_json:
         rows = [verdict.row() for verdict in found]
         typer.echo(json.dumps(rows if is_table else rows[0]))
@@ -112,7 +117,7 @@ def _may_be_recording(path: Path) -> bool:
 
 
 def _cells(verdict: Verdict) -> list[str]:
-    name, agreement = Path(verdict.file).name, verdict.agreement
+    name, agreement = verdict.name, verdict.agreement
     if agreement is None:
         return [name, "cannot tell", *["n/a"] * (len(_COLUMNS) - 2)]
     calls = "n/a"
@@ -170,7 +175,7 @@ def _print_table(found: Sequence[Verdict]) -> None:
     out.print(table)
     for verdict in found:
         if verdict.difference or verdict.agreement is None:
-            note = f"{Path(verdict.file).name}: {_notes(verdict)[-1]}"
+            note = f"{verdict.name}: {_notes(verdict)[-1]}"
             out.print(note, markup=False, highlight=False, soft_wrap=True)
 
 

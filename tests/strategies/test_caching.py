@@ -202,6 +202,7 @@ def test_sizes_are_rounded_to_divisions_between_powers_of_two(make: Make) -> Non
     [
         # 3 MiB: 2 divisions from 2 MiB; 5 MiB: none named; 9 MiB: the last interval named
         ("2.13", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 9 * MIB}),
+        ("2.10", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 9 * MIB}),
         ("2.9", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 12 * MIB}),
     ],
 )
@@ -227,7 +228,7 @@ def test_a_memory_fraction_is_a_limit_without_a_call_to_the_device(make: Make) -
 
 
 def test_a_fraction_of_one_is_a_limit_in_2_9_alone(make: Make) -> None:
-    for version, calls in (("2.9", 0), ("2.11", 2), ("2.13", 2)):
+    for version, calls in (("2.9", 0), ("2.10", 2), ("2.11", 2), ("2.13", 2)):
         allocator = make(f"caching:version={version},per_process_memory_fraction=1", 10 * MIB)
         assert fails(allocator, 12 * MIB)
         assert allocator.device.stats().refused_calls == calls
@@ -305,7 +306,8 @@ def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ("version=2.10", "must be 2.1 to 2.9, 2.11, 2.12 or 2.13"),
+        ("version=2.14", "must be 2.1 to 2.13"),
+        ("large_segment_size_mb=32,version=2.10", "must be 20 in version 2.10"),
         ("max_split_size_mb=19", "must be a whole number of at least 20"),
         ("max_split_size_mb=20.5", "must be a whole number"),
         ("max_split_size_mb=20,version=2.9", "must be a whole number of at least 21"),

@@ -42,6 +42,7 @@ from allocbench.workloads.importers.snapshot_settings import read_settings
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.recordings import Calls, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.vocabulary import SeveralDevicesError
 
 _ACTIONS = ("alloc", "free_completed", "free")  # these count; the others are counted
 _LIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
@@ -218,7 +219,9 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
         if len(busy) == 1:
             return busy.pop()
         if busy:
-            raise TraceError(f"holds the events of several devices: {told}; choose one: device=N")
+            raise SeveralDevicesError(
+                f"holds the events of several devices: {told}; choose one: device=N", sorted(busy)
+            )
     raise TraceError("holds no events and no live blocks")
 
 

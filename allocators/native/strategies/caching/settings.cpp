@@ -149,16 +149,17 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
   std::string const& version = given.text("version");
   bool const is_2_9 = std::ranges::find(kLike2_9, version) != std::end(kLike2_9);
   CachingSettings read;
-  if (is_2_9 || version == "2.11")
+  bool const is_2_10 = version == "2.10";
+  if (is_2_9 || is_2_10 || version == "2.11")
     read.ties = Ties::kAddress;
   else if (version == "2.12")
     read.ties = Ties::kBlock;
   else if (version != "2.13")
-    given.reject("version", "must be 2.1 to 2.9, 2.11, 2.12 or 2.13");
+    given.reject("version", "must be 2.1 to 2.13");
 
   read.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
-  if (is_2_9 && read.large_segment != kLargeSegment)
-    given.reject("large_segment_size_mb", "must be 20 in version 2.9");
+  if ((is_2_9 || is_2_10) && read.large_segment != kLargeSegment)
+    given.reject("large_segment_size_mb", "must be 20 in version " + version);
   Size const least = read.large_segment / kMiB + (is_2_9 ? 1 : 0);
   if (given.given("max_split_size_mb"))
     read.max_split = read_mebibytes(given, "max_split_size_mb", least);

@@ -14,9 +14,8 @@ namespace allocbench {
 struct CachingSettings {
   static constexpr Option options[] = {
       {"version", OptionType::kText, "2.13",
-       "PyTorch version to follow: 2.1 to 2.9, 2.11, 2.12 or 2.13; they differ in ties between "
-       "free "
-       "blocks of equal size, in a memory fraction of 1, and in the end of a list of divisions"},
+       "PyTorch version to follow: 2.1 to 2.13; they differ in ties between free blocks of equal "
+       "size, in a memory fraction of 1, and in the end of a list of divisions"},
       {"conf", OptionType::kText, "",
        "the value of PYTORCH_ALLOC_CONF, verbatim: "
        "conf=max_split_size_mb:128,expandable_segments:True"},
