@@ -12,9 +12,9 @@ demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writ
 test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
-# PyTorch's CUDA builds, without NVIDIA's libraries: each in an environment of its own.
+# PyTorch's CUDA builds, without NVIDIA's libraries, each in an environment of its own; CUDA's headers.
 TORCH ?= 2.13.0
-test-null: $(VENV)/.test $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2.13.0 2.5.1" on the null GPU
+test-null: $(VENV)/.test build/headers/.done $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2.13.0 2.5.1" on the null GPU
 	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest tests/null_gpu
 
 test-torch:  ## the same with all versions that the null GPU is tested with
@@ -28,6 +28,13 @@ build/torch/%/.done: tests/null_gpu/requirements.txt
 	touch $@
 TRITON := from importlib.metadata import requires; \
   print(*(one.split(";")[0] for one in requires("torch") if one.startswith("triton")))
+
+build/headers/.done:
+	$(PYTHON) -m pip download --quiet --no-deps --dest build/headers \
+	  nvidia-cuda-runtime-cu12==12.8.90 nvidia-cuda-runtime==13.0.96
+	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime_cu12-*.whl build/headers/12
+	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime-13*.whl build/headers/13
+	touch $@
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files
