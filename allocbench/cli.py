@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: its help, and what happens when a command cannot do what it is asked.
+"""The command line: help, errors and exit codes.
 
-A user's mistake is one line on standard error and exit code 2; nothing is left half-written. What a
-command needs is imported when the command is run, so that help and version come at once.
+A user error is one line on standard error and exit code 2; nothing is left half-written. A command
+imports what it needs when it runs, so help and version appear quickly.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from allocbench.commands import COMMANDS, EXAMPLES
 
 
 class _Quick:
-    """A command that without arguments has nothing to convert, and so does not import pydantic."""
+    """A command without arguments to convert, which therefore does not import pydantic."""
 
     def get_help_option(self, context: Any) -> Any:
-        """The help option, False when it is left out; None would be converted to a bool."""
+        """The help option with the default False; None would be converted to a bool."""
         option = super().get_help_option(context)  # type: ignore[misc]
         if option is not None:
             option.default = False
@@ -38,10 +38,10 @@ class _QuickGroup(_Quick, TyperGroup):
 
 
 class _PartsGroup(_QuickGroup):
-    """The parts of a command, each a command that can be left out."""
+    """A command with optional subcommands."""
 
     def get_command(self, context: Any, name: str) -> Any:
-        """The part of a name; an error lists the names there are."""
+        """The subcommand with a name; the error for a wrong name lists all names."""
         found = super().get_command(context, name)
         if found is None:
             valid = ", ".join(f"'{one}'" for one in self.commands)
@@ -59,7 +59,7 @@ class Group(_QuickGroup):
     _writing_help = False
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
-        """Run a command and leave with its exit code."""
+        """Run a command and exit with its code."""
         given = sys.argv[1:] if args is None else [*args]
         extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *given])}
         standard_output.accept_any_text()
@@ -74,12 +74,12 @@ class Group(_QuickGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
     def get_command(self, context: Any, name: str) -> Any:
-        """The command of a name, imported; while the help is written, its entry there."""
+        """The command with a name, imported; while help is written, only its entry."""
         entry = super().get_command(context, name)
         return entry if entry is None or self._writing_help else _loaded(name)
 
     def format_help(self, context: Any, formatter: Any) -> None:
-        """Write the help, for which no command is imported."""
+        """Write the help without importing any command."""
         self._writing_help = True
         try:
             super().format_help(context, formatter)
@@ -88,14 +88,14 @@ class Group(_QuickGroup):
 
 
 def _fail(error: Exception) -> int:
-    """Tell a user's mistake in one line; raises again what is none."""
+    """Print a user error in one line; raises all other errors again."""
     if isinstance(error, TyperException):
         message = error.format_message()
     elif isinstance(error, OSError) and (failure := standard_output.failure(error)):
         standard_output.abandon()
         message = failure
     else:
-        from allocbench.errors import USER_ERRORS  # imports all that raises them
+        from allocbench.errors import USER_ERRORS  # imports every module that defines one
 
         if not isinstance(error, USER_ERRORS):
             raise error
@@ -122,7 +122,7 @@ def _allocbench(
 
 
 def _help(docstring: str) -> str:
-    """A docstring with its paragraphs unbroken, for the terminal to break."""
+    """A docstring without line breaks inside paragraphs; the terminal wraps them."""
     paragraphs = cleandoc(docstring).split("\n\n")
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
@@ -132,7 +132,7 @@ def _epilog(examples: Sequence[str]) -> str:
 
 
 def _loaded(name: str) -> Any:
-    """The command of a name with its arguments and options, which imports its module."""
+    """Import the module of a command, and build the command with its arguments and options."""
     (command,) = (one for one in COMMANDS if one.name == name)
     module = command.load()
     help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user can get wrong: every error that the command line tells in one line."""
+"""User errors: those that the command line reports in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from allocbench.workloads.recording import RecordError
 
 
 class UsageError(ValueError):
-    """Arguments that cannot be served; one line says which, and what would be valid."""
+    """Invalid arguments. The message is one line, which says what would be valid."""
 
 
 USER_ERRORS = (

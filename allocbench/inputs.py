@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command line's arguments stand for: traces, specs, a processor."""
+"""Turn arguments of the command line into traces and specs, and check them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def load(workload: str, model: str | None = None) -> Trace:
-    """The trace of a workload, `name` or `name:option=value,...`, of a file, written alike, or of
-    a program, "-- python train.py".
+    """The trace of a workload or a file (`name` or `name:option=value,...`), or of a program.
 
-    model: that of a log of requests, or of a serving workload; what the spec says goes before.
+    model: the model for a log of requests or a serving workload; the spec takes precedence.
 
-    Raises UsageError when it is none of these, TraceError for a file that holds no trace, and for
-    a program as `programs.program.load`.
+    Raises UsageError if the text is none of these, TraceError if a file contains no trace, and the
+    errors of `programs.program.load`.
     """
     if program.is_program(workload):
         return program.load(program.of_text(workload))
@@ -48,25 +47,25 @@ def load(workload: str, model: str | None = None) -> Trace:
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
-    """A path, and the options after its last colon unless a file has all of that for its name.
+    """A path, and the options after its last colon, unless the whole text is the name of a file.
 
-    Raises UsageError, with the nearest names there are, when no file has that path.
+    Raises UsageError, with the most similar names, if there is no such file.
     """
     path, _, rest = text.rpartition(":")
     options = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
     is_spec = path and not Path(text).exists() and len(options) == rest.count(",") + 1
-    found, given = (path, options) if is_spec else (text, {})
-    if found != STANDARD_INPUT and not Path(found).exists():
-        raise UsageError(f"{found}: neither a file nor a workload; {_nearest(found)}")
-    return found, given
+    file, given = (path, options) if is_spec else (text, {})
+    if file != STANDARD_INPUT and not Path(file).exists():
+        raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
+    return file, given
 
 
 def _nearest(text: str) -> str:
-    """The names of workloads and files that are spelled most like a text, in a sentence."""
+    """A sentence with the names of workloads and files that are most similar to a text."""
     path = Path(text)
     folder = path.parent
     try:
-        files = [str(folder / one.name) for one in folder.iterdir() if one.is_file()]
+        files = [str(folder / file.name) for file in folder.iterdir() if file.is_file()]
     except OSError:
         return f"there is no folder {folder}"
     near = get_close_matches(text, [*catalog.names(), *files], n=3, cutoff=0.7)
@@ -76,7 +75,7 @@ def _nearest(text: str) -> str:
 
 
 def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bool]:
-    """The blocks of a workload, a trace file or a CSV of lifetimes, and whether it is the last.
+    """The blocks of a workload, a trace file or a CSV of lifetimes, and whether it was such a CSV.
 
     Raises as `load` does.
     """
@@ -87,10 +86,10 @@ def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bo
 
 
 def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Trace]:
-    """The traces by the names that rows are to have, in order; raises as `load` does.
+    """The traces by name, in order; raises as `load` does.
 
-    A trace is named by its provenance, else by its file; where two names are equal, by the
-    argument as it was written. Raises UsageError when one argument is given twice.
+    The name of a trace comes from its provenance, or else from its file. If two names are equal,
+    the argument is the name. Raises UsageError if an argument is given twice.
     """
     if len(set(workloads)) < len(workloads):
         twice = next(name for name in workloads if workloads.count(name) > 1)
@@ -110,9 +109,9 @@ def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Tr
 def allocator_specs(text: str, device: str | None = None) -> list[str]:
     """The specs of a comma-separated list, or of all strategies for "all".
 
-    device: where all of them have to work; None: those that do not are wanted too.
+    device: for "all", only strategies that work on it are returned; None returns all.
 
-    Whether they can be made is for `check_specs`. Raises UsageError when one is there twice.
+    `check_specs` checks whether they can be made. Raises UsageError if a spec is given twice.
     """
     if text != ALL:
         specs = spec.split(text)
@@ -130,7 +129,7 @@ def allocator_specs(text: str, device: str | None = None) -> list[str]:
 def device_specs(text: str) -> list[str]:
     """The specs of a comma-separated list of devices; an item `option=value` belongs to the last.
 
-    Raises UsageError for a device that cannot be made, and when one is there twice.
+    Raises UsageError for a device that cannot be made, or that is given twice.
     """
     specs = spec.split(text)
     for one in specs:
@@ -150,7 +149,7 @@ def check_specs(option: str, specs: Sequence[str], device: str) -> None:
 
 
 def check_device(device: str) -> None:
-    """Raise UsageError for a device that no program could run on."""
+    """Raise UsageError for a device that is too small for any program."""
     capacity = allocators.make_device(device).capacity
     if capacity < SMALLEST_DEVICE:
         raise UsageError(
@@ -160,10 +159,10 @@ def check_device(device: str) -> None:
 
 
 def check_largest_request(traces: Mapping[str, Trace], device: str) -> None:
-    """Raise UsageError when one request alone is larger than the device.
+    """Raise UsageError if a single request is larger than the device.
 
-    No allocator can serve such a trace, so there is nothing to compare. A capacity below its max
-    load, but above each request, is an experiment: the requests that fail are counted.
+    No allocator can serve such a trace, so there is nothing to compare. A capacity below the max
+    load but above every request is allowed: failed requests are counted.
     """
     capacity = allocators.make_device(device).capacity
     for workload, trace in traces.items():
@@ -177,7 +176,7 @@ def check_largest_request(traces: Mapping[str, Trace], device: str) -> None:
 
 
 def pin(cpu: int | None) -> None:
-    """Keep this process on one processor; raises UsageError when it may not run there."""
+    """Keep this process on one processor; raises UsageError if it may not run there."""
     if cpu is None:
         return
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results that took time to measure outlive a file that cannot be written."""
+"""Keep measured results if an output file cannot be written."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ Write = Callable[[str], object]
 
 @contextmanager
 def written(outputs: dict[str, Write], extension: str, keep: Write) -> Iterator[None]:
-    """Write results, run the block, which prints them, and then tell what could not be written.
+    """Write results, run the block, which prints them, and then report outputs that failed.
 
-    outputs: how to write to each path. When one of them fails, `keep` writes everything to a
-    temporary file with that extension, which the error names, and the block is run all the same.
+    outputs: a function for each path. If one fails, `keep` writes everything to a temporary file
+    with the extension, which the error names; the block runs nevertheless.
 
-    Raises UsageError for the outputs that cannot be written; what else they raise comes through.
+    Raises UsageError for outputs that cannot be written; other errors are raised unchanged.
     """
     failed: list[Exception] = []
     for path, write in outputs.items():
         try:
             write(path)
         except BrokenPipeError:
-            raise  # who read it wants no more
+            raise  # the reader of the pipe has ended
         except Exception as error:
             failed.append(error)
     where = _kept(extension, keep) if failed else ""
     yield
-    for one in failed:
-        if not isinstance(one, (*USER_ERRORS, OSError)):
-            one.add_note(where)
-            raise one
+    for error in failed:
+        if not isinstance(error, (*USER_ERRORS, OSError)):
+            error.add_note(where)
+            raise error
     if failed:
-        told = "; ".join(_told(one) for one in failed)
-        raise UsageError(f"{told}; {where}")
+        messages = "; ".join(_message(error) for error in failed)
+        raise UsageError(f"{messages}; {where}")
 
 
 def records_written(table: pd.DataFrame, path: str | None) -> AbstractContextManager[None]:
@@ -53,7 +53,7 @@ def records_written(table: pd.DataFrame, path: str | None) -> AbstractContextMan
     return written({path: write} if path else {}, ".json", write)
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError) and (failure := standard_output.failure(error)):
         standard_output.abandon()
         return failure

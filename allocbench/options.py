@@ -16,12 +16,12 @@ DEVICE = "sim:80GiB"
 DEVICE_GIVEN = "allocbench.device"
 """Key of a command's `context.meta`: the device as it was written."""
 OR_COMMAND = "|-- COMMAND"
-"""What the placeholder of an argument ends with that may also be a program."""
-_COMMON = "caching"  # what most programs run on
+"""End of the placeholder of an argument that may also be a program."""
+_COMMON = "caching"  # the allocator of most programs
 
 
 class Gpu(StrEnum):
-    """GPUs whose kernels' scratch is modelled, by compute capability."""
+    """GPUs for which the scratch memory of kernels is modelled, by compute capability."""
 
     SM80 = "sm80"
     SM90 = "sm90"
@@ -31,8 +31,8 @@ Workload = Annotated[
     str,
     typer.Argument(
         metavar=f"WORKLOAD|FILE{OR_COMMAND}",
-        help="A workload, see `list`; a file in any format of `list formats`, - for standard "
-        "input; or a program to run, after two dashes.",
+        help="A workload (see `list`), a file in any format of `list formats`, - for standard "
+        "input, or a program to run after two dashes.",
     ),
 ]
 WorkloadFile = Annotated[
@@ -47,16 +47,16 @@ Workloads = Annotated[
     list[str],
     typer.Argument(
         metavar=f"WORKLOAD|FILE...{OR_COMMAND}",
-        help="Workloads, see `list`; files in any format of `list formats`, - for standard "
-        "input; or a program to run, after two dashes.",
+        help="Workloads (see `list`), files in any format of `list formats`, - for standard "
+        "input, or a program to run after two dashes.",
     ),
 ]
 Model = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="The model that serves a log of requests, or a serving workload: one of "
-        f"{', '.join(MODELS)}; its numbers are options of the file, as in FILE:tensor_parallel=2.",
+        help="The model that serves a log of requests or a serving workload: one of "
+        f"{', '.join(MODELS)}. Further options follow the file, as in FILE:tensor_parallel=2.",
     ),
 ]
 Allocators = Annotated[
@@ -68,17 +68,17 @@ NullDevice = Annotated[
     typer.Option(
         "--device",
         metavar="null:CARD",
-        help="Run where there is no GPU, as if there was this card: null:h100, "
+        help="Run without a GPU as if this card were present: null:h100, "
         "null:rtx4090,memory=23.5GiB, null:a100-40gb,count=2. Needs a CUDA build of PyTorch.",
     ),
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="On a null GPU: end after N steps of an optimizer."),
+    typer.Option(metavar="N", min=1, help="On a null GPU: stop after N optimizer steps."),
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: end after so many seconds."),
+    typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: stop after this many seconds."),
 ]
 Values = Annotated[
     list[str] | None,
@@ -92,9 +92,9 @@ Values = Annotated[
 
 
 def device_of(text: str) -> str:
-    """The spec of a device; that of a simulated one of its size for `card:NAME` or `null:NAME`.
+    """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
 
-    Raises UsageError when no card, or more than one, has such a name.
+    Raises UsageError if no card, or more than one, has this name.
     """
     kind, _, name = text.partition(":")
     if kind == "null":
@@ -112,7 +112,7 @@ def device_of(text: str) -> str:
 
 
 def recorded_on(text: str | None) -> str | None:
-    """The null GPU that a program is recorded on for a device; None where none follows from it."""
+    """The null GPU on which a program is recorded for a device; None if there is none for it."""
     kind, _, name = (text or "").partition(":")
     if kind == "card" and any(card.compute for card in find(name)):
         return f"null:{name}"
@@ -128,8 +128,8 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="Where segments come from; see `list devices`. card:NAME is a simulated card, less"
-        " what its CUDA context takes. For a program, null:NAME also says which card it runs on.",
+        help="The device that provides segments; see `list devices`. card:NAME is a simulated"
+        " card without the memory of its CUDA context. A program also runs on null:NAME.",
         callback=_device_given,
     ),
 ]
@@ -139,16 +139,16 @@ Passes = Annotated[
         "--time",
         metavar="N",
         min=0,
-        help="Passes that time the trace, cold and steady; 0 measures no host time.",
+        help="Number of timed passes, cold and steady; 0 measures no host time.",
     ),
 ]
 Capacity = Annotated[
     bool,
-    typer.Option(help="Search for the smallest device that is enough, by many replays."),
+    typer.Option(help="Search for the smallest device that is large enough, by many replays."),
 ]
 Pin = Annotated[
     int | None,
-    typer.Option(metavar="CPU", help="Stay on one processor, for steadier times."),
+    typer.Option(metavar="CPU", help="Run on one processor, for steadier times."),
 ]
 Json = Annotated[
     str | None,
@@ -157,22 +157,23 @@ Json = Annotated[
 Scratch = Annotated[
     Gpu | None,
     typer.Option(
-        help="Add a model of what kernels take for themselves on such a GPU, labelled as such."
+        help="Add modelled scratch memory of the kernels of such a GPU, labelled as a model."
     ),
 ]
 ConvolutionScratch = Annotated[
-    int, typer.Option(metavar="BYTES", min=0, help="With --scratch: what each convolution takes.")
+    int,
+    typer.Option(metavar="BYTES", min=0, help="With --scratch: bytes per convolution."),
 ]
 Reference = Annotated[
     str | None,
     typer.Option(
-        metavar="SPEC", help=f"The row that ratios are to; default: {_COMMON}, else the first."
+        metavar="SPEC", help=f"The row that ratios refer to; default: {_COMMON}, or else the first."
     ),
 ]
 
 
-def reference_of(asked: str | None, specs: Sequence[str]) -> str | None:
-    """The row that ratios are to, None for the first; raises UsageError for one not compared."""
-    if asked is not None and asked not in specs:
-        raise UsageError(f"--reference {asked}: not compared; compared are {', '.join(specs)}")
-    return _COMMON if asked is None and _COMMON in specs else asked
+def reference_of(given: str | None, specs: Sequence[str]) -> str | None:
+    """The row that ratios refer to, None for the first; raises UsageError if it is not compared."""
+    if given is not None and given not in specs:
+        raise UsageError(f"--reference {given}: not compared; compared are {', '.join(specs)}")
+    return _COMMON if given is None and _COMMON in specs else given

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Standard output as users have it: in any encoding, on a full disk, closed early."""
+"""Standard output in any encoding, on a full disk, or closed early."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SPELLED = {
     "╯": "+",
     "•": "*",
 } | dict(zip("▁▂▃▄▅▆▇", ".,:-=+*", strict=True))
-"""Letters of tables and pictures, each as one that every encoding has."""
-_OUT_OF_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""Replacements in ASCII for the characters of tables and pictures."""
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def accept_any_text() -> None:
-    """Never fail on a letter that the encoding of standard output or error does not have."""
+    """Replace characters that the encoding of standard output or error cannot represent."""
     codecs.register_error("allocbench.spelled", _spelled)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -43,12 +43,12 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def failure(error: OSError) -> str | None:
-    """What to tell of an error of writing to standard output; None for an error of a file."""
-    if error.filename is not None or error.errno not in _OUT_OF_ROOM:
+    """The message for a failed write to standard output; None for an error of a file."""
+    if error.filename is not None or error.errno not in _WRITE_ERRORS:
         return None
     return f"standard output: cannot write: {error.strerror}"
 
 
 def abandon() -> None:
-    """Drop what is still to be written, so that the end of the process does not try again."""
+    """Discard pending output, so that the end of the process does not try to write it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shown on a terminal: a console, plain tables, a progress bar on standard error.
+"""Output on a terminal: a console, plain tables, a progress bar on standard error.
 
-What a progress bar needs is imported with the first one: `list` and other quick commands have none.
+The modules of the progress bar are imported when the first one is shown.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _WATCHED = (
     "device_seconds",
     "failures",
 )
-_PIPE_WIDTH = 120  # columns where no terminal limits them
+_PIPE_WIDTH = 120  # characters, without a terminal
 
 
 def console() -> Console:
-    """A console on standard output, wide enough for tables where it is no terminal."""
+    """A console on standard output; wide enough for tables if it is not a terminal."""
     wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(width=_PIPE_WIDTH if wide else None, highlight=False)
 
 
 def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Table:
-    """An empty table with these headings, those in `right` over numbers.
+    """An empty table with these headings; columns in `right` hold numbers, aligned right.
 
-    Where there is little room, text is folded; a number never is.
+    On a narrow terminal, text is folded; numbers never are.
     """
     narrow = console().width < _PIPE_WIDTH
     table = Table(
@@ -65,9 +65,9 @@ def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Tabl
 
 @contextmanager
 def progress_bar(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar of so many steps; what is yielded takes the name of each step as it begins.
+    """Show a bar; call the yielded function with the name of each step as it begins.
 
-    The bar is drawn at those moments alone: no thread takes time from what is being timed.
+    The bar is drawn only in these calls: no thread takes time from the measured code.
     """
     with dashboard(steps) as (begin, _):
         yield begin
@@ -75,9 +75,9 @@ def progress_bar(steps: int) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
-    """A bar as `progress_bar` shows, and above it what has been found so far.
+    """Show a bar, like `progress_bar`, and above it a table of the results so far.
 
-    The second function takes each result row as it is ready. All goes when the block ends.
+    Call the second function with each finished result row. Both disappear when the block ends.
     """
     from rich.live import Live
     from rich.progress import (

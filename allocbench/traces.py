@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as output: files by extension, or in a format of choice; CSV to standard output."""
+"""Write traces to files or standard output, in a given format or by extension."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from allocbench.workloads.scratch import GPUS, with_scratch
 
 
 def check_trace_output(path: str, kind: str | None = None) -> str:
-    """What a trace written there is: a key of WRITERS, by the extension when `kind` is None.
+    """The format of a trace output, a key of WRITERS: `kind`, or else by extension.
 
-    Raises UsageError unless a trace can be written there.
+    Raises UsageError unless a trace can be written to the path.
     """
     if kind is not None and kind not in WRITERS:
         raise UsageError(f"--format {kind}: no such format; valid: {', '.join(WRITERS)}")
     try:
-        found = kind or ("csv" if path == STDOUT else kind_by_extension(path))
+        format_ = kind or ("csv" if path == STDOUT else kind_by_extension(path))
     except TraceError as error:
         raise UsageError(str(error)) from error
     check_outputs(path)
-    return found
+    return format_
 
 
 def modelled(trace: Trace, gpu: str | None, convolution: int) -> Trace:
-    """The trace with the scratch of kernels on a GPU, or as it is when none is named.
+    """The trace with the scratch memory of the kernels of a GPU, or unchanged if `gpu` is None.
 
-    Raises UsageError for scratch of convolutions alone, and as `with_scratch` does.
+    Raises UsageError for convolution scratch without a GPU, and the errors of `with_scratch`.
     """
     if gpu is None:
         if convolution:
-            raise UsageError("--convolution-scratch: needs --scratch, which says for which GPU")
+            raise UsageError("--convolution-scratch: requires --scratch, which names the GPU")
         return trace
     return with_scratch(trace, replace(GPUS[gpu], convolution=convolution))
 
 
 def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
-    """Write a trace to a file, which appears whole or not at all, or to "-".
+    """Write a trace to a file, or to standard output for "-".
 
-    Marks and trims that have no place there are counted on standard error. Raises TraceError or
-    UsageError naming the path.
+    Marks and trims that the format cannot store are counted on standard error. Raises TraceError
+    or UsageError naming the path.
     """
     kind = check_trace_output(path, kind)
     with open_output(path) as sink:
@@ -56,4 +56,6 @@ def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
             raise TraceError(f"{path}: {error}") from error
     left_out = np.count_nonzero(trace.op > FREE)
     if kind != "parquet" and left_out:
-        typer.echo(f"note: {left_out:,} marks and trims have no place in CSV", err=True)
+        typer.echo(
+            f"note: {left_out:,} marks and trims were left out: CSV cannot store them", err=True
+        )

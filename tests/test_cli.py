@@ -256,7 +256,7 @@ def test_convert_goes_both_ways() -> None:
     assert_same(read("new.parquet"), read("good.csv"))
     result = run("convert gpt2-train new.csv")
     assert result.exit_code == 0
-    assert result.stderr == "note: 50 marks and trims have no place in CSV\n"
+    assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
 
 
 def test_capture_writes_what_the_catalogue_captures(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,4 +141,4 @@ def test_convert_adds_it_on_demand() -> None:
     assert error("convert good.csv new.csv --scratch sm80").startswith(
         "error: kernel scratch needs"
     )
-    assert "needs --scratch" in error("convert good.csv new.csv --convolution-scratch 5")
+    assert "requires --scratch" in error("convert good.csv new.csv --convolution-scratch 5")

@@ -153,7 +153,7 @@ def test_ended_in_the_middle_it_leaves_no_worker_and_finishes_with_each_row_once
     (before,) = open_records("s.jsonl")
     assert key_of(before).allocator == "naive"
     file.write_bytes(file.read_bytes() + b'{"key": {"workload": "gpt')
-    assert "4 rows, 1 of them there before" in output(line)
+    assert "4 rows, 1 of them from earlier sweeps" in output(line)
     keys = [json.dumps(json.loads(text)["key"]) for text in file.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 4
 
@@ -211,7 +211,7 @@ def test_the_command_prints_tables_and_writes_rows() -> None:
     write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
     line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
     shown = output(f"{line} --json rows.json")
-    assert "sweep.jsonl: 8 rows, 0 of them there before\n" in shown
+    assert "sweep.jsonl: 8 rows, 0 of them from earlier sweeps\n" in shown
     for title in ("good on sim:1GiB", "made on sim:1MiB", "Geometric mean over 2 workloads"):
         assert f"\n{title}" in f"\n{shown}"
     assert shown.count("\nslab (reference)") == 4 + 2
@@ -220,7 +220,7 @@ def test_the_command_prints_tables_and_writes_rows() -> None:
     rows = results.read("rows.json")
     assert set(rows["allocator"]) == {"naive", "slab"}
     again = output("sweep good.csv --allocators buddy,naive --devices sim:1GiB")
-    assert "9 rows, 8 of them there before" in again
+    assert "9 rows, 8 of them from earlier sweeps" in again
     assert "made" not in again
     assert again.index("\nbuddy ") < again.index("\nnaive ")
 

@@ -378,4 +378,4 @@ def test_what_pytorch_has_with_its_own_allocator_alone_is_named(script: Path) ->
     assert done.returncode == 0, done.stderr
     said = "memory snapshots (torch.cuda.memory_snapshot): PyTorch has this with its own allocator"
     assert done.stdout.count(said) == 2
-    assert done.stderr.count("the program asked for memory snapshots") == 1
+    assert done.stderr.count("the program used memory snapshots") == 1

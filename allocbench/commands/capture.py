@@ -29,7 +29,7 @@ def run(
             "--output",
             "-o",
             metavar="FILE",
-            help="A file; .parquet or .csv says the format; - is CSV to stdout.",
+            help="The trace file, .parquet or .csv; - is CSV to stdout.",
         ),
     ],
     scratch: options.Scratch = None,
@@ -37,9 +37,9 @@ def run(
 ) -> None:
     """Run the PyTorch program of a workload under fake tensors and record its allocations.
 
-    This needs PyTorch and a C++ compiler, but no GPU: pip install torch. On a
-    machine with a GPU and a PyTorch built for CUDA, the program runs on the GPU and the real
-    allocator is recorded. `match` measures how well the two traces agree.
+    This needs PyTorch (pip install torch) and a C++ compiler, but no GPU. On a machine with a GPU
+    and a CUDA build of PyTorch, the program runs on the GPU, and the real allocator is recorded.
+    `match` measures how well the two traces agree.
     """
     catalog.bundled(name)
     check_trace_output(output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench compare: workloads through many allocators, and who wins."""
+"""allocbench compare: replay workloads through many allocators and rank them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SPARE = (
     "seconds_per_event_cold",
     "wasted",
 )
-"""Metrics that a narrow terminal goes without, the first first."""
+"""Metrics that are left out on a narrow terminal, in this order."""
 _NAME = 16  # letters of an allocator that are not folded
 _WIDEST = 1000
 
@@ -68,17 +68,17 @@ def run(
         typer.Option(
             "--results",
             metavar="FILE",
-            help="Write rows and what charts need, for `report`; - is standard output.",
+            help="Write rows and the data of charts, for `report`; - is standard output.",
         ),
     ] = None,
 ) -> None:
     """Replay workloads through allocators and compare memory, fragmentation and time.
 
-    The first lines name the best setting and the best allocator of those compared, as `recommend`
-    does. All allocators are those of `list`, and caching with expandable segments.
-    The table marks the best and the worst of the allocators that may be recommended; those that
-    may not are floors, shown to compare with. No table is printed when rows or report go to
-    standard output. A long comparison shows on a terminal what it has found so far.
+    The first lines name the best setting and the best of the compared allocators, as `recommend`
+    does. By default, all allocators of `list` are compared, and caching with expandable segments.
+    The table marks the best and the worst of the allocators that can be recommended; the others are
+    floors, shown for comparison. No table is printed if rows or the report go to standard output.
+    On a terminal, a long comparison shows the results so far.
     """
     specs = inputs.allocator_specs(allocators)
     if allocators == inputs.ALL:
@@ -103,18 +103,18 @@ def run(
             done=done,
         )
     found = Bundle(results.frame(rows), details)
-    asked: dict[str, Write] = {json: partial(results.write, rows)} if json else {}
+    outputs: dict[str, Write] = {json: partial(results.write, rows)} if json else {}
     if bundled:
-        asked[bundled] = partial(bundle.write, found)
+        outputs[bundled] = partial(bundle.write, found)
     if html and write_html:
-        asked[html] = partial(write_html, found, command=context.obj, reference=reference)
-    with written(asked, ".zip", partial(bundle.write, found)):
-        if STDOUT not in asked:
+        outputs[html] = partial(write_html, found, command=context.obj, reference=reference)
+    with written(outputs, ".zip", partial(bundle.write, found)):
+        if STDOUT not in outputs:
             show(results.frame(rows), reference)
 
 
 def _html_writer() -> Any:
-    """The function that writes reports; raises UsageError when what it needs is not installed."""
+    """The function that writes reports; raises UsageError if its packages are not installed."""
     try:
         from allocbench.reports import html
     except ModuleNotFoundError as error:
@@ -123,7 +123,7 @@ def _html_writer() -> Any:
 
 
 def show(table: pd.DataFrame, reference: str | None) -> None:
-    """Print a checked frame: a table for each workload and device, the means, the verdicts."""
+    """Print a checked frame: advice, a table for each workload and device, means, verdicts."""
     out = console()
     for case in ranking.cases(table):
         for line in findings.advice(case):
@@ -140,7 +140,7 @@ def show(table: pd.DataFrame, reference: str | None) -> None:
 def _print_tables(
     out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
 ) -> None:
-    """Print tables with as many of the metrics as there is room for, and say what is left out."""
+    """Print tables with as many metrics as fit, and name those that are left out."""
     spare = [metric for metric in _SPARE if metric in metrics]
     for n in range(len(spare) + 1):
         built = build([metric for metric in metrics if metric not in spare[:n]])
@@ -150,12 +150,12 @@ def _print_tables(
         out.print(tables.to_rich(table))
         if n:
             hidden = ", ".join(results.SCHEMA[metric].heading for metric in spare[:n])
-            out.print(Text(f"no room here for: {hidden}; see --json, --html", "dim"))
+            out.print(Text(f"not shown for lack of space: {hidden}; see --json, --html", "dim"))
         out.print()
 
 
 def _width(out: Console, table: tables.Table) -> int:
-    """Columns that a table takes when allocators of many letters are folded."""
+    """Width of a table in characters if long names of allocators are folded."""
     options = out.options.update(max_width=_WIDEST)
     folded = max(len(row.allocator) for row in table.rows) - _NAME
     return out.measure(tables.to_rich(table), options=options).maximum - max(0, folded)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench convert: a trace of any format as Parquet or CSV."""
+"""allocbench convert: convert a trace to Parquet or CSV."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ def run(
     source: options.WorkloadFile,
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="OUT", help="A file; .parquet or .csv says the format; - is CSV to stdout."
-        ),
+        typer.Argument(metavar="OUT", help="The trace file, .parquet or .csv; - is CSV to stdout."),
     ],
     to: Annotated[
         str | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help=f"One of {', '.join(WRITERS)}, whatever the extension: lifetimes is CSV "
-            "id,lower,upper,size, with events as instants.",
+            help=f"One of {', '.join(WRITERS)}; overrides the extension. lifetimes is CSV "
+            "id,lower,upper,size in units of events.",
         ),
     ] = None,
     model: options.Model = None,

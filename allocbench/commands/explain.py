@@ -50,11 +50,12 @@ def run(
 ) -> None:
     """Explain the first request that fails: was the device full, or its memory in pieces?
 
-    Shows what was asked and by whom, what was held and free, the blocks in the way, the address
-    space, and which single change of setting or allocator completes the trace. Each change named
-    was tried by a replay. The memory shown is that after the allocator had given back what it
-    could. For a training program, and a recording with lines and optimizer steps, it also shows
-    what holds the memory: parameters, gradients, optimizer state, activations, workspaces.
+    The command shows the request and the operator that made it, the memory held and free, the
+    blocks in the way, a map of the address space, and which single change of a setting or of the
+    allocator completes the trace. Each change was tried in a replay. The memory is shown as it is
+    after the allocator has returned all it can to the device. For a training program, and for a
+    recording with lines and optimizer steps, the command also shows what holds the memory:
+    parameters, gradients, optimizer state, activations, workspaces.
     """
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
@@ -146,7 +147,7 @@ def _pins(found: Explanation) -> Table | None:
 
 
 def _count(number: int, most: int, which: str) -> str:
-    """A number, and how many of the things it counts are listed where that is not all."""
+    """A number, and how many of the counted things are listed if not all are."""
     return f"{number:,}" if number <= most else f"the {which} {most} of {number:,}"
 
 
@@ -159,6 +160,6 @@ def _changes(found: Explanation) -> Table | None:
     title = f"{len(saved)} of {len(found.changes)} single changes complete the trace ({listed})"
     table = plain_table(title, "change", "spec", "")
     for change in (saved + passing)[:_CHANGES]:
-        end = "" if change.completes else "serves this request, fails later"
+        end = "" if change.completes else "serves this request but fails later"
         table.add_row(Text(change.what), Text(change.spec), end)
     return table

@@ -38,7 +38,7 @@ def run(
     time_limit: Annotated[
         float,
         typer.Option(
-            metavar="S", min=0, help="Seconds to look for the best plan; 0 looks for none."
+            metavar="S", min=0, help="Seconds to search for the best plan; 0 skips the search."
         ),
     ] = _TIME_LIMIT,
     vary: Annotated[
@@ -54,10 +54,10 @@ def run(
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
 
-    Found to 2 MiB by replays on devices of other capacities; the capacity of --device does not
-    matter. Beside it stand the max load, which no allocator can do without, and the best plan
-    found with all lifetimes known. An allocator may fail on a device larger than one that is
-    enough: then the table says so.
+    The size is found to 2 MiB by replays on devices of different capacities; the capacity of
+    --device does not matter. For comparison, the table shows the max load, which is a lower bound
+    for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
+    device that is larger than one on which it completes, the table says so.
     """
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)

@@ -21,7 +21,7 @@ EXAMPLES = (
     "allocbench list workloads",
 )
 
-_FEW = 5  # options that are explained where they are listed
+_FEW = 5  # formats with more options refer to `list workloads`
 
 
 def run(context: typer.Context) -> None:
@@ -44,8 +44,8 @@ def _allocators() -> list[Table]:
         strategies.add_row(Text(name), Text(info.summary), Text(info.worst_case))
         for option in info.options:
             named = Text(f"{info.name}:{option.name}")
-            told = Text(f"{option.help} ({option.type})")
-            options.add_row(named, Text(option.default or "-"), told)
+            help_ = Text(f"{option.help} ({option.type})")
+            options.add_row(named, Text(option.default or "-"), help_)
     wrappers = plain_table(
         "wrappers of any allocator, written with it as of=", "name", "what it does"
     )
@@ -61,11 +61,11 @@ def _workloads() -> list[Table]:
     found = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
     for name, size in catalog.sizes().items():
         info = catalog.info(name)
-        made = info.source
+        source = info.source
         if isinstance(info, catalog.Workload):
-            made = f"{info.source} {info.date} {info.purpose}"
+            source = f"{info.source} {info.date} {info.purpose}"
         numbers = f"{size.events:,}", units.size(size.max_load)
-        found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(made))
+        found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(source))
     options = plain_table(
         "options of what is generated, written name:option=value,option=value; where a serving"
         f" workload shows none, those of {serving.GENERATORS[0].name}",
@@ -108,7 +108,7 @@ def _formats() -> list[Table]:
         "options",
     )
     for one in FORMATS:
-        options = "; ".join(f"{name}: {told}" for name, told in one.options.items())
+        options = "; ".join(f"{name}: {meaning}" for name, meaning in one.options.items())
         if len(one.options) > _FEW:
             options = f"{', '.join(one.options)}: see `list workloads`"
         table.add_row(Text(one.name), Text(one.summary), Text(options))

@@ -28,16 +28,17 @@ _MISSED = 10  # sizes shown
 
 def run(
     captured: Annotated[
-        str, typer.Argument(metavar="CAPTURED", help="The trace to judge: a workload or a file.")
+        str, typer.Argument(metavar="CAPTURED", help="The trace to check, a workload or a file.")
     ],
     recorded: Annotated[
-        str, typer.Argument(metavar="RECORDED", help="The truth: a workload or a file.")
+        str,
+        typer.Argument(metavar="RECORDED", help="The trace that is correct, a workload or a file."),
     ],
     rounding: Annotated[
-        int, typer.Option(metavar="BYTES", min=1, help="Round sizes up to multiples of this.")
+        int, typer.Option(metavar="BYTES", min=1, help="Round sizes up to multiples of BYTES.")
     ] = 1,
     smallest: Annotated[
-        int, typer.Option(metavar="BYTES", min=0, help="Leave out blocks below this size.")
+        int, typer.Option(metavar="BYTES", min=0, help="Ignore blocks smaller than BYTES.")
     ] = 0,
     json: options.Json = None,
 ) -> None:

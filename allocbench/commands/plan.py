@@ -29,7 +29,7 @@ EXAMPLES = (
     "allocbench plan trace.csv --time-limit 2 -o plan.csv",
     "allocbench plan model.tflite --planner greedy_by_size --json -",
 )
-_ALIGNMENT = 256  # bytes: that of every allocator
+_ALIGNMENT = 256  # bytes, as for every allocator
 
 
 def run(
@@ -37,8 +37,8 @@ def run(
         str,
         typer.Argument(
             metavar=f"WORKLOAD|FILE{options.OR_COMMAND}",
-            help="A workload, see `list`; a file in any format of `list formats`; the graph of a"
-            " model: .tflite, or JSON; or a program to run, after two dashes.",
+            help="A workload (see `list`), a file in any format of `list formats`, the graph of a"
+            " model (.tflite or JSON), or a program to run after two dashes.",
         ),
     ],
     planner: Annotated[
@@ -46,13 +46,13 @@ def run(
     ] = "exact",
     model: options.Model = None,
     time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Seconds that the exact planner may take.")
+        float, typer.Option(metavar="S", help="Time limit of the exact planner, in seconds.")
     ] = TIME_LIMIT,
     alignment: Annotated[
         int | None,
         typer.Option(
             metavar="BYTES",
-            help=f"A power of two; {_ALIGNMENT} for a trace, {graph_plans.ALIGNMENT} for a model, 1"
+            help=f"A power of two: {_ALIGNMENT} for a trace, {graph_plans.ALIGNMENT} for a model, 1"
             " for a CSV of lifetimes.",
         ),
     ] = None,
@@ -86,7 +86,7 @@ def run(
         return
     blocks, is_csv = inputs.load_lifetimes(source, model)
     with errors_naming(source), _progress() as report:
-        made = allocators.plan(
+        plan = allocators.plan(
             blocks.size,
             blocks.first,
             blocks.last,
@@ -95,8 +95,8 @@ def run(
             time_limit=time_limit,
             report=report,
         )
-    write = partial(write_plan, blocks, made.offsets)
-    _write(json, _numbers(made), output, write, _table(source, made))
+    write = partial(write_plan, blocks, plan.offsets)
+    _write(json, _numbers(plan), output, write, _table(source, plan))
 
 
 def _write(
@@ -106,7 +106,7 @@ def _write(
     write: Callable[[BinaryIO], None],
     table: Table,
 ) -> None:
-    """Write the files that were asked for, and print the table unless one is standard output."""
+    """Write the requested files, and print the table unless one is standard output."""
 
     def write_numbers(path: str) -> None:
         with open_output(path) as sink:
@@ -116,9 +116,10 @@ def _write(
         with open_output(path) as sink:
             write(sink)
 
-    asked = {output: write_offsets, json: write_numbers}
-    with written({path: one for path, one in asked.items() if path}, ".csv", write_offsets):
-        if STDOUT not in asked:
+    outputs = {output: write_offsets, json: write_numbers}
+    wanted = {path: writer for path, writer in outputs.items() if path}
+    with written(wanted, ".csv", write_offsets):
+        if STDOUT not in outputs:
             console().print(table)
 
 

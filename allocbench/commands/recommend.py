@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench recommend: which allocator for a workload on a device."""
+"""allocbench recommend: the best setting or allocator for a workload on a device."""
 
 from __future__ import annotations
 
@@ -39,31 +39,33 @@ def run(
         str,
         typer.Option(
             metavar="NAME=N,...",
-            help="What costs how much, in percent of running time: "
+            help="The weight of each cost, in percent of running time: "
             + ", ".join(f"{name}={value:g}" for name, value in asdict(WEIGHTS).items())
             + ".",
         ),
     ] = "",
     model: options.Model = None,
     orders: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Perturbed traces behind the confidence.")
+        int,
+        typer.Option(metavar="N", min=0, help="Number of perturbed traces to test."),
     ] = recommending.ORDERS,
     tuning: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Settings of caching to try; 0 tunes nothing.")
+        int,
+        typer.Option(metavar="N", min=0, help="Settings of caching to try."),
     ] = recommending.TUNING,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of tuning and orders.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")] = 0,
     pin: options.Pin = None,
     json: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE", help="Write the ranking as JSON; - is stdout."),
+        typer.Option("--json", metavar="FILE", help="Write the ranking as JSON."),
     ] = None,
 ) -> None:
     """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
 
-    Runs every allocator, and searches the settings of caching. Where the default fits with 5 % of
-    the device to spare, it is kept. Else what leaves most room within 1 % of the device is weighed:
-    the memory that it needs, the time that it takes, and what switching costs. naive, a driver
-    call for each request, is recommended only where nothing else fits.
+    The command runs every allocator and searches the settings of caching. It keeps the default if
+    that fits with 5 % of the device to spare. Otherwise it weighs memory, time and the cost of
+    switching, among the choices whose spare room is within 1 % of the device of the largest. naive,
+    which calls the driver for each request, is recommended only if nothing else fits.
     """
     weights = _weights(weigh)
     if tuning:

@@ -22,11 +22,11 @@ EXAMPLES = (
     "allocbench record -o trace.parquet --labels lines -- torchrun --nproc-per-node 2 train.py",
     "allocbench record --device null:h100 -o trace.parquet --steps 5 -- python train.py",
 )
-_CODE = 2  # of a command that ran well and left nothing
+_CODE = 2  # exit code if a command succeeded but left no trace
 
 
 class Labels(StrEnum):
-    """What allocs can be labelled with."""
+    """Labels of allocs."""
 
     NONE = "none"
     LINES = "lines"
@@ -35,18 +35,17 @@ class Labels(StrEnum):
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after two dashes.")
+        list[str],
+        typer.Argument(metavar="-- COMMAND...", help="The command, after two dashes."),
     ],
     output: Annotated[
         str,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="A file; .parquet or .csv says the format."
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="The trace file, .parquet or .csv."),
     ],
     labels: Annotated[
         Labels,
         typer.Option(
-            help="Label allocs with the program's lines, or with operators; both take time."
+            help="Label allocs with lines of the program or with operators; both slow it down."
         ),
     ] = Labels.NONE,
     last: Annotated[
@@ -64,12 +63,12 @@ def run(
     written to FILE; several are written to FILE-rank0-gpu1 and so on. The exit code is that of
     the command.
 
-    Recording needs an NVIDIA GPU, or a null one (--device), whose kernels compute nothing.
-    A program is recorded if it returns, raises an exception or
-    calls sys.exit; a program that is killed leaves no trace.
+    Recording needs an NVIDIA GPU, or a null GPU (--device), whose kernels compute nothing. A
+    program is recorded if it returns, raises an exception or calls sys.exit. A program that is
+    killed leaves no trace.
     """
     if output == STDOUT:
-        raise UsageError("--output -: standard output is the command's; name a file")
+        raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)
     with launch.session(device, launch.limits_of(steps, time_limit, value)) as session:
         recorded = recording.record(command, labels.value, last, machine=session.machine)
@@ -84,7 +83,7 @@ def run(
         typer.echo(f"note: {line}", err=True)
     if not recorded.traces:
         typer.echo(
-            "error: nothing recorded: no process used a GPU through PyTorch and ended by itself",
+            "error: nothing recorded: no process used a GPU through PyTorch and ended normally",
             err=True,
         )
     raise typer.Exit(recorded.code or (0 if recorded.traces else _CODE))

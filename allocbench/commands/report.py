@@ -28,7 +28,7 @@ def run(
     results: Annotated[
         list[str],
         typer.Argument(
-            metavar="RESULTS...", help="Files of compare (--results, --json) and of sweep."
+            metavar="RESULTS...", help="Files written by compare (--results, --json) or sweep."
         ),
     ],
     output: Annotated[
@@ -38,7 +38,7 @@ def run(
             "--output",
             metavar="FILE",
             help=f"Write the report as one HTML file; - is standard output. Default: {_DEFAULT}, "
-            "unless something else is asked for.",
+            "unless another output is requested.",
         ),
     ] = None,
     figures: Annotated[
@@ -46,11 +46,13 @@ def run(
         typer.Option(metavar="DIR", help="Write every figure as SVG and PNG into a folder."),
     ] = None,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print verdict and tables as Markdown.")
+        bool, typer.Option("--markdown", help="Print the verdict and tables as Markdown.")
     ] = False,
     history: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Results of asv, to chart benchmarks across commits."),
+        typer.Option(
+            metavar="DIR", help="Also chart benchmarks across commits from these asv results."
+        ),
     ] = None,
     reference: Reference = None,
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench run: any PyTorch program on a chosen allocator, on a real GPU."""
+"""allocbench run: run any PyTorch program on a chosen allocator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXAMPLES = (
     "allocbench run --device null:rtx4090,memory=23.5GiB --allocator bfc -- python train.py",
     "allocbench run --allocator tlsf --poison -- torchrun --nproc-per-node 2 train.py",
 )
-_ALL_THERE_IS = "1024TiB"  # for a look at the spec
+_HUGE = "1024TiB"  # device on which a spec is tried
 
 
 def run(
@@ -49,14 +49,14 @@ def run(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Write what the program asked for as a trace; .parquet or .csv. Where several "
-            "processes or GPUs have one, their numbers are put before the extension.",
+            help="Write the requests of the program as a trace, .parquet or .csv. With several "
+            "processes or GPUs, their numbers are inserted before the extension.",
         ),
     ] = None,
     poison: Annotated[
         bool,
         typer.Option(
-            "--poison", help="Fill freed memory with NaNs, to find who reads it afterwards."
+            "--poison", help="Fill freed memory with NaNs, to find code that reads it afterwards."
         ),
     ] = False,
     json: options.Json = None,
@@ -67,7 +67,7 @@ def run(
 ) -> None:
     """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.
 
-    The output of the program is not touched: the table goes to standard error when the program
+    The output of the program is not changed: the table goes to standard error when the program
     ends. The exit code is that of the program.
     """
     _check_allocator(allocator, on_this_machine=device is None)
@@ -105,8 +105,8 @@ def run(
         print(f"note: {line}", file=sys.stderr)
     for feature in unavailable:
         print(
-            f"allocbench: the program asked for {feature}, which PyTorch has with its own "
-            "allocator alone",
+            f"allocbench: the program used {feature}, which PyTorch supports only with its own "
+            "allocator",
             file=sys.stderr,
         )
     if not found:
@@ -116,16 +116,16 @@ def run(
 
 
 def _check_allocator(allocator: str, *, on_this_machine: bool) -> None:
-    """Raise UsageError for a wrong spec, and where there is no GPU to run on."""
-    with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU will tell
-        allocators.make(allocator, allocators.SimulatedDevice(_ALL_THERE_IS))
+    """Raise UsageError for a wrong spec, or if there is no GPU."""
+    with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU may support it
+        allocators.make(allocator, allocators.SimulatedDevice(_HUGE))
     if on_this_machine:
         with errors_naming("run"):
             allocators.cuda_devices()
 
 
 def _paths(record: str, found: Sequence[Report]) -> list[str]:
-    """A path for each report: the one given, or with process and GPU where there are several."""
+    """A path for each report; with several reports, process and GPU are part of the name."""
     path = Path(record)
     if len(found) <= 1:
         return [record] * len(found)
@@ -155,7 +155,7 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
 def _row(
     report: Report, command: Sequence[str], allocator: str, null_name: str | None
 ) -> dict[str, object]:
-    """A result row. What calls of a null GPU took says nothing of any GPU's: it is left out."""
+    """A result row. The times of calls of a null GPU are left out: no GPU has them."""
     row = report.row | ({"device_seconds": None} if null_name else {})
     return {
         "workload": f"{program_name(command)} (process {report.pid})",
@@ -186,7 +186,7 @@ def _table(report: Report, allocator: str, null_name: str | None) -> Table:
     for column in results.COLUMNS:
         value = report.row.get(column.name)
         if null_name and column.name == "device_seconds":
-            continue  # of no GPU
+            continue  # not a time of a GPU
         if column.unit and value is not None:
             source = " (measured)" if column.name == "device_seconds" else ""
             table.add_row(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench sweep: workloads through allocators on devices, on all processors or a cluster."""
+"""allocbench sweep: run many workloads, allocators and devices, on all cores or a cluster."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def run(
             "-o",
             "--output",
             metavar="FILE",
-            help="JSON lines to which each result is added; what is there already is skipped.",
+            help="JSON lines file to which results are added; existing results are skipped.",
         ),
     ] = "sweep.jsonl",
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
     workers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Processes; 0: one for each processor.")
+        int, typer.Option(metavar="N", min=0, help="Number of processes; 0: one per processor.")
     ] = 0,
     scheduler: Annotated[
         str | None,
@@ -61,16 +61,16 @@ def run(
         ),
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Make runs again that ended with an error.")
+        bool, typer.Option("--retry", help="Repeat runs that ended with an error.")
     ] = False,
     json: options.Json = None,
 ) -> None:
     """Run every workload through every allocator on every device, in many processes.
 
-    At the end the runs are shown as `compare` shows them, and `report` makes a report of the file.
-    Interrupted or killed, start it again: finished runs are not repeated, as long as trace, spec,
-    device and code are the same. A run that fails or crashes is a row with its error. Host times,
-    which --time asks for, are those of a machine busy with other runs.
+    At the end, the results are shown as `compare` shows them. `report` makes a report of the file.
+    A sweep that was interrupted or killed can be started again: finished runs are not repeated if
+    trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
+    error. Host times (--time) are measured while other runs keep the machine busy.
     """
     places = inputs.device_specs(devices)
     works = [inputs.allocator_specs(allocators, place) for place in places]
@@ -85,10 +85,10 @@ def run(
     traces = inputs.load_all(workloads, model)
     with ExitStack() as stack:
         show: list[Callable[[str], None]] = []
-        made: list[int] = []
+        added: list[int] = []
 
         def total(runs: int) -> None:
-            made.append(runs)
+            added.append(runs)
             show.append(stack.enter_context(progress_bar(runs + 1)))
             show[0](f"{runs:,} runs")
 
@@ -108,22 +108,22 @@ def run(
         results.write(found.drop(columns=["trace", "code", "error"]), json)
     if json == STDOUT:
         return
-    asked = _asked(found, traces, specs, places)
-    if not asked.empty:
-        compare.show(asked, options.reference_of(None, specs))
+    rows = _requested(found, traces, specs, places)
+    if not rows.empty:
+        compare.show(rows, options.reference_of(None, specs))
     out = console()
-    skipped = max(0, len(found) - made[0])
-    out.print(Text(f"{output}: {len(found):,} rows, {skipped:,} of them there before"))
-    out.print(Text(f"allocbench report {shlex.quote(output)} makes a report of them"))
+    skipped = max(0, len(found) - added[0])
+    out.print(Text(f"{output}: {len(found):,} rows, {skipped:,} of them from earlier sweeps"))
+    out.print(Text(f"allocbench report {shlex.quote(output)} makes a report of these rows"))
     for row in found[found["error"].notna()].to_dict("records"):
         name = f"{row['workload']} {row['allocator']} {row['device']}"
         out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
 
 
-def _asked(
+def _requested(
     found: pd.DataFrame, traces: Mapping[str, Trace], specs: Sequence[str], devices: Sequence[str]
 ) -> pd.DataFrame:
-    """The checked rows of these runs by this code, in the order in which they were asked for."""
+    """The checked rows of these runs by this code, in the order of the command line."""
     names = {fingerprint(trace): name for name, trace in traces.items()}
     orders = {"trace": list(names), "device": list(devices), "allocator": list(specs)}
     rows = found[found["code"] == code_version()]
@@ -136,7 +136,7 @@ def _asked(
 
 
 def _sweeper() -> ModuleType:
-    """The module `allocbench.sweep`; raises UsageError when what it needs is not installed."""
+    """The module `allocbench.sweep`; raises UsageError if its packages are not installed."""
     try:
         from allocbench import sweep
     except ModuleNotFoundError as error:

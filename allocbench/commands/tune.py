@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench tune: settings of one allocator that suit a workload."""
+"""allocbench tune: search the settings of one allocator for a workload."""
 
 from __future__ import annotations
 
@@ -38,27 +38,28 @@ def run(
     workload: options.Workload,
     allocator: Annotated[
         str,
-        typer.Option(metavar="SPEC", help="The allocator; the options that it is given stay."),
+        typer.Option(metavar="SPEC", help="The allocator; options that are given here are kept."),
     ] = "caching",
     device: options.Device = options.DEVICE,
     model: options.Model = None,
     budget: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many settings are tried, about.")
+        int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
     ] = _BUDGET,
     seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Equal seeds give equal results.")
+        int,
+        typer.Option(metavar="N", min=0, help="Seed of the search."),
     ] = 0,
     json: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE", help="Write all trials as JSON; - is stdout."),
+        typer.Option("--json", metavar="FILE", help="Write all trials as JSON."),
     ] = None,
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
 
-    Shows the settings that no other beats in both, and the lines that make a program use the best
-    of them: the one with the fewest settings of those that do not differ by over 1 %. Device time
-    on a simulated device is an estimate. Host time is measured, and is not part of the search.
-    Interrupted with ctrl-C, it shows the best so far.
+    The command shows the settings that no other setting beats in both goals, and the lines that
+    make a program use the best one. Among settings that differ by at most 1 %, the best is the one
+    that changes the fewest options. Device time on a simulated device is an estimate. Host time is
+    measured but not part of the search. After ctrl-C, the best settings so far are shown.
     """
     tuning = tuner()
     inputs.check_specs("--allocator", [allocator], device)
@@ -76,7 +77,7 @@ def run(
 
 
 def tuner() -> ModuleType:
-    """The module `questions.tune`; raises UsageError when what it needs is not installed."""
+    """The module `questions.tune`; raises UsageError if its packages are not installed."""
     try:
         from allocbench.questions import tune
     except ModuleNotFoundError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench verify: what the allocator of a real GPU did, against `caching`."""
+"""allocbench verify: compare `caching` with recordings of PyTorch on real GPUs."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def run(
     ] = "caching",
     capacity: Annotated[
         str | None,
-        typer.Option(metavar="BYTES", help="Of the GPU, where the recording does not tell it."),
+        typer.Option(metavar="BYTES", help="Capacity of the GPU, if it was not recorded."),
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="N", help="The number of one GPU; else all that have events."),
+        typer.Option(metavar="N", help="The number of one GPU; default: all that have events."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
     """Verify `caching` against recordings of real GPUs.
 
-    A recording is replayed from the segments and blocks that it began with, with its own settings,
-    on a device that gives the recorded addresses. Compared are reserved bytes after each alloc, the
-    place of each alloc, and the calls to the device. Where the version of PyTorch is not given, the
-    rules of the version that agrees best are applied.
+    The command replays a recording from its initial segments and blocks, with its own settings, on
+    a device that returns the recorded addresses. It compares reserved bytes after each alloc, the
+    address of each alloc, and the device calls. If the version of PyTorch is not given, it applies
+    the rules of the version that agrees best.
 
-    Exit code 0: all is equal. 1: something is not. 2: it cannot be told, with the reason.
+    Exit codes: 0 everything is equal, 1 something differs, 2 the recording cannot be compared.
     """
     if parse(allocator).name != "caching":
-        raise UsageError(f"--allocator {allocator}: only caching can be held against PyTorch's")
+        raise UsageError(f"--allocator {allocator}: only caching can be compared with PyTorch")
     size = None if capacity is None else allocators.parse_bytes(capacity)
     options = {} if device is None else {"device": device}
     paths, is_table = _files(recordings)
@@ -96,7 +96,7 @@ def run(
 
 
 def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
-    """The recordings, and whether there may be several. Of a folder: what may be one, by name."""
+    """The recordings, and whether several can be given. In a folder, names decide."""
     found: list[Path] = []
     for path in given:
         if path.is_dir():
@@ -139,7 +139,7 @@ def _cells(verdict: Verdict) -> list[str]:
 
 
 def _notes(verdict: Verdict) -> list[str]:
-    """What is to be said below the numbers of one recording."""
+    """Remarks below the numbers of one recording."""
     if verdict.agreement is None:
         return [f"cannot tell: {verdict.unknown}"]
     notes = []
