@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
@@ -20,7 +20,7 @@ Write = Callable[[str], object]
 
 
 @contextmanager
-def written(outputs: dict[str, Write], extension: str, keep: Write) -> Iterator[None]:
+def written(outputs: Mapping[str, Write], extension: str, keep: Write) -> Iterator[None]:
     """Write results, run the block, which prints them, and then report outputs that failed.
 
     outputs: a function for each path. If one fails, `keep` writes everything to a temporary file
@@ -38,12 +38,12 @@ def written(outputs: dict[str, Write], extension: str, keep: Write) -> Iterator[
             failed.append(error)
     where = _kept(extension, keep) if failed else ""
     yield
-    for error in failed:
-        if not isinstance(error, (*USER_ERRORS, OSError)):
-            error.add_note(where)
-            raise error
+    for failure in failed:
+        if not isinstance(failure, (*USER_ERRORS, OSError)):
+            failure.add_note(where)
+            raise failure
     if failed:
-        messages = "; ".join(_message(error) for error in failed)
+        messages = "; ".join(_message(failure) for failure in failed)
         raise UsageError(f"{messages}; {where}")
 
 
