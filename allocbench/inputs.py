@@ -17,11 +17,12 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.programs import program
 from allocbench.workloads import (
     Lifetimes,
+    OperatorGraph,
     Trace,
     catalog,
     lifetimes,
     read,
-    read_blocks,
+    read_plannable,
 )
 
 ALL = "all"
@@ -74,15 +75,15 @@ def _nearest(text: str) -> str:
     return "`allocbench list workloads` shows the workloads"
 
 
-def load_lifetimes(source: str, model: str | None = None) -> tuple[Lifetimes, bool]:
-    """The blocks of a workload, a trace file or a CSV of lifetimes, and whether it was such a CSV.
+def load_plannable(source: str, model: str | None = None) -> OperatorGraph | tuple[Lifetimes, bool]:
+    """A model's graph; or the blocks of a workload or a file, and whether it was a CSV of them.
 
     Raises as `load` does.
     """
     if catalog.knows(source) or program.is_program(source) or model is not None:
         return lifetimes(load(source, model)), False
     path, options = _file_and_options(source)
-    return read_blocks(path, **options)
+    return read_plannable(path, **options)
 
 
 def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Trace]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from pathlib import Path
 
@@ -17,8 +18,8 @@ from allocbench.workloads import (
     Trace,
     lifetimes,
     read,
-    read_blocks,
     read_lifetimes,
+    read_plannable,
     write_plan,
 )
 from tests.traces import make, message_of, valid_traces
@@ -49,8 +50,13 @@ def test_blocks_live_from_their_alloc_to_their_free(trace: Trace) -> None:
     assert len(blocks) == len(blocks.ids) == trace.allocs
 
 
+def holds_lifetimes(path: Path) -> bool:
+    found = read_plannable(path)
+    return isinstance(found, tuple) and found[1]
+
+
 def test_the_example_of_minimalloc() -> None:
-    assert read_blocks(EXAMPLE)[1]
+    assert holds_lifetimes(EXAMPLE)
     blocks = read_lifetimes(EXAMPLE)
     assert blocks.ids == ("b1", "b2", "b3", "b4", "b5")
     assert blocks.first.tolist() == [0, 3, 0, 9, 0]
@@ -61,7 +67,7 @@ def test_the_example_of_minimalloc() -> None:
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     path = tmp_path / "blocks.csv"
     path.write_bytes(EXAMPLE.read_bytes().replace(b"\n", b"\r\n"))
-    assert read_blocks(path)[1]
+    assert holds_lifetimes(path)
     assert len(read_lifetimes(path)) == 5
 
 
@@ -78,7 +84,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
 def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
     path = tmp_path / "blocks"
     path.write_text(text)
-    assert read_blocks(path)[1]
+    assert holds_lifetimes(path)
     blocks = read_lifetimes(path)
     assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
     assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
@@ -86,13 +92,34 @@ def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffID;Lower;UPPER;Size\nb1;0;3;4,0\nb2;3;9;5\n",
+        "id\tlower\tupper\tsize\tcolour\nb1\t0\t3\t4\tred\n\nb2\t3\t9\t5\n",
+        '"id", lower, upper, "size"\n"b1", 0, 3.0, "4"\nb2, 3, 9, 5e0\n,,,\n',
+        "size|end|start|buffer\n4|2|0|b1\n5|8|3|b2\n",
+    ],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_lifetimes_as_people_write_them(tmp_path: Path, text: str, zipped: bool) -> None:
+    path = tmp_path / "blocks"
+    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    assert holds_lifetimes(path)
+    blocks = read_lifetimes(path)
+    assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
+    assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("id,lower,end,size\na,3,2,1\n", "line 2: end 2 is not above lower 3"),
-        ("id,lower,end,size\na,3,3,1\na,4,4,1\n", "line 3: id 'a' is on line 2 already"),
-        ("id,lower,upper,size,alignment\na,1,2,1,64\n", "line 2: alignment '64' is not supported"),
-        ("id,lower,upper,size,gaps\na,1,9,1,3-4\n", "line 2: gaps '3-4' is not supported"),
-        ("id,lower,upper,size,colour\na,1,9,1,3\n", "line 1: no header"),
+        (
+            "id,lower,end,size\na,3,2,1\n",
+            "end 2 is not above lower 3; expected ID,FROM,TO,SIZE",
+        ),
+        ("id,lower,end,size\na,3,3,1\na,4,4,1\n", "line 3: 'a,4,4,1': id 'a' is on line 2 already"),
+        ("id,lower,upper,size,alignment\na,1,2,1,64\n", "alignment '64' is not supported"),
+        ("id,lower,upper,size,gaps\na,1,9,1,3-4\n", "gaps '3-4' is not supported"),
         ("id,id,lower,upper,size\na,a,1,9,1\n", "line 1: no header"),
         ("id,lower,upper,end,size\na,1,9,1,1\n", "line 1: no header"),
     ],
@@ -122,9 +149,9 @@ def test_a_plan_is_the_csv_with_offsets() -> None:
 def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "other.csv"
     path.write_text(text)
-    assert told in message_of(lambda: read_blocks(path))
+    assert told in message_of(lambda: read_plannable(path))
     missing = tmp_path / "missing.csv"
-    assert message_of(lambda: read_blocks(missing)) == f"{missing}: No such file or directory"
+    assert message_of(lambda: read_plannable(missing)) == f"{missing}: No such file or directory"
     assert message_of(lambda: read_lifetimes(path)) == f"{path}: line 1: no header '{HEADER[:-1]}'"
 
 
@@ -132,16 +159,17 @@ def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str, told: str) -> 
     ("rows", "message"),
     [
         ("", "holds no blocks"),
-        ("a,0,1\n", "line 2: 3 fields, not 4"),
-        ("a,0,1,1,1\n", "line 2: 5 fields, not 4"),
-        ("a,0,1,1\n\n", "line 3: 0 fields, not 4"),
-        ("a,0,1,1\nb,2,2,1\n", "line 3: upper 2 is not above lower 2"),
-        ("a,0,1,1\na,1,2,1\n", "line 3: id 'a' is on line 2 already"),
-        ("a,0,1,0\n", f"line 2: size '0' is not a whole number from 1 to {2**63 - 1}"),
-        ("a,-1,1,1\n", f"line 2: lower '-1' is not a whole number from 0 to {2**32 - 2}"),
-        ("a,0,1.5,1\n", "line 2: upper '1.5' is not"),
-        (f"a,0,{2**32 - 1},1\n", f"line 2: upper '{2**32 - 1}' is not"),
-        ("a,0,\u0663,1\n", "line 2: upper '\u0663' is not"),
+        ("a,0,1\n", "line 2: 'a,0,1': size '' is not a whole number from 1"),
+        ("a,0,1,1,1\n", "line 2: 'a,0,1,1,1': 5 fields under 4 columns"),
+        (",0,1,1\n", "line 2: ',0,1,1': the id is missing; expected ID,FROM,TO,SIZE"),
+        ('a,0,1,"1\n', "line 2: unexpected end of data"),
+        ("a,0,1,1\nb,2,2,1\n", "upper 2 is not above lower 2"),
+        ("a,0,1,1\na,1,2,1\n", "line 3: 'a,1,2,1': id 'a' is on line 2 already"),
+        ("a,0,1,0\n", f"size '0' is not a whole number from 1 to {2**63 - 1}"),
+        ("a,-1,1,1\n", f"lower '-1' is not a whole number from 0 to {2**32 - 2}"),
+        ("a,0,1.5,1\n", "upper '1.5' is not"),
+        (f"a,0,{2**32 - 1},1\n", f"upper '{2**32 - 1}' is not"),
+        ("a,0,\u0663,1\n", "upper '\u0663' is not"),
         ("\ud800,0,1,1\n", "utf-8"),
     ],
 )

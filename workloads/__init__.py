@@ -15,8 +15,8 @@ if TYPE_CHECKING:
         read_lifetimes,
         write_plan,
     )
-    from allocbench.workloads.files import read, read_blocks, write
-    from allocbench.workloads.graph_files import holds_graph, read_graph
+    from allocbench.workloads.files import read, read_plannable, write
+    from allocbench.workloads.graph_files import read_graph
     from allocbench.workloads.graphs import OperatorGraph
     from allocbench.workloads.parquet import write_parquet
     from allocbench.workloads.plain_csv import write_csv
@@ -35,12 +35,11 @@ __all__ = [
     "Trace",
     "TraceError",
     "features",
-    "holds_graph",
     "lifetimes",
     "read",
-    "read_blocks",
     "read_graph",
     "read_lifetimes",
+    "read_plannable",
     "write",
     "write_csv",
     "write_parquet",
@@ -54,8 +53,8 @@ _MODULES = {
         "read_lifetimes",
         "write_plan",
     ),
-    "files": ("read", "read_blocks", "write"),
-    "graph_files": ("holds_graph", "read_graph"),
+    "files": ("read", "read_plannable", "write"),
+    "graph_files": ("read_graph",),
     "graphs": ("OperatorGraph",),
     "parquet": ("write_parquet",),
     "plain_csv": ("write_csv",),

@@ -10,6 +10,7 @@ A block is alive from `lower` up to but not including `upper`, in instants of an
 program does, the reader takes columns in any order, the names buffer, buffer_id, begin and start,
 `end` for an upper bound that is included, and the columns of its other files where they say
 nothing: an offset (and a step) is that of an older plan, an alignment is 1, and there are no gaps.
+Other columns are ignored, and delimiters, quotes and numbers are as in `csv_dialect`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads.csv_dialect import (
+    ENCODING,
+    Rows,
+    first_line,
+    header,
+    short,
+    whole_number,
+)
 from allocbench.workloads.input_files import open_input
 from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
 
@@ -31,12 +40,8 @@ HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
 _MOST_HEADER = 1 << 10  # bytes
 _ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_MORE = {
-    "alignment": ("", "1"),
-    "gaps": ("",),
-    "offset": None,
-    "step": None,
-}  # what may stand there; None: all
+_NAMES = frozenset({*HEADER.split(","), "end"})
+_MORE = {"alignment": ("", "1"), "gaps": ("",)}  # what may stand there
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +83,7 @@ def lifetimes(trace: Trace) -> Lifetimes:
 
 def is_lifetimes(head: bytes) -> bool:
     """Whether a file that begins so is a CSV of lifetimes."""
-    header = head.partition(b"\n")[0].rstrip(b"\r").decode("latin-1")
-    try:
-        return bool(_columns(header.split(",")))
-    except TraceError:
-        return False
+    return header(first_line(head), _is_whole)[1] is not None
 
 
 def read_lifetimes(path: str | Path) -> Lifetimes:
@@ -97,9 +98,12 @@ def read_lifetimes(path: str | Path) -> Lifetimes:
 
 def parse_lifetimes(file: BinaryIO) -> Lifetimes:
     """Read an open CSV of lifetimes, and close it; TraceError names the line that is wrong."""
-    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        rows = csv.reader(text)
-        found = list(_blocks(rows, _columns(next(rows, []))))
+    with io.TextIOWrapper(file, encoding=ENCODING, newline="") as text:
+        head = text.readline()
+        delimiter, names = header(head, _is_whole)
+        if names is None:
+            raise TraceError(f"line 1: no header '{HEADER}'")
+        found = list(_blocks(Rows(text, delimiter, names, head.strip()), delimiter, names))
     if not found:
         raise TraceError("holds no blocks")
     ids, first, last, size = zip(*found, strict=True)
@@ -132,44 +136,55 @@ def _write(header: str, blocks: Lifetimes, more: Iterable[list[int]], sink: Bina
     text.detach()
 
 
-def _columns(header: Sequence[str]) -> dict[str, int]:
-    """Where each column is, by its name in HEADER or, if it ends lifetimes inclusively, "end"."""
-    names = [_ALIASES.get(name, name) for name in header]
-    columns = {name: n for n, name in enumerate(names)}
-    ends = {"upper", "end"} & columns.keys()
-    known = {*HEADER.split(","), *_MORE, "end"}
-    is_whole = {"id", "lower", "size"} <= columns.keys() <= known and len(ends) == 1
-    if not is_whole or len(columns) < len(names):
-        raise TraceError(f"line 1: no header '{HEADER}'")
-    return columns
+def _named(names: Sequence[str]) -> list[str]:
+    return [_ALIASES.get(name, name) for name in names]
+
+
+def _is_whole(names: Sequence[str]) -> bool:
+    """Whether a header has each column of HEADER once; `end` stands for `upper`."""
+    found = [name for name in _named(names) if name in _NAMES or name in _MORE]
+    ends = {"upper", "end"}.intersection(found)
+    return len(set(found)) == len(found) and len(ends) == 1 and {"id", "lower", "size"} <= {*found}
 
 
 def _blocks(
-    rows: Iterable[list[str]], columns: dict[str, int]
+    rows: Rows, delimiter: str, names: Sequence[str]
 ) -> Iterator[tuple[str, int, int, int]]:
-    """The blocks of the lines after the header."""
+    """The blocks of the rows after the header."""
     lines: dict[str, int] = {}
+    columns = {name: n for n, name in enumerate(_named(names))}
     is_inclusive = "end" in columns
     upper_name = "end" if is_inclusive else "upper"
     limits = {"lower": (0, _LATEST), upper_name: (0, _LATEST - is_inclusive), "size": (1, MAX_SIZE)}
     places = [(field, columns[field], *limits[field]) for field in limits]
     others = [(field, columns[field], fine) for field, fine in _MORE.items() if field in columns]
-    for line, row in enumerate(rows, start=2):
-        if len(row) != len(columns):
-            raise TraceError(f"line {line}: {len(row)} fields, not {len(columns)}")
-        name = row[columns["id"]]
+    example = delimiter.join(
+        {"id": "ID", "lower": "FROM", upper_name: "TO", "size": "SIZE"}.get(name, "...")
+        for name in columns
+    )
+    for row in rows.filled(example):
+        name = row[columns["id"]].strip()
+        if not any(field.strip() for field in row):
+            continue
+        if not name:
+            rows.refuse("the id is missing", example)
         if name in lines:
-            raise TraceError(f"line {line}: id '{name}' is on line {lines[name]} already")
-        lines[name] = line
+            rows.refuse(f"id '{short(name)}' is on line {lines[name]} already", "another id")
+        lines[name] = rows.line
+        values = []
         for field, place, least, most in places:
-            text = row[place]
-            if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-                expected = f"a whole number from {least} to {most}"
-                raise TraceError(f"line {line}: {field} '{text}' is not {expected}")
+            text = row[place].strip()
+            value = whole_number(text, delimiter)
+            if value is None or not least <= value <= most:
+                rows.refuse(
+                    f"{field} '{short(text)}' is not a whole number from {least} to {most}", example
+                )
+            values.append(value)
         for field, place, fine in others:
-            if fine is not None and row[place] not in fine:
-                raise TraceError(f"line {line}: {field} '{row[place]}' is not supported")
-        lower, upper, size = (int(row[place]) for _, place, _, _ in places)
+            if row[place].strip() not in fine:
+                told = " or ".join(repr(one) for one in fine)
+                rows.refuse(f"{field} '{short(row[place])}' is not supported", told)
+        lower, upper, size = values
         if lower >= upper + is_inclusive:
-            raise TraceError(f"line {line}: {upper_name} {upper} is not above lower {lower}")
+            rows.refuse(f"{upper_name} {upper} is not above lower {lower}", example)
         yield name, lower, upper + is_inclusive, size

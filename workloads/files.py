@@ -18,6 +18,8 @@ from allocbench.workloads.block_lifetimes import (
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
+from allocbench.workloads.graph_files import is_graph, parse_graph
+from allocbench.workloads.graphs import OperatorGraph
 from allocbench.workloads.input_files import open_input
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv
@@ -38,15 +40,20 @@ def read(path: str | Path, **options: str | int) -> Trace:
         return _read(file, name, options, Format.read, _itself)
 
 
-def read_blocks(path: str | Path, **options: str | int) -> tuple[Lifetimes, bool]:
-    """The blocks of a file that holds lifetimes or a trace, and whether it holds lifetimes.
+def read_plannable(
+    path: str | Path, **options: str | int
+) -> OperatorGraph | tuple[Lifetimes, bool]:
+    """What a file has to plan: an operator graph, or blocks and whether it is a CSV of lifetimes.
 
-    options: of a trace's format. Raises TraceError as `read` does.
+    options: of a trace's format. Raises TraceError as `read` does, and ModuleNotFoundError naming
+    the extra that a TensorFlow Lite model needs.
     """
     with open_input(path) as (file, name):
-        is_of_blocks = is_lifetimes(file.read(HEAD)) and not options
+        head = file.read(HEAD)
         file.seek(0)
-        if is_of_blocks:
+        if not options and is_graph(head):
+            return parse_graph(file)
+        if not options and is_lifetimes(head):
             return parse_lifetimes(file), True
         return lifetimes(_read(file, name, options, Format.read, _itself)), False
 

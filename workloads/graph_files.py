@@ -13,38 +13,33 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.graphs import OperatorGraph, OperatorNode, TensorNode
 from allocbench.workloads.importers.tflite import is_tflite, read_tflite
+from allocbench.workloads.input_files import open_input
 from allocbench.workloads.trace import TraceError
 
-_HEAD = 4096  # bytes that tell the format
 
-
-def holds_graph(path: str | Path) -> bool:
-    """Whether a regular file holds an operator graph rather than a trace, by its first bytes."""
-    if not Path(path).is_file():  # a pipe can be read only once
-        return False
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return False
+def is_graph(head: bytes) -> bool:
+    """Whether a file that begins so holds an operator graph rather than a trace."""
     return is_tflite(head) or _is_json_graph(head)
 
 
 def read_graph(path: str | Path) -> OperatorGraph:
-    """Read an operator graph.
+    """Read an operator graph from a file as `open_input` takes it.
 
     Raises TraceError in one line that names the file and what is wrong in it, and
     ModuleNotFoundError naming the extra that a TensorFlow Lite model needs.
     """
-    path = Path(path)
-    with errors_naming(path):
-        data = path.read_bytes()
-        return read_tflite(data) if is_tflite(data) else _from_json(data)
+    with open_input(path) as (file, _):
+        return parse_graph(file)
+
+
+def parse_graph(file: BinaryIO) -> OperatorGraph:
+    """Read an open operator graph; raises as `read_graph`, without the name of the file."""
+    data = file.read()
+    return read_tflite(data) if is_tflite(data) else _from_json(data)
 
 
 def _is_json_graph(head: bytes) -> bool:

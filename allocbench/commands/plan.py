@@ -22,7 +22,7 @@ from allocbench.keeping import written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from allocbench.workloads import holds_graph, read_graph, write_plan
+from allocbench.workloads import OperatorGraph, write_plan
 
 EXAMPLES = (
     "allocbench plan gpt2-train --planner greedy_by_size",
@@ -80,11 +80,12 @@ def run(
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
     check_outputs(json, output)
-    if holds_graph(source):
-        model_plan = _plan_model(source, planner, alignment, time_limit)
+    found = inputs.load_plannable(source, model)
+    if isinstance(found, OperatorGraph):
+        model_plan = _plan_model(source, found, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
         return
-    blocks, is_csv = inputs.load_lifetimes(source, model)
+    blocks, is_csv = found
     with errors_naming(source), _progress() as report:
         plan = allocators.plan(
             blocks.size,
@@ -123,8 +124,9 @@ def _write(
             console().print(table)
 
 
-def _plan_model(source: str, planner: str, alignment: int | None, time_limit: float) -> ModelPlan:
-    graph = read_graph(source)
+def _plan_model(
+    source: str, graph: OperatorGraph, planner: str, alignment: int | None, time_limit: float
+) -> ModelPlan:
     with errors_naming(source), _progress() as report:
         return plan_model(
             graph,

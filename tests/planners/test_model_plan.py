@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from allocbench.cli import app
-from allocbench.workloads import TraceError, holds_graph, read_graph
+from allocbench.workloads import TraceError, read_graph
 from tests.tflite_models import tflite_file
 
 DATA = Path(__file__).parent.parent / "data/tflite"
@@ -124,8 +125,19 @@ def test_a_damaged_tflite_file_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_wrong_json_graph_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "graph.json"
     path.write_text(text)
-    assert holds_graph(path)
     done = CliRunner().invoke(app, ["plan", str(path)])
     assert done.exit_code == 2
     assert message in done.output
     assert done.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_graph_comes_through_a_pipe(zipped: bool) -> None:
+    text = b'{"tensors": [{"bytes": 64}], "operators": [{"outputs": [0]}]}'
+    reader, writer = os.pipe()
+    os.write(writer, gzip.compress(text) if zipped else text)
+    os.close(writer)
+    done = CliRunner().invoke(app, ["plan", f"/dev/fd/{reader}", "--json", "-"])
+    os.close(reader)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["height"] == 64

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CSV as people and other programs write it: delimiters, headers and numbers.
+
+The rule is in docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import IO, NoReturn
+
+from allocbench.workloads.vocabulary import TraceError
+
+ENCODING = "utf-8-sig"  # a byte order mark is dropped
+_DELIMITERS = ",;\t|"
+_NUMBER = re.compile(r"([0-9]+)(?:\.0*)?|[0-9]+\.?[0-9]*e\+?[0-9]{1,2}", re.IGNORECASE | re.ASCII)
+_MOST_SHOWN = 60  # letters of a line
+
+
+def first_line(head: bytes) -> str:
+    """The first line of a file that begins so."""
+    return head.partition(b"\n")[0].decode(ENCODING, "replace")
+
+
+def header(
+    line: str, is_wanted: Callable[[Sequence[str]], bool]
+) -> tuple[str, Sequence[str] | None]:
+    """The delimiter of a header and its columns in small letters; None when none is wanted."""
+    for delimiter in _DELIMITERS:
+        try:
+            (fields,) = csv.reader(
+                [line.rstrip("\r\n")], delimiter=delimiter, skipinitialspace=True
+            )
+        except (csv.Error, ValueError):
+            continue
+        names = [field.strip().lower() for field in fields]
+        if is_wanted(names) and (len(names) > 1 or delimiter == _DELIMITERS[-1]):
+            return delimiter, names
+    return ",", None
+
+
+def whole_number(text: str, delimiter: str) -> int | None:
+    """A whole number, which may have a fraction of zeros or an exponent; None for other text.
+
+    A decimal comma is taken where the delimiter is not a comma.
+    """
+    if text.isdecimal() and text.isascii():
+        return int(text) if len(text) <= 20 else None
+    if delimiter != ",":
+        text = text.replace(",", ".")
+    found = _NUMBER.fullmatch(text)
+    if not found or len(text) > 40:
+        return None
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else None
+
+
+def short(text: str, most: int = 40) -> str:
+    """The text, cut to that many letters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+class Rows:
+    """The rows after the header, the one at hand with its line; the header is line 1."""
+
+    def __init__(self, text: IO[str], delimiter: str, names: Sequence[str], head: str) -> None:
+        self._rows = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
+        self._delimiter = delimiter
+        self._columns = len(names)
+        self.line, self.row = 1, [head]
+
+    def filled(self, example: str) -> Iterator[list[str]]:
+        """The rows that are not empty, each with a field for every column.
+
+        example: a row as it is expected, for the error. Raises TraceError.
+        """
+        most, before = self._columns, 0
+        try:
+            for row in self._rows:
+                self.line, self.row = before + 2, row
+                before = self._rows.line_num
+                count = len(row)
+                if count > most:
+                    if any(field.strip() for field in row[most:]):
+                        self.refuse(f"{count} fields under {most} columns", example)
+                elif count < most:
+                    if not any(field.strip() for field in row):
+                        continue
+                    row = [*row, *[""] * (most - count)]
+                yield row
+        except csv.Error as error:
+            raise TraceError(
+                f"line {before + 2}: {error}; expected a row of CSV, its quotes closed"
+            ) from error
+
+    def refuse(self, what: str, expected: str) -> NoReturn:
+        """Raise TraceError, which shows the row at hand."""
+        row = short(self._delimiter.join(self.row), _MOST_SHOWN)
+        raise TraceError(f"line {self.line}: '{row}': {what}; expected {expected}")
