@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from allocbench import cards
 from allocbench.allocators import SpecError
@@ -121,11 +122,23 @@ def _card(name: str) -> Card:
     names = ", ".join(card.slug for card in with_compute)
     found = [card for card in cards.find(name) if card.compute is not None]
     if not found:
-        raise SpecError(f"'{name}' is not a card that the null GPU can be; these are: {names}")
+        near = _nearest(name.lower(), [card.slug for card in with_compute])
+        known = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
+        raise SpecError(f"'{name}' is not a card that the null GPU can be; {known}")
     if len({card.nominal for card in found}) > 1:
         several = ", ".join(card.slug for card in found)
         raise SpecError(f"'{name}' is the name of several cards: {several}")
     return max(found, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+
+
+def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
+    """The slugs whose begin is most like a name, up to a dash: h100, h100-sxm, h100-sxm-80gb."""
+    begins = dict[str, str]()
+    for slug in slugs:
+        for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):
+            if any(letter.isdigit() for letter in slug[:end]):
+                begins.setdefault(slug[:end], slug)
+    return list(dict.fromkeys(begins[one] for one in get_close_matches(name, begins)))
 
 
 def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,11 @@ def test_every_card_of_nvidia_can_be_one() -> None:
     ("spec", "complaint"),
     [
         ("null:voodoo2", "'voodoo2' is not a card that the null GPU can be; these are: rtx-3070"),
+        (
+            "null:rtx4900",
+            "'rtx4900' is not a card that the null GPU can be; nearest: rtx-4090-24gb",
+        ),
+        ("null:h101", "'h101' is not a card that the null GPU can be; nearest: h100-pcie-80gb"),
         ("null", "'' is not a card"),
         ("null:mi300x", "'mi300x' is not a card that the null GPU can be"),
         ("null:a100", "'a100' is the name of several cards: a100-40gb, a100-80gb"),
@@ -101,6 +108,19 @@ def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
         "2 of them decide on a shape, which is empty; 2 at train.py:3 x.nonzero()",
     ]
     assert notes(summary(tmp_path / "none")) == []
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "aarch64")]
+)
+def test_a_host_that_will_not_do_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, machine: str
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    complaint = f"the null GPU needs Linux on x86_64; this is {system} on {machine}"
+    with pytest.raises(NullGpuError, match=complaint):
+        environment(read("null:h100"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,8 @@ from typing import Any
 
 _AGAIN = 0.05  # seconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
-REFUSED = {name: _REFUSED.format(name) for name in ("cupy", "pycuda", "tensorrt")}
+_CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
+REFUSED = {name: _REFUSED.format(name) for name in _CALLERS}
 """Packages that bring NVIDIA's libraries, or call them without PyTorch."""
 
 

@@ -4,6 +4,7 @@ import json
 import warnings
 
 import torch
+from torch.cuda._memory_viz import segment_plot, trace_plot
 
 GIB = 1 << 30
 
@@ -36,4 +37,6 @@ seen["segments"] = sorted(segment["total_size"] for segment in snapshot["segment
 first = next(event for event in snapshot["device_traces"][0] if event["action"] == "alloc")
 frames = first["frames"]
 seen["has frames"] = any(frame["filename"].endswith("memory.py") for frame in frames)
+pages = trace_plot(snapshot), segment_plot(snapshot)
+seen["drawn"] = all("<!DOCTYPE html>" in page for page in pages)
 print(json.dumps(seen))
