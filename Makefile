@@ -50,12 +50,10 @@ bench-compare: $(VENV)/.bench  ## whether a commit changed what benchmarks count
 	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
-	$(BIN)/python -m allocbench.workloads.catalog
-	$(BIN)/python -m allocbench.workloads.again
+	$(BIN)/python -m allocbench.recreating
 
 check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
-	$(BIN)/python -m allocbench.workloads.catalog --check
-	$(BIN)/python -m allocbench.workloads.again --check
+	$(BIN)/python -m allocbench.recreating --check
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

@@ -41,14 +41,14 @@ class GpuUse:
     def row(self) -> dict[str, Any]:
         """The measured metrics under their names in a result row."""
         stats = self.stats
+        utilization = stats.peak_allocated / stats.peak_reserved if stats.peak_reserved else None
         return {
             "device_kind": "cuda",
             "peak_requested": stats.peak_requested,
             "peak_allocated": stats.peak_allocated,
             "peak_reserved": stats.peak_reserved,
-            "utilization": stats.peak_allocated / stats.peak_reserved
-            if stats.peak_reserved
-            else None,
+            "fragmentation_ratio": None if utilization is None else 1 - utilization,
+            "utilization": utilization,
             "device_calls": self.device.calls,
             "device_seconds": self.device.seconds,
             "device_seconds_source": "measured",

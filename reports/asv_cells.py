@@ -34,7 +34,8 @@ class Cell:
     """One cell.
 
     commit_date: milliseconds since 1970. allocator: that parameter, or the planner; empty when the
-    benchmark has neither. parameters: all but those two and the workload, as `name=value`. `state`
+    benchmark has neither. device_kind: the parameter `device`, or that of the suite. parameters:
+    all but those and the workload, as `name=value`. `state`
     is stale for what another version of the benchmark measured. value: NaN unless it is a number;
     the median where there are samples, with their quartiles and asv's 99 % confidence interval
     beside it.
@@ -126,7 +127,8 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
                 benchmark=name,
                 metric=_metric(name),
                 unit=benchmark["unit"],
-                device_kind="cuda" if name.startswith(_ON_A_GPU) else "simulated",
+                device_kind=names.pop("device", None)
+                or ("cuda" if name.startswith(_ON_A_GPU) else "simulated"),
                 allocator=allocator,
                 workload=names.pop("workload", ""),
                 parameters=" ".join(f"{key}={text}" for key, text in names.items()),

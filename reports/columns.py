@@ -91,7 +91,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("workload", "identity", "", "workload", "The trace that was replayed."),
     Column("allocator", "identity", "", "allocator", "The allocator and its options."),
     Column("device", "identity", "", "device", "Where the allocator gets its segments."),
-    Column("device_kind", "identity", "", "device kind", "simulated or cuda."),
+    Column("device_kind", "identity", "", "device kind", "simulated, cuda or null (a null GPU)."),
     Column("events", "identity", "count", "events", "Events of the trace."),
     Column("blocks", "identity", "count", "blocks", "Blocks the trace asks for."),
     Column(

@@ -77,6 +77,9 @@ class Case:
         return name
 
 
+_KINDS = {"cuda": "measured", "null": "null GPU"}
+
+
 def cases(table: pd.DataFrame) -> list[Case]:
     """The workload and device pairs of a checked frame, in their order, a workload's together."""
     many_devices, many_kinds = (table[name].nunique() > 1 for name in ("device", "device_kind"))
@@ -84,7 +87,8 @@ def cases(table: pd.DataFrame) -> list[Case]:
     for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
         title = f"{workload} on {device}" if many_devices else str(workload)
         if many_kinds:
-            title += " (simulated)" if (rows["device_kind"] == "simulated").all() else " (measured)"
+            kinds = [_KINDS.get(kind, kind) for kind in rows["device_kind"].unique()]
+            title += f" ({', '.join(kinds)})"
         ordered = rows.sort_values("candidate", ascending=False, kind="stable")
         found.append(Case(title, str(workload), str(device), ordered.set_index("allocator")))
     workloads = list(dict.fromkeys(case.workload for case in found))

@@ -21,7 +21,7 @@ import pytest
 import benchmarks
 from allocbench import allocators
 from allocbench.workloads import catalog
-from benchmarks import common, gpu, latency, memory
+from benchmarks import common, gpu, gpu_programs, latency, memory
 from tests import bare
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +64,7 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
     assert len(result) > 40
     areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in result}
     assert areas == {
-        *("capture", "cupy", "gpu_inference", "gpu_training", "importing"),
+        *("capture", "cupy", "gpu_inference", "gpu_programs", "gpu_training", "importing"),
         *("latency", "memory", "planners", "scaling"),
     }
     for kind, name, function in result:
@@ -137,6 +137,14 @@ def test_a_crash_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_without_a_gpu_the_suites_give_the_reason() -> None:
     cell = gpu.cell("bfc", "random:allocs=100")
     assert isinstance(cell, dict) or ("cuda" in cell.lower() and type(cell) is str)
+
+
+def test_programs_need_a_cuda_build_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_PYTHON", "/no/python")
+    cell = gpu_programs.run("null", "bfc", "gpt2-train")
+    assert cell == "no CUDA build of PyTorch: set CUDA_PYTHON to a Python that has one"
+    with pytest.raises(NotImplementedError, match="CUDA_PYTHON"):
+        common.Suite().setup({("null",): cell}, "null")
 
 
 def test_every_combination_is_measured_once() -> None:

@@ -64,7 +64,7 @@ def test_recreating_bundled_traces_gives_the_same_bytes(tmp_path: Path) -> None:
     assert f"torch=={made_with}" in project["optional-dependencies"]["test"]
     if torch.__version__.partition("+")[0] != made_with:
         pytest.skip(f"the bundled traces were made with torch {made_with}")
-    catalog.recreate(bundled, tmp_path)
+    catalog.recreate(bundled, tmp_path, capture)
     for name, path in bundled.items():
         again = tmp_path / path.name
         assert_same(read(path), read(again))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from allocbench import __version__, allocators
+from allocbench.capturing import Where
 from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.reports import bundle, results
 from allocbench.reports.results import SCHEMA
@@ -259,10 +260,12 @@ def test_convert_goes_both_ways() -> None:
     assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
 
 
-def test_capture_writes_what_the_catalogue_captures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog, "capture", lambda name: make(EVENTS))
-    assert run("capture gpt2-train -o new.parquet").exit_code == 0
+def test_capture_writes_what_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Where, "capture", lambda *_: (make(EVENTS), ["1 read of a value"]))
+    done = run("capture gpt2-train -o new.parquet")
+    assert done.exit_code == 0
+    assert done.stderr.splitlines()[-1] == "note: 1 read of a value"
     assert_same(read("new.parquet"), make(EVENTS))
     assert run("capture gpt2-train -o -").stdout == Path("good.csv").read_text()
-    monkeypatch.setattr(catalog, "capture", lambda name: 1 / 0)  # a defect is no user error
+    monkeypatch.setattr(Where, "capture", lambda *_: 1 / 0)  # a defect is no user error
     assert isinstance(run("capture gpt2-train -o new.csv").exception, ZeroDivisionError)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
 import subprocess
 import sys
@@ -11,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, fake_cuda, read, recording
-from allocbench.workloads import capture as capturing
-from allocbench.workloads.capture import CaptureError, capture
+from allocbench import capturing
+from allocbench.capturing import Where, where
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, gpu_capture, read, recording
+from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads.gpu_capture import Interpreter, capture_on_gpu
 from tests.commands import folder, run
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -245,26 +249,72 @@ def test_a_program_that_is_not_recorded_keeps_no_history() -> None:
 # --- a bundled program on a GPU
 
 
-def test_capture_records_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_on_a_gpu_is_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = catalog.load("dlrm-train")
-    asked = []
+    commands = []
 
-    def recorded(command: list[str], **options: object) -> recording.Recorded:
-        asked.append(command)
-        return recording.Recorded(len(asked) - 1, {"": wanted}, [])
+    def recorded(command: list[str], *, stderr: int, **options: object) -> recording.Recorded:
+        commands.append(command)
+        os.write(stderr, b"noise\nerror: too bad\n")
+        about = {"model": "GPT-2", "seed": 7, "config": {"layers": 2}}
+        Path(command[-1]).write_text(json.dumps(about))
+        return recording.Recorded(len(commands) - 1, {"": wanted}, [])
 
-    monkeypatch.setattr(capturing, "record", recorded)
-    monkeypatch.setattr(capturing, "has_cuda", lambda: True)
-    monkeypatch.setattr(fake_cuda, "built_for_cuda", lambda: True)
-    pytest.importorskip("torch", reason="captures need the extra 'torch'")
-    trace = capture("allocbench.workloads.models.gpt2", "mine", "2000-01-01")
-    assert asked == [[sys.executable, "-m", "allocbench.workloads.models.gpt2", "--device", "cuda"]]
+    monkeypatch.setattr(gpu_capture, "record", recorded)
+    trace = capture_on_gpu("models.gpt2", "mine", "2000-01-01", python="other/python")
+    (command,) = commands
+    assert command[:4] == ["other/python", "-m", "allocbench.workloads.gpu_program", "models.gpt2"]
     assert len(trace) == len(wanted)
-    kept = trace.provenance
-    assert (kept.name, kept.date, kept.seed) == ("mine", "2000-01-01", 0)
-    assert kept.model.startswith("GPT-2")
-    with pytest.raises(CaptureError, match=r"gpt2 left no recording; its exit code is 1$"):
-        capture("allocbench.workloads.models.gpt2")
+    told = trace.provenance
+    assert (told.name, told.date, told.seed, told.model) == ("mine", "2000-01-01", 7, "GPT-2")
+    assert (told.kind, told.extra) == ("captured", {"config": {"layers": 2}})
+    with pytest.raises(CaptureError, match=r"^models\.gpt2 left no recording: too bad$"):
+        capture_on_gpu("models.gpt2")
+
+
+CUDA_BUILD = Path("site-packages/torch")
+
+
+@pytest.fixture
+def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Python at "cuda/python" whose PyTorch is built for CUDA, besides one without PyTorch."""
+    (CUDA_BUILD / "lib").mkdir(parents=True)
+    (CUDA_BUILD / "lib" / "libtorch_cuda.so").touch()
+
+    def interpreter(path: str) -> Interpreter:
+        return Interpreter(path, CUDA_BUILD if path == "cuda/python" else None)
+
+    monkeypatch.setattr(capturing, "interpreter", interpreter)
+
+
+@pytest.mark.usefixtures("built_for_cuda")
+def test_a_capture_runs_on_the_best_device_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capturing, "has_cuda", lambda: False)
+    assert where(python="cuda/python") == Where("null:h100", "cuda/python")
+    assert where("null:l4", "cuda/python") == Where("null:l4", "cuda/python")
+    assert where().device == "fake"
+    assert where().because == f"{sys.executable} has no PyTorch"
+    assert where("fake") == Where("fake")
+    monkeypatch.setattr(capturing, "has_cuda", lambda: True)
+    assert where(python="cuda/python") == Where("cuda", "cuda/python")
+
+
+@pytest.mark.usefixtures("built_for_cuda")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--device sim:8GiB", "--device sim:8GiB: write null:CARD, cuda or fake"),
+        ("--device null:h100", f"--device null:h100: {sys.executable} has no PyTorch; pip inst"),
+        ("--python cpu/python", "--python cpu/python: cpu/python has no PyTorch; pip install"),
+        ("--device fake --python cuda/python", "--python: fake tensors need the PyTorch of"),
+        ("--python cuda/python --scratch sm90", "--scratch: models what fake tensors miss; a capt"),
+    ],
+)
+def test_captures_that_cannot_be(line: str, message: str) -> None:
+    done = run(f"capture gpt2-train -o new.parquet {line}")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert not Path("new.parquet").exists()
 
 
 def test_match_says_how_far_two_traces_agree() -> None:

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from allocbench.workloads import recreating
+from allocbench import recreating
+from allocbench.capturing import Where
+from allocbench.workloads import Trace, TraceError, catalog
 from allocbench.workloads.fake_cuda import CaptureError
 
 NAMES = ["one", "two"]
@@ -58,8 +61,24 @@ def test_the_command(
     code: int,
     complaint: str,
 ) -> None:
+    def all_of(names: Sequence[str], folder: Path, capture_module: catalog.Capture) -> None:
+        recreate(names, folder)
+
     monkeypatch.setattr("sys.argv", ["x", *(["--check"] if check else [])])
-    assert recreating.main("x", NAMES, recreate, bundled) == code
+    monkeypatch.setattr(recreating, "where", lambda device, python: Where(device))
+    monkeypatch.setattr(recreating, "FILES", ((all_of, lambda: NAMES, bundled),))
+    monkeypatch.setattr(catalog, "write_sizes", lambda: None)
+    assert recreating.main() == code
     assert capsys.readouterr().err == complaint
     kept = (bundled / "two.parquet").read_bytes()
     assert kept == (b"another" if recreate is drifted and not check else b"two")
+
+
+def test_another_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def capture(*_: object) -> tuple[Trace, list[str]]:
+        trace = catalog.load("random:allocs=3")
+        return replace(trace, provenance=replace(trace.provenance, torch="2.9.1")), []
+
+    monkeypatch.setattr(Where, "capture", capture)
+    with pytest.raises(TraceError, match=r"PyTorch 2\.9\.1; the bundled traces are made with 2"):
+        recreating.capturing(Where("null:h100"))("module", "name", "2000-01-01")

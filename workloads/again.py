@@ -2,18 +2,15 @@
 """A second run of every bundled training workload on other data, for testing plans.
 
 A plan made from one run must serve the other, which differs in sequence lengths, bags, routes and
-last batches. `python -m allocbench.workloads.again` recreates the traces byte for byte (needs the
-extra `torch`).
+last batches. `python -m allocbench.recreating` recreates these traces too.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from allocbench.workloads import catalog, recreating
-from allocbench.workloads.capture import capture
+from allocbench.workloads import catalog
 from allocbench.workloads.files import read, write
 from allocbench.workloads.trace import Trace, TraceError
 
@@ -32,14 +29,10 @@ def load(name: str) -> Trace:
     return read(DATA / f"{name}.parquet")
 
 
-def recreate(names: Iterable[str], folder: Path = DATA) -> None:
+def recreate(names: Iterable[str], folder: Path, capture_module: catalog.Capture) -> None:
     """Capture the second runs and write them as `folder`/NAME.parquet."""
     for name in names:
         workload = catalog.bundled(name)
         package, _, module = workload.module.rpartition(".")
-        trace = capture(f"{package}.again.{module}", f"{name}-again", workload.date)
+        trace = capture_module(f"{package}.again.{module}", f"{name}-again", workload.date)
         write(trace, folder / f"{name}.parquet")
-
-
-if __name__ == "__main__":
-    sys.exit(recreating.main("allocbench.workloads.again", names(), recreate, DATA))

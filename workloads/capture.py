@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture the GPU allocations of a PyTorch program as a trace, without a GPU.
+"""Capture the GPU allocations of a PyTorch program under fake tensors, with any CPU build.
 
-With a GPU and a PyTorch built for it, the program runs there instead, and its trace is what the
-real allocator was asked for; `workloads.alignment` measures how well the two agree. Without a GPU,
-the program runs under fake tensors, which have shapes, types and lifetimes but no data, on a
-"cuda" device that computes nothing (fake_cuda.cpp). The trace contains the storages that operators
-return, with their exact sizes and lifetimes, but not the temporary memory (workspaces) that a CUDA
-kernel would allocate.
+Fake tensors have shapes, types and lifetimes but no data; the "cuda" device that they are on
+computes nothing (fake_cuda.cpp). The trace contains the storages that operators return, with their
+exact sizes and lifetimes, but not the temporary memory (workspaces) that a CUDA kernel would
+allocate. `workloads.gpu_capture` sees that too, with a CUDA build of PyTorch on a GPU, which may be
+a null GPU; `workloads.alignment` measures how well two captures agree.
 
     python -m allocbench.workloads.capture allocbench.workloads.models.gpt2 -o gpt2.parquet
 """
@@ -20,7 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from allocbench.workloads import fake_cuda
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.files import read, write
 from allocbench.workloads.program import Program
-from allocbench.workloads.recording import has_cuda, record
 from allocbench.workloads.trace import Provenance, Trace, TraceError
 
 __all__ = ["CaptureError", "capture", "capture_here"]
@@ -40,12 +38,9 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
     module: dotted name of a module with a `PROGRAM` (see allocbench.workloads.program).
     name, date: for the provenance; default: the module's own name, and today.
 
-    With a PyTorch built for CUDA and a GPU, the result is a recording of the real allocator. Raises
-    CaptureError if torch or a compiler is missing, if the program fails, or, under fake tensors, if
-    it did not run the operators that it expects.
+    Raises CaptureError if torch or a compiler is missing, if torch is built for CUDA, if the
+    program fails, or if it did not run the operators that it expects.
     """
-    if fake_cuda.built_for_cuda() and has_cuda():
-        return _recorded(module, name, date)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
         command = [sys.executable, "-m", "allocbench.workloads.capture", module, "-o", str(path)]
@@ -56,26 +51,6 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
             complaint = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
             raise CaptureError(complaint.removeprefix("error: "))
         return read(path)
-
-
-def _recorded(module: str, name: str, date: str) -> Trace:
-    """The real allocator's events while the module's `main` runs on the GPU."""
-    command = [sys.executable, "-m", module, "--device", "cuda"]
-    recorded = record(command, labels="operators", path=sys.path, stdout=subprocess.DEVNULL)
-    if recorded.code or not recorded.traces:
-        raise CaptureError(f"{module} left no recording; its exit code is {recorded.code}")
-    trace = recorded.traces[""]
-    program, kept = _program(module), trace.provenance
-    provenance = replace(
-        kept,
-        name=name or module.rpartition(".")[2],
-        source=module,
-        model=program.model,
-        date=date or kept.date,
-        seed=program.seed,
-        extra={**kept.extra, "config": asdict(program.full)},
-    )
-    return replace(trace, provenance=provenance)
 
 
 def capture_here(module: str, name: str = "", date: str = "") -> Trace:

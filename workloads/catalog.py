@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads by name: bundled traces captured from programs, and generators.
 
-`python -m allocbench.workloads.catalog` recreates the bundled traces byte for byte (needs the extra
+`python -m allocbench.recreating` recreates the bundled traces byte for byte (needs the extra
 `torch`). A generator takes options: `random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -232,7 +231,7 @@ def write_sizes() -> None:
 
 
 def capture(name: str) -> Trace:
-    """Capture a bundled workload again.
+    """Capture a bundled workload under fake tensors.
 
     Raises TraceError for an unknown name, and whatever `allocbench.workloads.capture.capture`
     raises.
@@ -250,14 +249,20 @@ def bundled(name: str) -> Workload:
     return _WORKLOADS[name]
 
 
-def recreate(names: Iterable[str], folder: Path = DATA) -> None:
+Capture = Callable[[str, str, str], "Trace"]
+"""Captures a module's program: (module, name, date) -> the trace."""
+
+
+def recreate(names: Iterable[str], folder: Path, capture_module: Capture) -> None:
     """Capture workloads again, several in parallel, and write them as `folder`/NAME.parquet."""
     from concurrent.futures import ThreadPoolExecutor
 
     from allocbench.workloads.files import write
 
     def capture_one(name: str) -> None:
-        write(capture(name), folder / bundled(name).path.name)
+        workload = bundled(name)
+        trace = capture_module(workload.module, workload.name, workload.date)
+        write(trace, folder / workload.path.name)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         list(pool.map(capture_one, names))
@@ -274,22 +279,3 @@ def markdown() -> str:
         cells = (name, f"{len(trace):,}", trace.steps, f"{trace.max_load:,}", f"{size:,}")
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
-
-
-def main() -> int:
-    """Recreate every bundled trace and print what they hold, or compare with --check."""
-    from allocbench.workloads import recreating
-
-    def anew(names: Sequence[str], folder: Path) -> None:
-        recreate(names, folder)
-        if folder == DATA:
-            write_sizes()
-
-    code = recreating.main("allocbench.workloads.catalog", captured(), anew, DATA)
-    if not code:
-        print(markdown())
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -30,7 +30,8 @@ def load() -> None:
         raise CaptureError("torch is already imported; the fake device must be loaded first")
     if built_for_cuda():
         raise CaptureError(
-            "capture needs a CPU build of torch, or a GPU: this build is for CUDA, but finds no GPU"
+            "fake tensors need a CPU build of torch, and this build is for CUDA: "
+            "capture on a null GPU instead"
         )
     torch_folder = _torch_folder()
     libraries = torch_folder / "lib"

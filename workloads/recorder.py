@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from allocbench.workloads.ordering import ordered
 from allocbench.workloads.trace import ALLOC, FREE, MARK, Provenance, Trace
 
 Event = tuple[int, int, int, int]  # op, block, size, label
@@ -76,28 +77,18 @@ class Recorder(TorchDispatchMode):
         return outputs
 
     def trace(self, provenance: Provenance) -> Trace:
-        """The trace recorded so far. Consecutive frees are in order of block id.
-
-        Autocast drops its cached weights in an order that differs from run to run. The order of
-        consecutive frees has no meaning, so they are sorted to make repeated recordings identical.
-        """
-        events, ids = list[Event](), dict[int, int]()
-        for op, run in groupby(self._in_place(), key=itemgetter(0)):
-            if op == ALLOC:
-                events += [(op, ids.setdefault(event[1], len(ids)), *event[2:]) for event in run]
-            elif op == FREE:
-                events += sorted((op, ids[event[1]], 0, 0) for event in run)
-            else:
-                events += run
-        op, block, size, label = np.array(events, np.uint64).reshape(-1, 4).T
-        return Trace(
-            op=op.astype(np.uint8),
-            block=block.astype(np.uint32),
-            size=size.copy(),
-            stream=np.zeros(len(events), np.uint16),
-            labels=tuple(self._labels),
-            label=label.astype(np.uint32),
-            provenance=provenance,
+        """The trace recorded so far, in the order of `ordering.ordered`."""
+        op, block, size, label = np.array(list(self._in_place()), np.uint64).reshape(-1, 4).T
+        return ordered(
+            Trace(
+                op=op.astype(np.uint8),
+                block=block.astype(np.uint32),
+                size=size.copy(),
+                stream=np.zeros(len(op), np.uint16),
+                labels=tuple(self._labels),
+                label=label.astype(np.uint32),
+                provenance=provenance,
+            )
         )
 
     def _in_place(self) -> list[Event]:

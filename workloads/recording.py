@@ -13,10 +13,13 @@ import datetime
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +75,7 @@ def record(
     last: int | None = None,
     path: Sequence[str] = (),
     machine: Machine | None = None,
+    keep: Path | None = None,
     steps: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
@@ -82,7 +86,8 @@ def record(
     to keep; None keeps all. path: folders that its Python searches for modules first. machine:
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
     process ends, None for no limit; a null GPU counts them itself. stdout, stderr: file
-    descriptors for the output of the command; None: those of this process.
+    descriptors for the output of the command; None: those of this process. keep: a folder for the
+    memory snapshots themselves.
 
     Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
     snapshot that cannot be read.
@@ -105,7 +110,11 @@ def record(
         code = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         traces = _traces(Path(folder), command, machine.name if machine else None)
-        return Recorded(code, traces, complaints, _files(Path(folder)))
+        files = _files(Path(folder))
+        if keep is not None:
+            for snapshot in Path(folder).glob("*.pickle"):
+                shutil.move(snapshot, keep)
+        return Recorded(code, traces, complaints, files)
 
 
 def _run(
@@ -116,12 +125,22 @@ def _run(
         process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
     except OSError as error:
         raise RecordError(f"{command[0]}: {error.strerror}") from error
+    with _interrupts_ignored():
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore interrupts in this process; only its main thread gets them, and can ignore them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        code = process.wait()
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
-    return code if code >= 0 else 128 - code
 
 
 def _files(folder: Path) -> frozenset[str]:

@@ -19,6 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+OPTIMIZER_STEP = "allocbench.optimizer_step"
+"""Annotates the end of an optimizer's step; see `marks_of` in importers/labels.py."""
+
 
 class Recording:
     """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
@@ -77,15 +80,23 @@ class Recording:
 
 
 class Steps:
-    """Marks each optimizer step in the allocator's history, and ends the process after some."""
+    """Annotates each optimizer step in the allocator's history, and ends the process after some.
 
-    def __init__(self, torch: Any, limit: int) -> None:
+    Only the first optimizer that steps counts: a step of a program often has one of each optimizer.
+    """
+
+    def __init__(self, torch: Any, limit: int | None) -> None:
         self._torch, self._limit, self._seen = torch, limit, 0
+        self._first: int | None = None
         torch.optim.optimizer.register_optimizer_step_post_hook(self._on_step)
 
-    def _on_step(self, *_arguments: object) -> None:
+    def _on_step(self, optimizer: Any, *_arguments: object) -> None:
+        if self._first is None:
+            self._first = id(optimizer)
+        if self._first != id(optimizer):
+            return
         self._seen += 1
-        with self._torch.autograd.profiler.record_function(f"ProfilerStep#{self._seen}"):
+        with self._torch.autograd.profiler.record_function(OPTIMIZER_STEP):
             pass
         if self._seen == self._limit:
             raise SystemExit(0)
@@ -101,8 +112,9 @@ def after_torch(torch: ModuleType) -> None:
     """Record from the initialisation of CUDA on; a program that forks must not find it done."""
     folder = Path(os.environ["ALLOCBENCH_RECORD"])
     torch.cuda._lazy_call(lambda: Recording(torch, folder).start())
-    if limit := os.environ.get("ALLOCBENCH_STEPS"):
-        try:
-            Steps(torch, int(limit))
-        except Exception as error:
+    limit = os.environ.get("ALLOCBENCH_STEPS")
+    try:
+        Steps(torch, int(limit) if limit else None)
+    except Exception as error:
+        if limit:
             Recording(torch, folder).complain(error)

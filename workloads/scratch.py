@@ -55,10 +55,14 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
 
     The scratch memory of a kernel is allocated after the outputs of its operator and freed before
     the next event; cuBLAS's workspaces are kept. Raises TraceError for a trace without operator
-    names.
+    names, and for one that has the scratch of its kernels.
     """
     if trace.label is None:
         raise TraceError("kernel scratch needs operator names, and this trace has none")
+    if trace.provenance.device.startswith("null:") or trace.provenance.kind == "recorded":
+        raise TraceError(
+            f"a trace of {trace.provenance.device} has the scratch of its kernels already"
+        )
     labels = {label: place for place, label in enumerate(trace.labels)}
     after = list[int]()  # by new event: the event that it follows
     events = list[tuple[int, int, int, int]]()  # op, block, size, label

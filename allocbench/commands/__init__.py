@@ -72,7 +72,7 @@ COMMANDS = (
     ),
     Command(
         "capture",
-        "Run the PyTorch program of a workload under fake tensors and record its allocations.",
+        "Run the PyTorch program of a workload and record its allocations; needs no GPU.",
     ),
     Command(
         "record",

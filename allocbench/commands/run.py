@@ -23,6 +23,7 @@ from allocbench import allocators, options, running
 from allocbench.allocators.spec import parse
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu import launch
+from allocbench.null_gpu.device import KIND
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import results, units
 from allocbench.running import Report, Settings
@@ -155,8 +156,10 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
 def _row(
     report: Report, command: Sequence[str], allocator: str, null_name: str | None
 ) -> dict[str, object]:
-    """A result row. The times of calls of a null GPU are left out: no GPU has them."""
-    row = report.row | ({"device_seconds": None} if null_name else {})
+    """A result row. The time of device calls on a null GPU says nothing about a GPU: no value."""
+    row = dict(report.row)
+    if null_name:
+        row |= {"device_kind": KIND, "device_seconds": None, "device_seconds_source": None}
     return {
         "workload": f"{program_name(command)} (process {report.pid})",
         "allocator": allocator,

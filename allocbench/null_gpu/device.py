@@ -16,7 +16,16 @@ from allocbench.cards import Card, Compute
 KIND = "null"
 MOST_DEVICES = 16
 """As many as the native library has addresses for."""
-_OPTIONS = ("card", "memory", "context", "count", "rank", "world", "convolution_workspace")
+_OPTIONS = (
+    "card",
+    "memory",
+    "context",
+    "count",
+    "rank",
+    "world",
+    "convolution_workspace",
+    "addresses",
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +34,8 @@ class NullDevice:
 
     memory: what the driver reports of each. context: what one process's CUDA context takes.
     rank, world: of a program that shall believe to be one of many; None when it is what it is.
-    convolution_workspace: what cuDNN wants for each convolution, a model.
+    convolution_workspace: what cuDNN wants for each convolution, a model. addresses: "down" where
+    a later allocation lies below earlier ones, else "up".
     """
 
     card: Card
@@ -36,6 +46,7 @@ class NullDevice:
     rank: int | None = None
     world: int | None = None
     convolution_workspace: int = 0
+    addresses: str = "down"
 
     @property
     def name(self) -> str:
@@ -45,6 +56,8 @@ class NullDevice:
             name += f",memory={self.memory}"
         if self.context != self.card.context:
             name += f",context={self.context}"
+        if self.addresses != "down":
+            name += f",addresses={self.addresses}"
         if self.world is not None:
             name += f",rank={self.rank},world={self.world}"
         return name
@@ -66,6 +79,7 @@ class NullDevice:
             "context": self.context,
             "count": self.count,
             "convolution_workspace": self.convolution_workspace,
+            "addresses_ascend": int(self.addresses == "up"),
         }
 
 
@@ -99,6 +113,7 @@ def read(text: str) -> NullDevice:
             rank=_whole("rank", options, 0),
             world=_whole("world", options, 1),
             convolution_workspace=parse_bytes(options.get("convolution_workspace", 0)),
+            addresses=options.get("addresses", "down"),
         )
     )
 
@@ -108,6 +123,8 @@ def _checked(device: NullDevice) -> NullDevice:
         raise SpecError(
             f"{device.card.name}: context={device.context} leaves nothing of memory={device.memory}"
         )
+    if device.addresses not in ("down", "up"):
+        raise SpecError(f"addresses={device.addresses}: down, as mostly on Linux, or up")
     if device.count > MOST_DEVICES:
         raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")
     if (device.rank is None) != (device.world is None):

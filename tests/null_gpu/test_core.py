@@ -43,7 +43,7 @@ seen["counters"] = list(counters)
         memory=64 * MIB,
         context=0,
     )
-    assert found["distance"] == 2 * MIB
+    assert found["distance"] == -4 * MIB  # later ones lie below, as on Linux
     assert found["frees"] == [0, 1]  # the second: not an allocation
     assert found["same"]
     assert found["counters"] == [64 * MIB, 6 * MIB, 6 * MIB, 3, 0, 0]
@@ -80,6 +80,18 @@ seen["free"].append(free())
     assert found["mallocs"] == [2, 0]
     assert found["mallocs after"] == [0, 0]
     assert found["free"] == [(64 - 30 - 2 * 4) * MIB, (64 - 4 - 60) * MIB]
+
+
+def test_later_allocations_lie_above_if_that_is_told() -> None:
+    program = """
+places = [malloc(size << 20)[1].value for size in (2, 6, 2, 2)]
+seen["steps"] = [after - before for before, after in zip(places, places[1:])]
+gpu.null_cudaFree(c_void_p(places[1]))
+seen["reused"] = malloc(4 << 20)[1].value - places[1]
+"""
+    assert seen(program) == {"steps": [-6 * MIB, -2 * MIB, -2 * MIB], "reused": 2 * MIB}
+    ascending = seen(program, addresses_ascend=1)
+    assert ascending == {"steps": [2 * MIB, 6 * MIB, 2 * MIB], "reused": 0}
 
 
 def test_physical_memory_counts_while_it_is_held_or_mapped() -> None:

@@ -13,6 +13,7 @@ _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
 _NOT_THE_USERS = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
 )
+_OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _STEP = re.compile(r"#*\s*ProfilerStep\b")
 _MOST = 200  # characters
 
@@ -46,6 +47,21 @@ def label_of(frames: Iterable[Any]) -> str:
         place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
         return f"{place}{name}"[:_MOST]
     return ""
+
+
+def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The marks of annotated ranges, given when each begins and its name.
+
+    Steps of the optimizer, which `allocbench record` annotates, are the steps of a program that
+    does not annotate steps itself.
+    """
+    marks = [(when, mark_of(name)) for when, name in annotations]
+    own = any(name == "step" for _, name in marks)
+    return [
+        (when, "step" if name == _OPTIMIZER_STEP else name)
+        for when, name in marks
+        if not (own and name == _OPTIMIZER_STEP)
+    ]
 
 
 def mark_of(annotation: str) -> str:

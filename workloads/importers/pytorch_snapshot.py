@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import Blocks, Events, Start, marks_before, traced
-from allocbench.workloads.importers.labels import mark_of
+from allocbench.workloads.importers.labels import marks_of
 from allocbench.workloads.importers.pickles import DataPickle
 from allocbench.workloads.importers.snapshot_columns import Columns
 from allocbench.workloads.importers.snapshot_layout import layout_of
@@ -111,7 +111,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         label=np.asarray(columns.label)[kept],
         time_ns=time * 1000 if time.any() else None,
         labels=tuple(columns.labels),
-        marks=marks_before(time * 1000, _annotations(annotations, chosen)),
+        marks=marks_before(time * 1000, marks_of(_annotations(annotations, chosen))),
         pools=pools.private,
     )
     provenance = Provenance(
@@ -226,7 +226,7 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
 
 
 def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int, str]]:
-    """When annotated ranges begin, in ns, and the labels of their marks."""
+    """When annotated ranges begin, in ns, and their names."""
     for one in annotations:
         if not isinstance(one, dict) or one.get("stage") != "START":
             continue
@@ -234,7 +234,7 @@ def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int,
         if not isinstance(when, int) or not isinstance(name, str) or abs(when) > MAX_SIZE // 1000:
             continue
         if one.get("device", device) == device:
-            yield when * 1000, mark_of(name)
+            yield when * 1000, name
 
 
 def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:

@@ -49,6 +49,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"cudnn_version", number(&Settings::cudnn_version)},
       {"nccl_version", number(&Settings::nccl_version)},
       {"convolution_workspace", number(&Settings::convolution_workspace)},
+      {"addresses_ascend", number(&Settings::addresses_ascend)},
   };
   return made;
 }
@@ -80,7 +81,8 @@ Machine::Machine(Settings settings)
       cards_(visible(std::min(settings_.count, kMostDevices))) {
   for (int device = 0; device < static_cast<int>(cards_.size()); ++device) {
     devices_.push_back(std::make_unique<DeviceMemory>(device, cards_[device], settings_.memory,
-                                                      settings_.context, usage_));
+                                                      settings_.context,
+                                                      settings_.addresses_ascend != 0, usage_));
   }
 }
 

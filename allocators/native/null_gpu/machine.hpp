@@ -32,7 +32,8 @@ struct Settings {
   int cudnn_version = 91002;
   int nccl_version = 22705;
   Size convolution_workspace = 0;
-  std::string usage;  // file with the bytes in use, which all processes of a program share
+  int addresses_ascend = 0;  // whether later allocations lie above earlier ones
+  std::string usage;         // file with the bytes in use, which all processes of a program share
 };
 
 class Machine {

@@ -10,8 +10,9 @@
 
 namespace allocbench::null_gpu {
 
-DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, Usage& usage)
-    : usage_(usage), card_(card), capacity_(capacity), context_(context) {
+DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bool ascending,
+                           Usage& usage)
+    : usage_(usage), card_(card), capacity_(capacity), context_(context), ascending_(ascending) {
   Address const begin = kFirstAddress + device * kAddressesPerDevice;
   void* const wanted = reinterpret_cast<void*>(begin);
   void* const got = mmap(wanted, kAddressesPerDevice, PROT_NONE,
@@ -96,13 +97,19 @@ DeviceMemory::Seen DeviceMemory::seen() const {
 }
 
 bool DeviceMemory::take_hole(Size size, Address* address) {
-  auto const hole =
-      std::ranges::find_if(holes_, [&](auto const& one) { return one.second >= size; });
+  auto const fits = [&](auto const& one) { return one.second >= size; };
+  auto hole = holes_.end();
+  if (ascending_) {
+    hole = std::ranges::find_if(holes_, fits);
+  } else if (auto const last = std::find_if(holes_.rbegin(), holes_.rend(), fits);
+             last != holes_.rend()) {
+    hole = std::prev(last.base());
+  }
   if (hole == holes_.end()) return false;
   auto const [begin, length] = *hole;
   holes_.erase(hole);
-  if (length > size) holes_[begin + size] = length - size;
-  *address = begin;
+  *address = ascending_ ? begin : begin + length - size;
+  if (length > size) holes_[ascending_ ? begin + size : begin] = length - size;
   return true;
 }
 

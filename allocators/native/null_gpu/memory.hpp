@@ -5,6 +5,10 @@
 // against the card is whole pages of 2 MiB, which the driver gives for requests as large as
 // PyTorch's; smaller requests share pages there, and do not here. The card is shared by all
 // processes of a program; each takes the bytes of its context at its first request.
+//
+// An allocation takes the highest hole that is large enough, or the lowest with `ascending`:
+// cudaMalloc mostly goes down on Linux and up on Windows, and PyTorch breaks ties between free
+// blocks of equal size by address.
 #pragma once
 
 #include <map>
@@ -36,7 +40,7 @@ class DeviceMemory {
   };
 
   // card: the number of the card in `usage`.
-  DeviceMemory(int device, int card, Size capacity, Size context, Usage& usage);
+  DeviceMemory(int device, int card, Size capacity, Size context, bool ascending, Usage& usage);
 
   // An address range with memory behind it; kOutOfMemory beyond the card.
   Status allocate(Size size, Address* address);
@@ -65,6 +69,7 @@ class DeviceMemory {
   int card_;
   bool open_ = false;
   Size capacity_, context_;
+  bool ascending_;
   Size used_ = 0, peak_ = 0;  // by this process
   std::uint64_t requests_ = 0, refused_ = 0;
   std::map<Address, Size> holes_, live_, reserved_;

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On what a program is captured: this machine's GPU, a null GPU, or fake tensors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from allocbench.errors import UsageError
+from allocbench.null_gpu import launch
+from allocbench.null_gpu.device import is_null
+from allocbench.workloads import Trace, capture
+from allocbench.workloads.gpu_capture import Interpreter, capture_on_gpu, interpreter
+from allocbench.workloads.recording import has_cuda
+
+NULL, CUDA, FAKE = "null:h100", "cuda", "fake"
+
+
+@dataclass(frozen=True)
+class Where:
+    """What runs a program. device: "cuda", "fake" or a null GPU. python: an interpreter.
+
+    because: why it was chosen, when nobody named a device.
+    """
+
+    device: str
+    python: str = sys.executable
+    because: str = ""
+
+    def capture(
+        self, module: str, name: str = "", date: str = "", keep: Path | None = None
+    ) -> tuple[Trace, Sequence[str]]:
+        """The trace of a module's `PROGRAM`, and notes for the user.
+
+        keep: a folder for PyTorch's own memory snapshot of a GPU. Raises CaptureError, RecordError,
+        NullGpuError and SpecError.
+        """
+        if self.device == FAKE:
+            return capture.capture(module, name, date), []
+        device = None if self.device == CUDA else self.device
+        with launch.session(device, launch.Limits()) as session:
+            trace = capture_on_gpu(module, name, date, session.machine, self.python, keep)
+        return trace, session.notes
+
+
+def where(device: str | None = None, python: str | None = None) -> Where:
+    """What to run a program on, given what the user has said.
+
+    Without a device: this machine's GPU or else a null H100, if PyTorch is built for CUDA; fake
+    tensors if it is not. Raises UsageError for what cannot be, and CaptureError for a `python` that
+    is none.
+    """
+    if device == FAKE and python is not None:
+        raise UsageError("--python: fake tensors need the PyTorch of allocbench's own Python")
+    if device is not None and device not in (CUDA, FAKE) and not is_null(device):
+        raise UsageError(f"--device {device}: write null:CARD, cuda or fake")
+    if device == FAKE:
+        return Where(FAKE)
+    found = interpreter(python or sys.executable)
+    if found.is_built_for_cuda:
+        if device is None:
+            device = CUDA if has_cuda() else NULL
+        return Where(device, found.path)
+    if device is None and python is None:
+        return Where(FAKE, because=_lacking(found))
+    raise UsageError(
+        f"--{'python' if python else 'device'} {python or device}: {_lacking(found)}; "
+        "pip install --no-deps torch from PyPI, and name that Python with --python"
+    )
+
+
+def _lacking(found: Interpreter) -> str:
+    if found.torch is None:
+        return f"{found.path} has no PyTorch"
+    return f"the PyTorch in {found.torch.parent} is not built for CUDA"

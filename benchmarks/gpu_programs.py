@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real programs on every allocator, on a GPU or on a null GPU: host latency, peaks, fragmentation.
+
+`device` is a parameter, so numbers of the two never share a series. A null GPU takes no time: what
+device calls cost is not tracked here. The Python that runs allocbench needs a CUDA build of
+PyTorch, or CUDA_PYTHON names another that has one; without any, all is n/a.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import common, gpu
+from benchmarks.packages import catalog
+
+COLUMNS = {
+    "alloc_p50_seconds": "seconds",
+    "alloc_p99_seconds": "seconds",
+    "free_p50_seconds": "seconds",
+    "peak_reserved": "bytes",
+    "fragmentation_ratio": "ratio",
+    "device_calls": "count",
+}
+DEVICES = {"cuda": (), "null": ("--device", "null:h100")}
+_HAS_CUDA = "import importlib.util as u; print((u.find_spec('torch') or exit()).origin)"
+
+
+def python() -> str | None:
+    """A Python with a CUDA build of PyTorch, or None."""
+    path = os.environ.get("CUDA_PYTHON", sys.executable)
+    try:
+        origin = subprocess.run([path, "-c", _HAS_CUDA], capture_output=True, text=True).stdout
+    except OSError:
+        return None
+    library = Path(origin.strip()).parent / "lib" / "libtorch_cuda.so"
+    return path if origin.strip() and library.exists() else None
+
+
+def run(device: str, allocator: str, workload: str) -> common.Cell:
+    """The result row of a bundled program that runs on an allocator; the reason if it cannot."""
+    interpreter = python()
+    if interpreter is None:
+        return "no CUDA build of PyTorch: set CUDA_PYTHON to a Python that has one"
+    module = catalog.info(workload).module  # type: ignore[union-attr]
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(str(sys.modules["allocbench"].__file__)).parent
+        (Path(folder) / "allocbench").symlink_to(package)
+        rows = Path(folder) / "rows.json"
+        line = [sys.executable, "-P", "-m", "allocbench", "run", *DEVICES[device]]
+        line += ["--allocator", allocator, "--json", str(rows), "--"]
+        line += [interpreter, "-m", module, "--device", "cuda"]
+        environment = os.environ | {"PYTHONPATH": folder}
+        done = subprocess.run(line, env=environment, capture_output=True, text=True)
+        if done.returncode == 0 and rows.exists():
+            row: dict[str, object] = json.loads(rows.read_text())[0]
+            return row
+    errors = [text for text in done.stderr.splitlines() if text.startswith("error: ")]
+    if done.returncode == 2 and errors and "Traceback" not in done.stderr:
+        return errors[-1].removeprefix("error: ")
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return common.Failed(f"exit code {done.returncode}: {last}")
+
+
+@common.tracks(**COLUMNS)
+class Programs(common.Suite):
+    """Runs each program on each allocator in a process of its own."""
+
+    params: common.Params = (tuple(DEVICES), gpu.ALLOCATORS, ("gpt2-train", "llm-decode"))
+    param_names = ("device", "allocator", "workload")
+
+    def cell(self, device: str, allocator: str, workload: str) -> common.Cell:
+        return run(device, allocator, workload)
+
+    def setup_cache(self) -> object:
+        return self.cells()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of null GPUs: what they hold, and how true they are."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from allocbench import recreating
+from allocbench.capturing import NULL, Where
+from allocbench.verifying import verify
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, again, catalog, read
+from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads.recording import has_cuda
+from benchmarks import gpu_programs
+from tests.null_gpu import PROGRAMS, allocbench, python
+
+
+def recorded(program: str, into: Path, *arguments: str, labels: str = "none") -> Trace:
+    """What `allocbench record` writes of a program on a null GPU."""
+    command = [*allocbench(), "record", "--device", "null:h100", "--labels", labels, "-o"]
+    command += [str(into / "trace.parquet"), "--", python(), str(PROGRAMS / f"{program}.py")]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return read(into / "trace.parquet")
+
+
+def labels_of(trace: Trace) -> set[str]:
+    assert trace.label is not None
+    return {trace.labels[label] for label in trace.label[trace.op == ALLOC].tolist()}
+
+
+def marks_of(trace: Trace) -> list[str]:
+    return [trace.labels[block] for block in trace.block[trace.op == MARK].tolist()]
+
+
+def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_path: Path) -> None:
+    trace = recorded("optimizers", tmp_path, labels="operators")
+    assert trace.steps == 3
+    assert {"aten::addmm", "aten::randn"} <= labels_of(trace)
+    assert sorted(set(trace.stream.tolist())) == [0, 1]
+    assert trace.provenance.device == "null:h100-sxm-80gb"
+    assert trace.provenance.kind == "recorded"
+    assert trace.provenance.extra["other_events"]["segment_alloc"] > 0
+    # Adam makes its state in its first step, before the step is over.
+    first = int(np.argmax((trace.op == MARK) & (trace.block == trace.step_label)))
+    assert "Optimizer.step#Adam.step" in marks_of(trace)[:first]
+
+    annotated = recorded("optimizers", tmp_path, "annotate", labels="lines")
+    assert annotated.steps == 3
+    assert marks_of(annotated)[0] == "step"
+    assert not any("allocbench" in label for label in annotated.labels)
+    assert any(label.startswith("optimizers.py:") for label in labels_of(annotated))
+
+
+def test_caching_places_every_block_where_pytorch_does(tmp_path: Path) -> None:
+    python_with_cuda, folder = python(), tmp_path / "snapshots"
+    folder.mkdir()
+    for name in ("bert-serve", "resnet50-train"):
+        trace, _ = Where(NULL, python_with_cuda).capture(catalog.bundled(name).module, keep=folder)
+        (snapshot,) = folder.glob("*.pickle")
+        found = verify(snapshot, "caching:version=2.13").agreement
+        assert found is not None
+        assert found.equal
+        assert found.placed_equal == found.allocs == trace.allocs
+        assert found.segment_calls_equal == found.segment_calls
+        assert (found.segment_calls or 0) > 40
+        snapshot.unlink()
+
+
+def test_two_captures_are_equal_byte_for_byte(tmp_path: Path) -> None:
+    capture = recreating.capturing(Where(NULL, python()))
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        folder.mkdir()
+        catalog.recreate(["gpt2-train"], folder, capture)
+        again.recreate(["dlrm-train"], folder, capture)
+    for name in ("gpt2-train", "dlrm-train"):
+        one, other = (tmp_path / folder / f"{name}.parquet" for folder in ("one", "other"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_capture_has_what_fake_tensors_miss() -> None:
+    trace, _ = Where(NULL, python()).capture(catalog.bundled("gpt2-train").module)
+    fake = catalog.load("gpt2-train")
+    sizes, fake_sizes = (Counter(one.size[one.op == ALLOC].tolist()) for one in (trace, fake))
+    assert not fake_sizes - sizes
+    missed = trace.allocs - fake.allocs
+    assert missed == (sizes - fake_sizes).total() == 1776
+    assert marks_of(trace) == marks_of(fake)
+    # All is freed but the workspaces of cuBLAS, one for each thread that multiplies.
+    live = sorted(set(trace.block[trace.op == ALLOC]) - set(trace.block[trace.op == FREE]))
+    assert trace.size[trace.op == ALLOC][live].tolist() == [32 << 20] * 2
+
+
+def test_the_capture_command_says_on_what_it_ran(tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    command = [*allocbench(), "capture", "vit-serve", "--python", python(), "-o", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    events = f"note: vit-serve: {len(read(path)):,} events on null:h100-sxm-80gb, PyTorch 2.13.0\n"
+    assert events in done.stderr
+    assert "topk(5)" in done.stderr  # the line that reads a computed value
+
+
+def test_a_program_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "failing.py").write_text("1 / 0\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(CaptureError, match="left no recording: ZeroDivisionError: div"):
+        Where(NULL, python()).capture("failing")
+
+
+def test_a_program_is_benchmarked_on_a_null_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_PYTHON", python())
+    row = gpu_programs.run("null", "slab", "vit-serve")
+    assert isinstance(row, dict)
+    assert (row["device"], row["device_kind"]) == ("null:h100-sxm-80gb", "null")
+    assert row["peak_reserved"] > row["peak_requested"] > 800 << 20
+    assert row["fragmentation_ratio"] == 1 - row["peak_allocated"] / row["peak_reserved"]
+    assert row["alloc_p50_seconds"] > 0
+    assert (row["device_seconds"], row["device_seconds_source"]) == (None, None)
+    if not has_cuda():
+        assert "libcuda.so.1" in str(gpu_programs.run("cuda", "slab", "vit-serve"))
