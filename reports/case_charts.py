@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charts of one workload on one device that need more than result rows.
 
-`KINDS` is the list. A chart is made where its table of the details has rows; `absent` says which
-charts are missing, and what would give them.
+`KINDS` lists them. A chart is drawn if its table of details has rows; `absent` says which charts
+are missing, and how to get them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ with needs_extra("report"):
     from allocbench.reports import call_figures, figures, theme, workload_figures
     from allocbench.reports.chart import Chart
 
-_FROM = "compare --html, or report of what compare --results wrote"
+_FROM = "compare --html, or with report after compare --results"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a chart is made from: one case, its tables of details, and the looks of allocators."""
+    """The data of a chart: one case, its tables of details, and the looks of allocators."""
 
     case: Case
     details: Details
@@ -39,7 +39,7 @@ class Shown:
 
     @property
     def run(self) -> dict[str, str]:
-        """The columns that tell the rows of this case from others."""
+        """The columns that identify the rows of this case."""
         return {"workload": self.case.workload, "device": self.case.device}
 
 
@@ -47,8 +47,8 @@ class Shown:
 class Kind:
     """A chart of one table of the details.
 
-    words: what the chart shows, as text. missed: what to call it where its table is empty; None
-    for a chart that is not worth a remark. in_explorer: see `Chart`.
+    words: describes the chart in text. missed: its name in the remark that it is missing, or None
+    for no remark. in_explorer: see `Chart`.
     """
 
     key: str
@@ -150,18 +150,18 @@ def of_case(
 
 
 def absent(details: Details, found: Sequence[Case]) -> list[str]:
-    """Which charts some cases lack, and why; one sentence each."""
+    """One sentence for each case with missing charts: which, and why."""
     wanted = [(kind.table, kind.missed) for kind in KINDS if kind.missed is not None]
     wanted.insert(1, ("blocks", "the address map"))
-    said = []
+    remarks = []
     for case in found:
         shown = Shown(case, details, {})
         missing = [words for table, words in wanted if shown.table(table).empty]
         if missing == ["the distribution of latencies"]:
-            said.append(f"{case.title}: no {missing[0]}: no host time was measured.")
+            remarks.append(f"{case.title}: no {missing[0]}: no host time was measured.")
         elif missing:
-            said.append(
-                f"{case.title}: no {', '.join(missing)}: the results are rows alone (these charts"
-                f" come with {_FROM})."
+            remarks.append(
+                f"{case.title}: no {', '.join(missing)}: the results contain only rows (these"
+                f" charts come with {_FROM})."
             )
-    return said
+    return remarks

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charts of result rows: single metrics, trade-offs, comparisons across workloads, history.
 
-A chart without data is not made. The charts of details are in `case_charts`.
+Charts without data are left out. `case_charts` lists the charts of details.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _IDENTITY = ("workload", "device", "allocator")
 
 
 def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
-    """The metrics in words, one after the other, named when there are several."""
+    """The metrics in words, each with its name if there are several."""
     words = [findings.describe(found, metric) for metric in metrics]
     if len(metrics) == 1:
         return words[0]
@@ -37,9 +37,9 @@ def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A chart of result rows, drawn when some row has all of `metrics[:need]`.
+    """A chart of result rows, drawn if some row has all of `metrics[:need]`.
 
-    words: what the chart shows, as text; by default each metric described in turn.
+    words: describes the chart in text; the default describes each metric.
     """
 
     key: str
@@ -54,8 +54,8 @@ class _Kind:
 _TRADE = _Kind(
     "trade",
     "Latency against peak memory",
-    "Down and to the left is better: less memory held, less host time for one alloc. The line"
-    " joins the median to the 99th percentile. Host time only; device time is elsewhere.",
+    "Lower left is better: less memory and less host time per alloc. The line connects the"
+    " median and the 99th percentile. Device time is not included.",
     figures.latency_against_memory,
     ("peak_reserved", *figures.LATENCY),
     need=3,
@@ -65,24 +65,24 @@ _KINDS = (
     _Kind(
         "capacity",
         "Min capacity",
-        "The smallest device on which each workload completes with no failed request. Nothing can"
-        " go below the load bound.",
+        "The smallest device on which each workload completes with no failed request. The load"
+        " bound is a lower bound for every allocator.",
         figures.min_capacity,
         ("min_capacity",),
     ),
     _Kind(
         "overhead",
         "Overhead",
-        "Peak reserved bytes over the max load; 1 is the bound. The axis fits the candidates: a"
-        " floor's bar may be cut, its number is not.",
+        "Peak reserved bytes divided by the max load; 1 is the lower bound. The axis fits the"
+        " candidates, so the bar of a floor can be cut off; its number is complete.",
         figures.overhead,
         ("overhead",),
     ),
     _Kind(
         "fragmentation",
         "Fragmentation at the peak",
-        "At the instant reserved bytes first peak. Internal: bytes lost to rounding. External: the"
-        " part of the free bytes that is not in the largest free block.",
+        "At the instant when reserved bytes first peak. Internal: share of bytes lost to rounding."
+        " External: share of the free bytes outside the largest free block.",
         figures.fragmentation,
         figures.FRAGMENTATION,
     ),
@@ -97,8 +97,8 @@ _KINDS = (
     _Kind(
         "device",
         "Device time",
-        "What the calls to the device cost, on a logarithmic axis. On a simulated device it is"
-        " modelled, an estimate; it is never part of host time.",
+        "Time of the device calls, on a logarithmic axis. On a simulated device, it is an estimate"
+        " by a model. It is never part of host time.",
         figures.device_time,
         ("device_seconds",),
     ),
@@ -106,7 +106,7 @@ _KINDS = (
 
 
 def trade(table: pd.DataFrame, case: Case, key: str) -> Chart | None:
-    """Latency against memory for one case, None when no row has both."""
+    """Latency against memory for one case; None if no row has both."""
     mine = _rows_of(table, case)
     return _chart(mine, _TRADE, f"{key}-") if _drawable(mine, _TRADE) else None
 
@@ -117,18 +117,18 @@ def of_rows(table: pd.DataFrame) -> list[Chart]:
 
 
 def across(table: pd.DataFrame) -> list[Chart]:
-    """Heat maps over the cases and the stability of ranks; none for fewer than two cases."""
+    """Heat maps over the cases and the stability of ranks; empty for fewer than two cases."""
     found = cases(table)
     if len(found) < 2:
         return []
     looks = theme.looks(found)
     schema = {column.name: column for column in COLUMNS}
-    made = [
+    charts = [
         Chart(
             f"heat-{metric}",
             f"{schema[metric].heading.capitalize()} on every workload",
-            "Colour: how many times the best allocator of the workload; darkest is best. A cell"
-            " without colour was not measured or failed requests.",
+            "Colour: ratio to the best allocator of the workload; darkest is best. Cells without"
+            " colour were not measured, or requests failed.",
             findings.describe(found, metric),
             table[[*_IDENTITY, metric]],
             partial(workload_figures.heat_map, found, metric),
@@ -146,13 +146,13 @@ def across(table: pd.DataFrame) -> list[Chart]:
             .assign(metric=metric)
             for metric in ranked
         ]
-        made.append(
+        charts.append(
             Chart(
                 "ranks",
                 "Stability of the ranks",
-                "The mark is the mean rank over the workloads, the bar reaches from the best to"
-                " the worst, ticks are the single ranks. A short bar means that the choice does"
-                " not depend on the workload.",
+                "The mark is the mean rank over the workloads. The bar goes from the best to the"
+                " worst rank, with a tick for each rank. A short bar means that the choice hardly"
+                " depends on the workload.",
                 " ".join(
                     describing.ranks(workload_figures.ranks(found, metric), metric)
                     for metric in ranked
@@ -161,7 +161,7 @@ def across(table: pd.DataFrame) -> list[Chart]:
                 partial(workload_figures.rank_stability, found, ranked, looks),
             )
         )
-    return made
+    return charts
 
 
 def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Chart]:
@@ -172,8 +172,8 @@ def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator
         yield Chart(
             f"history-{n}",
             str(name),
-            "Commits evenly spaced in order of their dates, the newest at the right; bars are"
-            " asv's 99 % confidence intervals, where it gives them.",
+            "Commits in order of their dates, evenly spaced, the newest at the right. Bars are"
+            " the 99 % confidence intervals of asv, if available.",
             describing.history(rows),
             rows.assign(date=rows["date"].dt.strftime("%Y-%m-%d %H:%M")),
             partial(history_figures.history, rows, known),

@@ -14,10 +14,9 @@ def _fragmentation(name: str, heading: str, definition: str, lower: bool | None 
 
 
 def _latency(call: str, verb: str) -> tuple[Column, ...]:
-    """The columns of one kind of call: mean, percentiles, maximum and how many were timed.
+    """The columns of one kind of call: mean, percentiles, maximum and number of timed calls.
 
-    Each statistic is the median over the passes, with the least and the most of them as its
-    interval.
+    Each statistic is the median over the passes; its interval is from the minimum to the maximum.
     """
     statistics = {
         "mean": "mean",
@@ -48,7 +47,7 @@ def _latency(call: str, verb: str) -> tuple[Column, ...]:
 
 
 def _timed(name: str, group: Group, heading: str, definition: str) -> Column:
-    """A time whose interval stands in columns of its own."""
+    """A time whose interval is in columns of its own."""
     low, high = f"{name}_low", f"{name}_high"
     return Column(name, group, "seconds", heading, definition, True, low=low, high=high)
 
@@ -56,13 +55,25 @@ def _timed(name: str, group: Group, heading: str, definition: str) -> Column:
 def _interval(name: str, group: Group, heading: str) -> tuple[Column, Column]:
     """The columns with the ends of the interval of the column `name`."""
     return (
-        Column(f"{name}_low", group, "seconds", f"{heading}, low", f"The least {name} of a pass."),
-        Column(f"{name}_high", group, "seconds", f"{heading}, high", f"The most {name} of a pass."),
+        Column(
+            f"{name}_low",
+            group,
+            "seconds",
+            f"{heading}, low",
+            f"Minimum of {name} over the passes.",
+        ),
+        Column(
+            f"{name}_high",
+            group,
+            "seconds",
+            f"{heading}, high",
+            f"Maximum of {name} over the passes.",
+        ),
     )
 
 
 def _per_event(which: str, description: str) -> tuple[Column, ...]:
-    """The columns of one kind of pass: the least, the median and the most of the passes."""
+    """The columns of one kind of pass: minimum, median and maximum of the passes."""
     name = f"seconds_per_event_{which}"
     words = f"Host seconds per event, {description}"
 
@@ -83,24 +94,23 @@ def _per_event(which: str, description: str) -> tuple[Column, ...]:
     return (
         column("", "", "minimum", median=f"{name}_median", high=f"{name}_max"),
         column("_median", ", median", "median"),
-        column("_max", ", most", "maximum"),
+        column("_max", ", max", "maximum"),
     )
 
 
 COLUMNS: tuple[Column, ...] = (
     Column("workload", "identity", "", "workload", "The trace that was replayed."),
     Column("allocator", "identity", "", "allocator", "The allocator and its options."),
-    Column("device", "identity", "", "device", "Where the allocator gets its segments."),
+    Column("device", "identity", "", "device", "The device that provides the segments."),
     Column("device_kind", "identity", "", "device kind", "simulated, cuda or null (a null GPU)."),
     Column("events", "identity", "count", "events", "Events of the trace."),
-    Column("blocks", "identity", "count", "blocks", "Blocks the trace asks for."),
+    Column("blocks", "identity", "count", "blocks", "Allocs of the trace."),
     Column(
         "candidate",
         "identity",
         "",
         "candidate",
-        "Whether the allocator may be recommended; one that may not is a floor, shown to compare"
-        " with.",
+        "Whether the allocator can be recommended. The others are floors, shown for comparison.",
     ),
     *WORKLOAD,
     Column(
@@ -108,28 +118,28 @@ COLUMNS: tuple[Column, ...] = (
         "memory",
         "bytes",
         "capacity",
-        "Bytes of the device that a program can use: without those of a CUDA context.",
+        "Bytes of the device that a program can use, without the CUDA context.",
     ),
     _memory(
         "min_capacity",
         "min capacity",
         "Bytes of the smallest device on which the trace completes with no failed request, found"
-        " by bisection to 2 MiB. A CUDA context takes more, beside them.",
+        " by bisection to 2 MiB. The CUDA context is not included.",
     ),
     Column(
         "card",
         "memory",
         "",
         "smallest card",
-        "The smallest of the common cards on which the trace completes: with the bytes that its"
-        " driver reports, less those of a CUDA context.",
+        "The smallest common card on which the trace completes. Its capacity is what its driver"
+        " reports, minus the CUDA context.",
     ),
     Column(
         "context",
         "memory",
         "bytes",
         "CUDA context",
-        "Bytes that a CUDA context takes of every card: an estimate, with which card was found.",
+        "Bytes of a CUDA context on every card, an estimate that was used to find the card.",
     ),
     _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
     Column(
@@ -143,19 +153,19 @@ COLUMNS: tuple[Column, ...] = (
     _memory(
         "wasted",
         "wasted at peak",
-        "peak_reserved - max_load: bytes held at the peak beyond what the program ever had at"
-        " once, lost to rounding and to free memory; n/a where requests failed.",
+        "peak_reserved - max_load: bytes held at the peak that the program never needed at the"
+        " same time, lost to rounding and to free memory; n/a if requests failed.",
     ),
     _memory(
         "stranded",
         "stranded",
         "reserved - allocated, at the instant reserved first peaks: held from the device but"
-        " allocated to nothing.",
+        " not allocated.",
     ),
     _memory(
         "peak_allocated", "peak allocated", "max over time of the bytes set aside after rounding."
     ),
-    _memory("peak_requested", "peak requested", "max over time of the bytes asked for.", None),
+    _memory("peak_requested", "peak requested", "max over time of the requested bytes.", None),
     _memory(
         "max_load",
         "max load",
@@ -166,8 +176,8 @@ COLUMNS: tuple[Column, ...] = (
     _fragmentation(
         "fragmentation_ratio",
         "fragm. ratio",
-        "1 - peak_allocated / peak_reserved, as in GMLake and STAlloc: the share of the held bytes"
-        " that was never allocated at once.",
+        "1 - peak_allocated / peak_reserved, as in GMLake and STAlloc: the share of the peak held"
+        " bytes that was never allocated.",
     ),
     _fragmentation(
         "internal_fragmentation",
@@ -178,22 +188,21 @@ COLUMNS: tuple[Column, ...] = (
         "external_fragmentation",
         "external fragm.",
         "(free - largest free block) / free with free = reserved - allocated, at the instant"
-        " reserved first peaks; 0 when nothing is free, n/a where no free block is kept. It says"
-        " whether a large request would find room; where little is free it says nothing.",
+        " reserved first peaks; 0 if nothing is free, n/a if the allocator keeps no free blocks. It"
+        " shows whether a large request would find space; it means little if little is free.",
         None,
     ),
     _fragmentation(
         "internal_fragmentation_mean",
         "internal fragm., mean",
-        "(allocated - requested) / allocated, mean over the allocs and frees; 0 where nothing is"
+        "(allocated - requested) / allocated, mean over the allocs and frees; 0 if nothing is"
         " allocated.",
     ),
     _fragmentation(
         "external_fragmentation_mean",
         "external fragm., mean",
-        "(free - largest free block) / free, mean over those allocs and frees whose number among"
-        " the events is a multiple of k = max(1, events // 1000), and the last event; 0 where"
-        " nothing is free.",
+        "(free - largest free block) / free, mean over the allocs and frees whose event number is"
+        " a multiple of k = max(1, events // 1000), and the last event; 0 if nothing is free.",
         None,
     ),
     _fragmentation("utilization", "utilization", "peak_allocated / peak_reserved.", False),
@@ -210,11 +219,11 @@ COLUMNS: tuple[Column, ...] = (
         "latency",
         "seconds",
         "timer cost",
-        "Host seconds of reading the timer once, subtracted from every timed call.",
+        "Host seconds to read the timer once; subtracted from every timed call.",
     ),
     *_per_event("steady", "an allocator replaying the trace a second time"),
     *_per_event("cold", "a new allocator replaying the trace"),
-    Column("passes", "time", "count", "passes", "Passes behind each time per event."),
+    Column("passes", "time", "count", "passes", "Number of passes for each time per event."),
     Column(
         "device_calls",
         "device",
@@ -227,8 +236,8 @@ COLUMNS: tuple[Column, ...] = (
         "device_seconds",
         "device",
         "device time",
-        "What all device calls cost together: measured on a GPU, modelled (an estimate) on a"
-        " simulated device; never part of host time.",
+        "Total time of all device calls: measured on a GPU, estimated by a model on a simulated"
+        " device; never part of host time.",
     ),
     *_interval("device_seconds", "device", "device time"),
     Column(
@@ -247,14 +256,16 @@ COLUMNS: tuple[Column, ...] = (
         "Whether device_seconds is an estimate or was measured.",
     ),
     Column("failures", "failures", "count", "failures", "Requests that failed.", True),
-    Column("retries", "failures", "count", "retries", "Requests tried again after a trim.", True),
+    Column(
+        "retries", "failures", "count", "retries", "Requests that were repeated after a trim.", True
+    ),
     Column(
         "unavailable",
         "failures",
         "",
         "n/a because",
-        "Why there are no results: the allocator cannot work on the device, or its run ended with"
-        " an error.",
+        "Why there is no result: the allocator cannot work on the device, or the run ended with an"
+        " error.",
     ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(
@@ -262,7 +273,7 @@ COLUMNS: tuple[Column, ...] = (
         "plan",
         "count",
         "fallback requests",
-        "Requests the plan did not foresee, served by the dynamic pool.",
+        "Requests outside the plan, served by the fallback pool.",
     ),
     Column("planned_bytes", "plan", "bytes", "planned bytes", "Bytes served by the plan."),
     Column(
@@ -270,10 +281,10 @@ COLUMNS: tuple[Column, ...] = (
         "plan",
         "bytes",
         "fallback bytes",
-        "Bytes the plan did not foresee, served by the dynamic pool.",
+        "Bytes outside the plan, served by the fallback pool.",
     ),
-    Column("allocbench_version", "origin", "", "allocbench", "Version that made the row."),
+    Column("allocbench_version", "origin", "", "allocbench", "Version that wrote the row."),
     Column("python", "origin", "", "Python", "Version of Python."),
-    Column("cpu", "origin", "", "CPU", "Processor that host time was measured on."),
-    Column("date", "origin", "", "date", "When the row was made."),
+    Column("cpu", "origin", "", "CPU", "Processor on which host time was measured."),
+    Column("date", "origin", "", "date", "Date and time of the run."),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the details of a run say, in words: the text beside each chart that is drawn from them."""
+"""Descriptions in words of the charts that are drawn from the details of a run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ _PERCENTILES = {0.5: "Median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
 
 
 def latency(percentiles: pd.DataFrame, quantile: float) -> str:
-    """One percentile of every allocator, quickest first, with its interval."""
+    """One percentile of every allocator with its interval, fastest first."""
     rows = percentiles[percentiles["quantile"] == quantile].sort_values("seconds", kind="stable")
     records = _records(rows)
     sentences = []
@@ -29,7 +29,7 @@ def latency(percentiles: pd.DataFrame, quantile: float) -> str:
 
 
 def scaling(table: pd.DataFrame) -> str:
-    """How much slower the median alloc is with most than with fewest live blocks."""
+    """Ratio of the median alloc with the most live blocks to that with the fewest."""
     allocs = _records(table[table["call"] == "alloc"].sort_values("live_from", kind="stable"))
     parts = []
     for name in dict.fromkeys(table["allocator"]):
@@ -39,11 +39,11 @@ def scaling(table: pd.DataFrame) -> str:
             parts.append(
                 f"{name} {times} from {mine[0]['live_from']:,} to {mine[-1]['live_from']:,}"
             )
-    return f"Median alloc with the number of live blocks: {', '.join(parts) or 'one class only'}."
+    return f"Median alloc by number of live blocks: {', '.join(parts) or 'only one class'}."
 
 
 def free_blocks(table: pd.DataFrame) -> str:
-    """When and how many free bytes lay in how many blocks at most, by allocator."""
+    """For each allocator, the event with the most free bytes, and their number of blocks."""
     sums = _records(
         table.groupby(["allocator", "event"], as_index=False)[["bytes", "blocks"]].sum()
     )
@@ -56,18 +56,18 @@ def free_blocks(table: pd.DataFrame) -> str:
 
 
 def lifetimes(table: pd.DataFrame) -> str:
-    """The commonest and the heaviest class of a workload's blocks."""
+    """The classes with the most blocks and with the most bytes."""
     rows = _records(table)
     common, heavy = (max(rows, key=lambda row: row[name]) for name in ("blocks", "bytes"))
     return (
-        f"{table['blocks'].sum():,} blocks of {units.size(int(table['bytes'].sum()))} in all."
-        f" Commonest are {common['blocks']:,} blocks of {_class(common)}; most bytes,"
+        f"{table['blocks'].sum():,} blocks of {units.size(int(table['bytes'].sum()))} in total."
+        f" The most frequent class is {common['blocks']:,} blocks of {_class(common)}. Most bytes,"
         f" {units.size(heavy['bytes'])}, are in blocks of {_class(heavy)}."
     )
 
 
 def ranks(table: pd.DataFrame, metric: str) -> str:
-    """Mean rank and its span for every candidate, best first; `table` has a column per case."""
+    """Mean rank and range of every candidate, best first; `table` has one column per case."""
     spans = zip(table.index, table.mean(axis=1), table.min(axis=1), table.max(axis=1), strict=True)
     order = sorted(spans, key=lambda span: span[1])
     parts = [f"{name} {mean:.1f} ({low:.0f} to {high:.0f})" for name, mean, low, high in order]
@@ -75,7 +75,7 @@ def ranks(table: pd.DataFrame, metric: str) -> str:
 
 
 def history(table: pd.DataFrame) -> str:
-    """How the newest value of each allocator stands to the oldest, by machine and workload."""
+    """Ratio of the newest value to the oldest, by machine, workload and allocator."""
     parts = []
     key = ["machine", "workload", "allocator", "parameters"]
     for names, rows in table.groupby(key, sort=False):
@@ -83,31 +83,31 @@ def history(table: pd.DataFrame) -> str:
         change = units.times(values[-1] / values[0]) if values[0] else "n/a"
         who = " ".join(str(name) for name in names[1:] if name)
         parts.append(f"{who} {change} over {len(values)} commits")
-    return f"Newest value against the oldest: {', '.join(parts)}."
+    return f"Newest value relative to the oldest: {', '.join(parts)}."
 
 
 def failure(row: Mapping[Any, Any]) -> str:
-    """What happened at the first failed request, in a sentence or two; a row of `failures`."""
+    """The first failed request in a few sentences, from a row of `failures`."""
     text = (
-        f"Event {row['event']:,} asked for {units.size(row['requested'])}; held were"
-        f" {units.size(row['reserved'])} of {units.size(row['capacity'])}, of them"
-        f" {units.size(row['reserved'] - row['allocated'])} free, the longest gap"
+        f"Event {row['event']:,} requested {units.size(row['requested'])}. The allocator held"
+        f" {units.size(row['reserved'])} of {units.size(row['capacity'])}, of which"
+        f" {units.size(row['reserved'] - row['allocated'])} were free; the largest gap was"
         f" {units.size(row['largest_gap'])}."
     )
     blocks = f"{row['pins']:,} block{'s' if row['pins'] != 1 else ''}"
     if row["pins"]:
-        where = "in the stretch" if row["place"] == "stretch" else "in segments to give back"
+        where = "in the range" if row["place"] == "stretch" else "in the segments to release"
         return (
-            f"{text} {blocks} of {units.size(row['pinned_bytes'])} pinned it: {where} where"
-            " fewest bytes stood in the way."
+            f"{text} {blocks} of {units.size(row['pinned_bytes'])} were in the way, {where}"
+            " with the fewest allocated bytes."
         )
     if row["largest_gap"] >= row["requested"]:
-        return f"{text} A gap was long enough: the strategy does not use it for this request."
-    return f"{text} No block stood in the way: wholly free memory was not given back or joined."
+        return f"{text} A gap was large enough, but the strategy does not use it for this request."
+    return f"{text} No block was in the way: free memory was not released or merged."
 
 
 def verdict_why(case: Case) -> str:
-    """Why the smallest candidate is the smallest: what the runner-up loses to rounding and gaps."""
+    """The peaks of the smallest and the largest candidate, and what they lose."""
     order = ranked(case.rows, SCHEMA["peak_reserved"])
     if len(order) < 2 or case.max_load is None:
         return ""
@@ -119,7 +119,7 @@ def verdict_why(case: Case) -> str:
 
 
 def _losses(case: Case, name: str) -> str:
-    """What a peak consists of beyond the bytes asked for."""
+    """What a peak contains in addition to the requested bytes."""
     internal = case.number(name, "internal_fragmentation")
     stranded = case.number(name, "stranded")
     bound = case.max_load
@@ -127,8 +127,8 @@ def _losses(case: Case, name: str) -> str:
     if internal is None or stranded is None or bound is None or peak is None:
         return f"{units.times(peak / bound)} the max load." if peak and bound else "n/a."
     return (
-        f"{units.times(peak / bound)} the max load: {units.size(stranded)} of it allocated to"
-        f" nothing, {units.percent(internal)} of the allocated bytes lost to rounding."
+        f"{units.times(peak / bound)} the max load: {units.size(stranded)} of it not"
+        f" allocated, {units.percent(internal)} of the allocated bytes lost to rounding."
     )
 
 

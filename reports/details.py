@@ -146,7 +146,7 @@ TABLES: Mapping[str, TableSpec] = {
     "lifetimes": TableSpec(
         WORKLOAD,
         {"size_class": "whole", "lifetime_class": "whole", "blocks": "whole", "bytes": "whole"},
-        "Blocks asked for, by the powers of two that their size in bytes and their lifetime in"
+        "Requested blocks, by the powers of two that their size in bytes and their lifetime in"
         " events reach.",
     ),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the numbers say, in words: the verdict on a case, and the text beside each figure."""
+"""Findings in words: the verdict on a case, and the description of each figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_secon
 
 @dataclass(frozen=True)
 class Claim:
-    """One finding: what is claimed, of which allocators, the number, and what it compares to."""
+    """One finding: a claim, its allocators, the number, and what it is compared with."""
 
     label: str
     allocators: tuple[str, ...]
@@ -30,9 +30,9 @@ class Claim:
 
 
 def verdict(case: Case) -> tuple[Claim, ...]:
-    """Who needs least host time and device time, who is equal, and who failed; where measured.
+    """Least host time and device time, equal allocators, and failures, as far as measured.
 
-    Ranked are the candidates that served every request; allocators that do not clearly differ
+    Only candidates that served every request are ranked. Allocators that do not clearly differ
     share a claim.
     """
     claims = [_fastest(case), _least_device_time(case), *_equal(case), _failed(case)]
@@ -40,7 +40,7 @@ def verdict(case: Case) -> tuple[Claim, ...]:
 
 
 def advice(case: Case) -> tuple[str, str]:
-    """Two lines: the best setting and the best allocator of those compared, with what follows."""
+    """Two lines: the best setting and the best of the compared allocators, with consequences."""
     return advise(case.rows.reset_index(), device=case.device).lines
 
 
@@ -62,9 +62,7 @@ def describe_memory(case: Case) -> str:
         f"{name} {_value(case, name, 'peak_reserved')} ({_value(case, name, 'overhead')})"
         for name in case.allocators
     ]
-    return f"{bound}Reserved bytes peak, and are that many times the max load, at: " + (
-        f"{', '.join(peaks)}."
-    )
+    return f"{bound}Peak reserved bytes, and their ratio to the max load: {', '.join(peaks)}."
 
 
 def describe_trade(cases: Sequence[Case], latency: str) -> str:
@@ -94,7 +92,7 @@ def _fastest(case: Case) -> Claim | None:
 
 def _no_difference(case: Case) -> str:
     alone = (case.rows["passes"] == 1).any()
-    return "one pass cannot tell them apart" if alone else "no clear difference"
+    return "one pass cannot distinguish them" if alone else "no clear difference"
 
 
 def _runner_up(case: Case, metric: str) -> str:
@@ -120,7 +118,7 @@ def _least_device_time(case: Case) -> Claim | None:
 
 
 def _equal(case: Case) -> list[Claim]:
-    """The candidates of which every counted metric is the same."""
+    """Groups of candidates that are equal in every counted metric."""
     counted = [
         column.name
         for column in COLUMNS

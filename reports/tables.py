@@ -60,9 +60,9 @@ _SIGNS: dict[Mark, str] = {"": " ", "best": "+", "worst": "-", "failed": "!"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One number: as text, as it stands in the row, and against the reference row (None: n/a).
+    """One number: as text, exact, and relative to the reference row (None: n/a).
 
-    `reason` says why there is no number, and is empty where there is one.
+    `reason` says why there is no number; empty if there is one.
     """
 
     text: str
@@ -74,7 +74,7 @@ class Cell:
 
     @property
     def ratio_text(self) -> str:
-        """The ratio to the reference row, empty where there is none."""
+        """The ratio to the reference row, or an empty text."""
         return "" if self.ratio is None else units.times(self.ratio)
 
 
@@ -91,7 +91,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Heading:
-    """A table's column: the schema's column, and what its numbers are, where that must be said."""
+    """A column of a table: the column of the schema, and a label for its numbers, if needed."""
 
     column: Column
     label: str
@@ -104,7 +104,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Table:
-    """A comparison: rows are allocators, columns metrics. `absent` names what no row has."""
+    """A comparison: rows are allocators, columns metrics. `absent` names metrics without values."""
 
     title: str
     caption: str
@@ -118,8 +118,8 @@ def comparison(
 ) -> list[Table]:
     """One table for each workload and device of a checked frame.
 
-    Ratios are to the row `reference`, or to the first candidate when it is None. Best and worst
-    are marked among the candidates that failed no request. Raises ResultError when a workload has
+    Ratios refer to the row `reference`, or to the first candidate if it is None. Best and worst
+    are marked among the candidates without failed requests. Raises ResultError if a workload has
     no row `reference`.
     """
     return [case_table(case, metrics, reference) for case in cases(table)]
@@ -137,8 +137,8 @@ def geometric_means(
 ) -> list[Table]:
     """For each device with two or more workloads, the geometric mean of the ratios over them.
 
-    An allocator has a mean only where it and the reference row have a value above 0 on every
-    workload. Failures are added up. Raises ResultError as `comparison` does.
+    An allocator has a mean only if it and the reference row have a value above 0 on every
+    workload. Failures are added up. Raises ResultError like `comparison`.
     """
     by_device: dict[str, list[Case]] = {}
     for case in cases(table):
@@ -221,7 +221,7 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
 
 
 def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | None) -> str:
-    """The number unrounded, with the interval of its passes where it has one."""
+    """The number unrounded, with the interval of its passes, if any."""
     text = units.exact(column, value)
     low, high = interval(rows, name, column)
     if value is None or low == high or not math.isfinite(high):
@@ -230,7 +230,7 @@ def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | N
 
 
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
-    """Why a row has no number where others have one."""
+    """Why a row has no number for a column."""
     of_one_case = "max_load" in rows
     if "unavailable" in rows and isinstance(rows.at[name, "unavailable"], str):
         return "no result"
@@ -239,7 +239,7 @@ def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
     if column.name.startswith("external_fragmentation"):
         return "keeps no free blocks"
     if column.name == "min_capacity":
-        return "no capacity is enough" if of_one_case else "not on every workload"
+        return "no capacity is large enough" if of_one_case else "not on every workload"
     if column.group == "plan":
         return "has no plan"
     return "not measured" if of_one_case else "not on every workload"
@@ -250,7 +250,7 @@ def _failed(rows: pd.DataFrame) -> dict[str, Mark]:
 
 
 def _label(rows: pd.DataFrame, column: Column) -> str:
-    """What the reader must know of a column's numbers: device time is modelled or measured."""
+    """The source of device time: an estimate or measured."""
     if column.name != "device_seconds" or "device_seconds_source" not in rows.columns:
         return ""
     return " and ".join(rows["device_seconds_source"].dropna().unique())
@@ -264,7 +264,7 @@ def _case_caption(case: Case, base: str) -> str:
 
 
 def _mean_reference(members: Sequence[Case], reference: str | None) -> str | None:
-    """The row that means are to: `reference`, or the first candidate that every case has."""
+    """The reference row of means: `reference`, or the first candidate in every case."""
     if reference is not None:
         for case in members:
             case.reference(reference)
@@ -282,7 +282,7 @@ def _mean_reference(members: Sequence[Case], reference: str | None) -> str | Non
 
 
 def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
-    """One row per allocator; each cell the geometric mean of its ratios over the cases."""
+    """One row per allocator; each cell is the geometric mean of its ratios over the cases."""
     merged = pd.concat([case.rows for case in members]).sort_values(
         "candidate", ascending=False, kind="stable"
     )
@@ -307,7 +307,7 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
 def _mean(members: Sequence[Case], name: str, base: str, metric: str, against: str) -> float:
     """The geometric mean of one allocator's ratios of a metric to the metric `against` of `base`.
 
-    NaN where a workload has no ratio.
+    NaN if a workload has no ratio.
     """
     logarithms = []
     for case in members:
@@ -320,7 +320,7 @@ def _mean(members: Sequence[Case], name: str, base: str, metric: str, against: s
 
 
 def _legend(table: Table) -> str:
-    """The caption under a terminal table: what the numbers and the signs mean."""
+    """The caption of a terminal table: the meaning of numbers and signs."""
     signs = "lower is better; + best, - worst of the candidates; ! requests failed: not ranked"
     absent = f"\nnot available: {', '.join(table.absent)}" if table.absent else ""
     return f"{table.caption}\n{signs}{absent}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns that describe the workload of a row, whatever the allocator.
+"""The columns that describe the workload of a row and do not depend on the allocator.
 
-L(t) are the live requested bytes after event t; a block's lifetime is the number of events from
-its alloc to its free, or to the end of the trace.
+L(t) is the number of live requested bytes after event t. The lifetime of a block is the number of
+events from its alloc to its free, or to the end of the trace.
 """
 
 from allocbench.reports.column import Column, Unit
@@ -33,14 +33,14 @@ WORKLOAD: tuple[Column, ...] = (
         "live blocks, mean",
         "Live blocks, mean over the events, rounded.",
     ),
-    _feature("largest_request", "bytes", "largest request", "Largest size asked for."),
-    _feature("distinct_sizes", "count", "distinct sizes", "Distinct sizes asked for."),
+    _feature("largest_request", "bytes", "largest request", "Largest requested size."),
+    _feature("distinct_sizes", "count", "distinct sizes", "Number of distinct requested sizes."),
     _feature(
         "size_entropy",
         "bits",
         "size entropy",
-        "-sum of p(s) log2 p(s) over the distinct sizes s, p(s) being the share of allocs that ask"
-        " for s: 0 when all are of one size.",
+        "-sum of p(s) log2 p(s) over the distinct sizes s, p(s) is the share of allocs of size s;"
+        " 0 if all sizes are equal.",
     ),
     _lifetime(50),
     _lifetime(90),
@@ -50,8 +50,8 @@ WORKLOAD: tuple[Column, ...] = (
         "ratio",
         "repeat rate",
         "sum of |S_k intersected with S_(k-1)| / sum of max(|S_k|, |S_(k-1)|) over the steps k"
-        " from the second on, S_k being the multiset of sizes asked for in step k: 100% when every"
-        " step asks for what the one before did.",
+        " from the second on, where S_k is the multiset of sizes requested in step k; 100% if every"
+        " step requests the same sizes as the one before.",
         fraction=True,
     ),
     _feature(
@@ -61,7 +61,7 @@ WORKLOAD: tuple[Column, ...] = (
         "peak_width",
         "ratio",
         "peak width",
-        "Share of the events with L(t) >= 0.9 max_load: small for a sharp peak.",
+        "Share of the events with L(t) >= 0.9 max_load; small for a sharp peak.",
         fraction=True,
     ),
     _feature(

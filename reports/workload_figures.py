@@ -49,7 +49,7 @@ def lifetimes(table: pd.DataFrame) -> Figure:
             )
             bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=30)
             _amounts(bar, column == "bytes")
-            panel.set_title(f"{column} asked for")
+            panel.set_title(f"requested {column}")
             panel.set_xlabel("lifetime, events")
             panel.set_ylabel("size" if column == "blocks" or theme.columns(2) == 1 else "")
             panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))

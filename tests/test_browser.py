@@ -299,5 +299,5 @@ def test_rows_alone_make_a_page_without_an_explorer(
     html.write(given.rows, path)
     visit(browser, path)
     assert texts(browser, ".explorer, .map") == []
-    assert any("results are rows alone" in text for text in texts(browser, "#absent li"))
+    assert any("results contain only rows" in text for text in texts(browser, "#absent li"))
     assert trouble(browser) == []

@@ -82,7 +82,7 @@ def test_every_table_has_its_chart(given: Bundle) -> None:
     assert case_charts.absent(given.details, cases(given.rows)) == []
     said = case_charts.absent(none(), cases(given.rows))
     assert [line.partition(":")[0] for line in said] == ["gpt2", "small"]
-    assert all("rows alone" in line for line in said)
+    assert all("only rows" in line for line in said)
 
 
 def test_no_text_lies_over_another_on_a_page_or_on_a_phone(given: Bundle) -> None:

@@ -222,7 +222,7 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     assert page.open == []
     words = " ".join(text for _, text in page.texts)
     assert "Not available: fragm. ratio, internal fragm., steady per event" in words
-    assert "the results are rows alone" in words
+    assert "the results contain only rows" in words
     assert "1 allocator on 1 workload, device sim:80GiB" in words
     assert len(page.all("svg")) == 2 * 2  # min capacity and overhead, for screens and for phones
 

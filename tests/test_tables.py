@@ -203,7 +203,7 @@ def test_columns_without_numbers_are_named_not_shown() -> None:
     [
         ({"failures": 2, "overhead": None}, "overhead", "requests failed"),
         ({"external_fragmentation": None}, "external_fragmentation", "keeps no free blocks"),
-        ({"min_capacity": None}, "min_capacity", "no capacity is enough"),
+        ({"min_capacity": None}, "min_capacity", "no capacity is large enough"),
         ({"alloc_p99_seconds": None}, "alloc_p99_seconds", "not measured"),
         ({}, "planned_requests", "has no plan"),
         ({"unavailable": "needs a GPU", "min_capacity": None}, "min_capacity", "no result"),
@@ -351,4 +351,4 @@ def test_a_lead_within_the_noise_is_no_lead() -> None:
     (case,) = cases(frame([{**one, "passes": 1} for one in rows]))
     (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
     assert fastest.allocators == ("a", "b", "c")
-    assert fastest.context == "one pass cannot tell them apart"
+    assert fastest.context == "one pass cannot distinguish them"

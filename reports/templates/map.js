@@ -235,7 +235,7 @@ class AddressMap {
     const { size, requested, first, last, label, address } = this.blocks;
     const end = last[n] >= this.about.events ? "alive to the end" : `freed at event ${units.count(last[n])}`;
     const pins = this.blocks.pins[n] && this.atFailure() ? " It pins the failed request's place." : "";
-    place.textContent = `${units.bytes(size[n])} at 0x${address[n].toString(16)}, ${units.bytes(requested[n])} of it asked for by ${label[n] || "an unnamed operator"}; ${units.count(this.event - first[n])} events old (event ${units.count(first[n])}), ${end}.${pins}`;
+    place.textContent = `${units.bytes(size[n])} at 0x${address[n].toString(16)}, ${units.bytes(requested[n])} of it requested by ${label[n] || "an unnamed operator"}; ${units.count(this.event - first[n])} events old (event ${units.count(first[n])}), ${end}.${pins}`;
   }
 
   legend() {
