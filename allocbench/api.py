@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The four questions, many runs and their history, from Python: each function returns a DataFrame.
 
-A workload is a trace, or what the command line takes: the name of a workload, or a file. Devices
-and allocators are written as specs. Errors are those of the command line: UsageError, SpecError,
-TraceError.
+A workload is a trace, or what the command line takes: the name of a workload, or a file. It may
+also be a program, as "-- python train.py" or `Program`, or a function without arguments, which is
+called in a process of its own. Both run on the GPU of this machine or on a null GPU, that of
+`device` if it is "null:CARD". Devices and allocators are written as specs. Errors are those of the
+command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
 
     from allocbench import api
 
     api.fit("gpt2-train")
+    api.fit(train_step, device="null:l4")
+    api.fit("-- python train.py")
     api.explain("trace.parquet", "caching", "sim:24GiB")
     api.recommend("gpt2-train", "sim:24GiB")
     api.tune("gpt2-train", budget=100)
@@ -17,7 +21,7 @@ TraceError.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +29,8 @@ import pandas as pd
 
 from allocbench import inputs, options
 from allocbench.experiment import Effort
+from allocbench.programs import functions, program
+from allocbench.programs.program import Program, Settings
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
@@ -33,7 +39,7 @@ from allocbench.reports import asv
 from allocbench.reports.recommending import WEIGHTS, Weights
 from allocbench.workloads import Trace
 
-Workload: TypeAlias = Trace | str
+Workload: TypeAlias = Trace | str | Program | Callable[[], object]
 
 _TIME_LIMIT = 5.0  # seconds
 
@@ -49,10 +55,10 @@ def fit(
 
     time_limit: seconds to look for the best plan, 0 for none.
     """
-    trace = _trace(workload)
+    trace, device = _case(workload, device)
     chosen = inputs.allocator_specs(inputs.ALL, device) if specs is None else specs
     known = fitting.bounds(trace, time_limit)
-    return fitting.fit(trace, chosen, device, workload=_name(workload), known=known)
+    return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=known)
 
 
 def explain(
@@ -62,7 +68,8 @@ def explain(
 
     See `allocbench.questions.explain.frame`.
     """
-    return explaining.frame(explaining.explain(_trace(workload), allocator, device))
+    trace, device = _case(workload, device)
+    return explaining.frame(explaining.explain(trace, allocator, device))
 
 
 def tune(
@@ -79,8 +86,8 @@ def tune(
     """
     from allocbench.questions import tune as tuning
 
-    run = Runner(_trace(workload), device)
-    found = tuning.tune(run.trace, allocator, device, budget=budget, seed=seed, runner=run)
+    run = Runner(*_case(workload, device))
+    found = tuning.tune(run.trace, allocator, run.device, budget=budget, seed=seed, runner=run)
     return tuning.frame(found, run)
 
 
@@ -99,10 +106,11 @@ def recommend(
     `attrs["confidence"]` the `allocbench.reports.confidence.Confidence`.
     Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.
     """
+    trace, device = _case(workload, device)
     found = recommending.study(
-        _trace(workload),
+        trace,
         device,
-        workload=_name(workload),
+        workload=_name(workload, trace),
         weights=weights,
         orders=orders,
         tuning=tuning,
@@ -148,9 +156,20 @@ def history(folder: str | Path) -> pd.DataFrame:
     return asv.frame(folder)
 
 
-def _trace(workload: Workload) -> Trace:
-    return workload if isinstance(workload, Trace) else inputs.load(workload)
+def _case(workload: Workload, device: str) -> tuple[Trace, str]:
+    """The trace of a workload, and the spec of the device that it is replayed on."""
+    simulated = options.device_of(device)
+    settings = Settings(device=options.recorded_on(device))
+    if isinstance(workload, Trace):
+        return workload, simulated
+    if isinstance(workload, str):
+        with program.asked(settings):
+            return inputs.load(workload), simulated
+    if not isinstance(workload, Program):
+        workload = functions.program_of(workload, settings)
+    return program.load(workload), simulated
 
 
-def _name(workload: Workload) -> str:
-    return workload.name if isinstance(workload, Trace) else workload
+def _name(workload: Workload, trace: Trace) -> str:
+    named = isinstance(workload, str) and not program.is_program(workload)
+    return str(workload) if named else trace.name

@@ -79,6 +79,7 @@ def record(
     steps: int | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Recorded:
     """Run a command with the standard streams of this process, and read its recordings.
 
@@ -87,7 +88,7 @@ def record(
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
     process ends, None for no limit; a null GPU counts them itself. stdout, stderr: file
     descriptors for the output of the command; None: those of this process. keep: a folder for the
-    memory snapshots themselves.
+    memory snapshots themselves. variables: of its environment, besides those of this process.
 
     Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
     snapshot that cannot be read.
@@ -98,7 +99,7 @@ def record(
             "--device null:h100"
         )
     with tempfile.TemporaryDirectory() as folder:
-        inherited = os.environ | (machine.environment if machine else {})
+        inherited = {**os.environ, **(variables or {}), **(machine.environment if machine else {})}
         modules = os.pathsep.join(filter(None, (*path, inherited.get("PYTHONPATH"))))
         environment = inherited | {
             **hook_variables(_HOOK, {**inherited, "PYTHONPATH": modules}),

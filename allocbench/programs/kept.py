@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocbench.base.caches import cache
+from allocbench.base.caches import cache, keep_newest
 from allocbench.workloads import Trace, read, write
 
 _MOST = 100  # entries
@@ -102,13 +102,7 @@ def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
         return
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    _prune(root)
-
-
-def _prune(root: Path) -> None:
-    entries = sorted(root.glob("[!.]*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in entries[_MOST:]:
-        shutil.rmtree(path, ignore_errors=True)
+    keep_newest(root, _MOST)
 
 
 def _folder() -> Path:

@@ -24,6 +24,7 @@ from allocbench.programs.ran import AMPLE, Ran, run
 from allocbench.programs.steps import sentences, steps
 from allocbench.reports import units
 from allocbench.workloads import Trace, recording
+from allocbench.workloads.recording import program_name
 
 DEFAULT_DEVICE = "null:h200"
 """The null GPU where none is named: the largest of the most common compute capability, 9.0."""
@@ -37,20 +38,22 @@ class Settings:
     """How programs are run. tell: called with each line that a user should know.
 
     device: a null GPU; None for the GPU of this machine, or `DEFAULT_DEVICE` where there is none.
-    steps: of an optimizer, to see after a warm-up. seconds: after which the program ends, None
-    for never. world: how many ranks a distributed program believes to have; its first and its
-    last are run, each alone. again: whether kept recordings are not used. ample: whether a program
-    that runs out of memory is recorded once more with all the memory that it asks for. quiet:
-    whether the output of programs is not shown.
+    steps: of an optimizer, to see after a warm-up; None: to the end of the program. seconds: after
+    which the program ends, None for never. world: how many ranks a distributed program believes to
+    have; its first and its last are run, each alone. again: whether kept recordings are not used.
+    ample: whether a program that runs out of memory is recorded once more with all the memory that
+    it asks for. quiet: whether the output of programs is not shown. variables: of the environment,
+    besides those of this process.
     """
 
     device: str | None = None
-    steps: int = STEPS
+    steps: int | None = STEPS
     seconds: float | None = None
     world: int | None = None
     again: bool = False
     ample: bool = True
     quiet: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
     tell: Tell = field(default=lambda line: None, compare=False)
 
 
@@ -70,10 +73,11 @@ def asked(settings: Settings) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Program:
-    """A command line, and how to run it."""
+    """A command line, and how to run it. name: of its traces; its script's when empty."""
 
     command: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
+    name: str = ""
 
     def __str__(self) -> str:
         return text_of(self.command)
@@ -185,7 +189,7 @@ def _known(program: Program, device: str | None) -> dict[str, object]:
         "executable": [str(executable), executable.stat().st_mtime_ns],
         "folder": os.getcwd(),
         "files": kept.files_of(command),
-        "settings": kept.settings_that_matter(os.environ),
+        "settings": {**kept.settings_that_matter(os.environ), **settings.variables},
         "machine": machine,
         "steps": settings.steps,
         "seconds": settings.seconds,
@@ -197,7 +201,20 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
     """A new recording, and the files that it depends on."""
     settings, command = program.settings, program.command
     notes = []
-    ran = run(command, device, settings.steps, settings.seconds, settings.quiet)
+
+    def run_on(device: str | None) -> Ran:
+        name = program.name or program_name(command)
+        return run(
+            command,
+            name,
+            device,
+            settings.steps,
+            settings.seconds,
+            settings.quiet,
+            settings.variables,
+        )
+
+    ran = run_on(device)
     out_of_memory = ran.ooms > 0
     if ran.ooms and device is not None and settings.ample:
         notes.append(
@@ -207,7 +224,7 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
         kind, _, options = device.partition(",")
         others = [one for one in options.split(",") if one and not one.startswith("memory=")]
         ample = ",".join([kind, *others, f"memory={AMPLE}"])
-        ran = run(command, ample, settings.steps, settings.seconds, settings.quiet)
+        ran = run_on(ample)
     elif ran.ooms:
         notes.append(f"it ran out of memory: {_failed(ran)}; what it asked for later is not known")
     notes += _told(ran)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.launch import Limits
 from allocbench.workloads import Trace, recording
-from allocbench.workloads.recording import Recorded, RecordError, program_name
+from allocbench.workloads.recording import Recorded, RecordError
 
 AMPLE = "1024TiB"
 """Memory of the null GPU for a program that needs more than the card has."""
@@ -31,7 +31,7 @@ class Ran:
 
     recorded: Recorded
     device: str | None
-    limit: int
+    limit: int | None
     notes: Sequence[str]
 
     @property
@@ -43,20 +43,23 @@ class Ran:
 
 def run(
     command: Sequence[str],
+    name: str,
     device: str | None,
-    steps: int,
+    steps: int | None,
     seconds: float | None,
     quiet: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Ran:
     """Run a command once; its standard output goes to standard error.
 
-    device: a null GPU, or that of this machine when None. steps: to see after the warm-up. quiet:
-    whether nothing that it prints is shown, but for the last line in the error if it fails.
+    name: of the traces. device: a null GPU, or that of this machine when None. steps: to see after
+    the warm-up, None for all. quiet: whether nothing that it prints is shown, but for the last
+    line in the error if it fails. variables: of its environment, besides those of this process.
 
     Raises RecordError when it cannot be started, fails other than by running out of memory, or
     leaves nothing; KeyboardInterrupt when it was interrupted; SpecError; NullGpuError.
     """
-    limit = steps + WARM_UP
+    limit = None if steps is None else steps + WARM_UP
     on_null = device is not None
     limits = Limits(limit, seconds) if on_null else Limits()
     with tempfile.TemporaryFile() as sink, launch.session(device, limits) as session:
@@ -67,18 +70,19 @@ def run(
             steps=None if on_null else limit,
             stdout=sink.fileno() if quiet else _STDERR,
             stderr=sink.fileno() if quiet else None,
+            variables=variables,
         )
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
-    ran = Ran(_named(recorded, command), device, limit, tuple(session.notes))
+    ran = Ran(_named(recorded, name), device, limit, tuple(session.notes))
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
 
 
-def _named(recorded: Recorded, command: Sequence[str]) -> Recorded:
+def _named(recorded: Recorded, name: str) -> Recorded:
     def named(tells: str, trace: Trace) -> Trace:
-        name = "-".join(filter(None, (program_name(command), tells)))
-        return replace(trace, provenance=replace(trace.provenance, name=name))
+        whole = "-".join(filter(None, (name, tells)))
+        return replace(trace, provenance=replace(trace.provenance, name=whole))
 
     traces = {tells: named(tells, trace) for tells, trace in recorded.traces.items()}
     return replace(recorded, traces=traces)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a change of code changes the peak of a program, as Markdown on standard output.
+
+    python -m allocbench.peak_change --base ../base --device null:l4 -- python train.py
+
+The program is run in the folder of the base and in this one. Exit codes: 0, 2 for an error.
+docs/examples/memory.yml comments a pull request with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+
+from allocbench import peaks
+from allocbench.errors import USER_ERRORS
+from allocbench.peaks import Peak
+from allocbench.programs.program import DEFAULT_DEVICE, STEPS, Program, Settings
+from allocbench.reports import units
+
+_WRONG = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the change of the peak; the exit code."""
+    given = sys.argv[1:] if arguments is None else [*arguments]
+    at = given.index("--") if "--" in given else len(given)
+    parser = argparse.ArgumentParser(prog="python -m allocbench.peak_change", description=__doc__)
+    parser.add_argument("--base", required=True, help="the folder with the code before the change")
+    parser.add_argument("--device", default=DEFAULT_DEVICE, help="the null GPU")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    asked, command = parser.parse_args(given[:at]), tuple(given[at + 1 :])
+    if not command:
+        parser.error("no command follows: -- python train.py")
+    program = Program(command, Settings(device=asked.device, steps=asked.steps, quiet=True))
+    try:
+        with contextlib.chdir(asked.base):
+            before, _ = peaks.run(program)
+        after, _ = peaks.run(program)
+    except (*USER_ERRORS, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return _WRONG
+    print(markdown(shlex.join(command), before, after))
+    return 0
+
+
+def markdown(command: str, before: Peak, after: Peak) -> str:
+    """The change of a peak as a table, with what grew and what shrank."""
+    change = after.load - before.load
+    lines = [
+        f"### GPU memory of `{command}`",
+        "",
+        f"On {after.device}, the peak load {_verb(change)} {_bytes(abs(change), before.load)}.",
+        "",
+        "| | before | after |",
+        "|---|--:|--:|",
+        f"| live at the peak | {units.size(before.load)} | {units.size(after.load)} |",
+        f"| reserved by PyTorch | {units.size(before.reserved)} | {units.size(after.reserved)} |",
+    ]
+    grown, shrunk = peaks.what_grew(after, before), peaks.what_grew(before, after)
+    rows = [*grown, *(f"-{line.removeprefix('+')}" for line in shrunk)]
+    return "\n".join([*lines, "", *(f"- `{row}`" for row in rows)]).rstrip()
+
+
+def _verb(change: int) -> str:
+    return "grows by" if change > 0 else "shrinks by" if change < 0 else "stays, with a change of"
+
+
+def _bytes(size: int, of: int) -> str:
+    return f"{units.size(size)} ({100 * size / max(1, of):.2f} %)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

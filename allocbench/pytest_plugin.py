@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest marker `limit_peak`: a test fails when it needs more GPU memory than it may.
+
+    @pytest.mark.limit_peak("20GiB", card="l4")   # a limit of what PyTorch reserves
+    @pytest.mark.limit_peak(percent=0.5)          # a stored peak, and how much above it is allowed
+
+The test runs in a pytest of its own, with its fixtures, on a null GPU of the card. Peaks are stored
+in `peaks.json` beside the test by `pytest --update-peaks`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from allocbench.programs.program import Program
+
+_MARKER = "limit_peak"
+_FILE = "peaks.json"
+_PERCENT = 1.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-peaks."""
+    parser.getgroup("allocbench").addoption(
+        "--update-peaks",
+        action="store_true",
+        help=f"store the peaks of tests that are marked with {_MARKER} in {_FILE}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line(
+        "markers",
+        f"{_MARKER}(limit=None, *, card=None, percent={_PERCENT}): fail if the test reserves more "
+        "GPU memory than the limit, or without one, if its peak is above the stored one by more "
+        "than percent",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the fixtures of marked tests to the process that they run in."""
+    for item in items:
+        if isinstance(item, pytest.Function) and _marker(item) is not None:
+            item.fixturenames.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run a marked test on a null GPU instead of here."""
+    marker = _marker(pyfuncitem)
+    if marker is None:
+        return None
+    from allocbench import peaks
+    from allocbench.errors import USER_ERRORS, UsageError
+    from allocbench.testing import PeakError, check_marked
+
+    limit, card, percent = _arguments(*marker.args, **marker.kwargs)
+    path = Path(pyfuncitem.path).with_name(_FILE)
+    name = pyfuncitem.nodeid.rpartition("/")[2]
+    try:
+        stored = peaks.read(path)
+        updating = pyfuncitem.config.getoption("update_peaks")
+        if limit is None and name not in stored and not updating:
+            raise UsageError(f"{path.name} has no peak of {name}: pytest --update-peaks stores it")
+        baseline = None if limit is not None or updating else stored[name]
+        peak = check_marked(_program(pyfuncitem, card), limit, baseline, percent)
+        if limit is None and updating:
+            peaks.write(path, stored | {name: peak})
+    except (PeakError, *USER_ERRORS) as error:
+        failure = str(error)
+    else:
+        return True
+    pytest.fail(failure, pytrace=False)
+
+
+def _arguments(
+    limit: str | int | None = None, *, card: str | None = None, percent: float = _PERCENT
+) -> tuple[str | int | None, str | None, float]:
+    return limit, card, percent
+
+
+def _marker(item: pytest.Item) -> Any:
+    """The marker of a test that is to be run elsewhere."""
+    marker = item.get_closest_marker(_MARKER)
+    if marker is None:
+        return None
+    from allocbench.testing import is_inside
+
+    return None if is_inside() else marker
+
+
+def _program(item: pytest.Function, card: str | None) -> Program:
+    """A pytest with this test alone."""
+    from allocbench.programs.program import Program
+    from allocbench.testing import settings_for
+
+    config = item.config
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    own = config.pluginmanager.get_plugin(__name__)
+    if own is not None:  # it was named with -p, and is not installed
+        command += ["-p", __name__]
+    command += [f"--rootdir={config.rootpath}", f"{item.path}::{item.nodeid.partition('::')[2]}"]
+    return Program(tuple(command), settings_for(card), item.name)

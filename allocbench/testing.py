@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of how much GPU memory code needs, on machines with and without a GPU.
+
+    @limit_peak("20GiB", card="l4")
+    def test_a_training_step(): ...
+
+The function is called in a process of its own, on a null GPU of that card, and the test fails with
+what holds the memory if PyTorch reserves more. With pytest, the marker `limit_peak` does the same
+for tests with fixtures, and compares with stored peaks (see `allocbench.pytest_plugin`).
+
+    with limit_peak("2GiB"): ...
+
+limits a block of a process that has a GPU, real or null, to what it allocates on top.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from allocbench import peaks
+from allocbench.allocators.devices import parse_bytes
+from allocbench.errors import UsageError
+from allocbench.programs import functions
+from allocbench.programs.program import DEFAULT_DEVICE, Settings
+from allocbench.reports import units
+
+INSIDE = "ALLOCBENCH_INSIDE_LIMIT_PEAK"
+"""Variable that is set in the process where the limited code itself runs."""
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class PeakError(AssertionError):
+    """Code needs more memory than it may; the message says what holds it."""
+
+
+def is_inside() -> bool:
+    """Whether this process was started to run limited code."""
+    return INSIDE in os.environ
+
+
+def settings_for(card: str | None) -> Settings:
+    """How code is run for a card, "l4", or for the largest that is common."""
+    device = f"null:{card}" if card else DEFAULT_DEVICE
+    return Settings(device=device, steps=None, quiet=True, variables={INSIDE: "1"})
+
+
+class limit_peak:  # noqa: N801
+    """A decorator of functions without arguments, and a context manager.
+
+    limit: bytes, as "20GiB". card: where a decorated function runs, "l4"; None: an H200.
+
+    Raises PeakError when more is needed, UsageError for a limit that is not a size.
+    """
+
+    def __init__(self, limit: str | int, *, card: str | None = None) -> None:
+        self._limit, self._card = parse_bytes(limit), card
+
+    def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R | None]:
+        """The function, run in a process of its own; it returns None there."""
+
+        @wraps(function)
+        def limited(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+            if is_inside():
+                return function(*args, **kwargs)
+
+            def call() -> object:
+                return function(*args, **kwargs)
+
+            call.__qualname__ = function.__qualname__
+            asked = functions.program_of(call, settings_for(self._card))
+            peak, trace = peaks.run(asked)
+            if told := peaks.above_limit(peak, trace, self._limit):
+                raise PeakError(told)
+            return None
+
+        return limited
+
+    def __enter__(self) -> limit_peak:
+        """Begin to count; raises UsageError where PyTorch has no GPU."""
+        import torch
+
+        if not torch.cuda.is_available():
+            raise UsageError(
+                "limit_peak as a block needs a process with a GPU, real or null: decorate a "
+                "function, or run this with `allocbench record --device null:l4`"
+            )
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        self._before = torch.cuda.memory_allocated()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Compare what the block has allocated on top with the limit."""
+        import torch
+
+        if kind is not None:
+            return
+        torch.cuda.synchronize()
+        needed = torch.cuda.max_memory_allocated() - self._before
+        if needed > self._limit:
+            raise PeakError(
+                f"the block allocates {units.size(needed)} at its peak, "
+                f"{units.size(needed - self._limit)} above the limit of {units.size(self._limit)}"
+            )
+
+
+def check_marked(
+    asked: Any, limit: str | int | None, baseline: peaks.Peak | None, percent: float
+) -> peaks.Peak:
+    """The peak of a program; raises PeakError where it is above a limit, or above a baseline."""
+    peak, trace = peaks.run(asked)
+    told = peaks.above_limit(peak, trace, parse_bytes(limit)) if limit is not None else None
+    if told is None and baseline is not None:
+        told = peaks.above_baseline(peak, baseline, percent)
+    if told is not None:
+        raise PeakError(told)
+    return peak

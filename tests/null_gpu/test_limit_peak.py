@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench.testing, its pytest plugin, and functions as workloads, with a CUDA build of PyTorch.
+
+They run in an environment that has both allocbench and that build.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.null_gpu import ROOT, python
+from tests.null_gpu.test_program_workloads import a_cache_of_its_own
+
+__all__ = ["a_cache_of_its_own"]  # the fixture, by its import
+
+# PyTorch is imported late, because this build cannot be imported without NVIDIA's libraries or null
+# ones. Each piece keeps 8 MiB of activations; of 100 pieces, one more is 1 %.
+TESTS = """
+import pytest
+
+@pytest.fixture
+def pieces():
+    import torch
+    assert torch.cuda.is_available()
+    return {pieces}
+
+def forward(pieces):
+    import torch
+    weight = torch.zeros(1, device="cuda", requires_grad=True)
+    saved = [torch.empty(1 << 20, device="cuda") * weight for _ in range(pieces)]
+    return sum(saved).sum()
+
+@pytest.mark.limit_peak(percent=0.5, card="l4")
+def test_step(pieces):
+    forward(pieces).backward()
+
+@pytest.mark.limit_peak("200MiB", card="l4")
+def test_limit(pieces):
+    forward(20)
+
+def test_unmarked():
+    assert True
+"""
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with a CUDA build of PyTorch and allocbench."""
+    folder = tmp_path_factory.mktemp("both")
+    cuda = Path(python()).parents[1]
+    venv.create(folder / "env", symlinks=True)
+    (site,) = (folder / "env" / "lib").glob("python*/site-packages")
+    (torch,) = (cuda / "lib").glob("python*/site-packages")
+    ours = sysconfig.get_path("purelib")
+    (site / "both.pth").write_text(f"{torch}\nimport site; site.addsitedir({ours!r})\n{ROOT}\n")
+    return str(folder / "env" / "bin" / "python")
+
+
+def run_pytest(both: str, *options: str) -> tuple[int, str]:
+    """The exit code and the output of pytest for the tests in this folder."""
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [both, "-m", "pytest", "-p", "allocbench.pytest_plugin", "-p", "no:cacheprovider"]
+    command += ["--strict-markers", "-rf", *options, "test_memory.py"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def plant(pieces: int) -> None:
+    Path("test_memory.py").write_text(TESTS.replace("{pieces}", str(pieces)))
+
+
+def test_one_percent_more_is_found_and_nothing_else(both: str) -> None:
+    plant(100)
+    code, shown = run_pytest(both)
+    assert code == 1
+    assert "peaks.json has no peak of test_memory.py::test_step" in shown
+    code, shown = run_pytest(both, "--update-peaks")
+    assert code == 0, shown
+    stored = json.loads(Path("peaks.json").read_text())
+    assert list(stored) == ["test_memory.py::test_step"]
+    assert stored["test_memory.py::test_step"]["device"] == "null:l4-24gb"
+    for repeat in range(3):  # a comment is a change: nothing is taken from the cache
+        Path("test_memory.py").write_text(f"# {repeat}\n" + Path("test_memory.py").read_text())
+        code, shown = run_pytest(both)
+        assert code == 0, shown
+    plant(101)
+    code, shown = run_pytest(both)
+    assert code == 1, shown
+    assert "1 failed, 2 passed" in shown
+    assert "% above the baseline" in " ".join(shown.split()).replace(") above", " above")
+    assert "+8.00 MiB test_memory.py:<listcomp>" in shown
+
+
+def test_a_limit_tells_what_holds_the_memory(both: str) -> None:
+    plant(1)
+    Path("test_memory.py").write_text(TESTS.replace("200MiB", "50MiB").replace("{pieces}", "1"))
+    code, shown = run_pytest(both, "-k", "limit")
+    assert code == 1
+    assert "above the limit of 50.0 MiB" in shown
+    assert "test_memory.py" in shown.partition("above the limit")[2]
+
+
+PROGRAM = """
+import json, sys
+from allocbench import api
+from allocbench.testing import PeakError, limit_peak
+
+size = 10 << 20
+def step():
+    import torch
+    kept = torch.empty(size, device="cuda")
+    return kept * 2
+
+seen = {}
+found = api.fit(step, ["caching"], device="null:l4", time_limit=0)
+seen["fit"] = int(found["max_load"].iloc[0]), found["workload"].iloc[0], found["card"].iloc[0]
+try:
+    limit_peak("70MiB", card="l4")(step)()
+except PeakError as error:
+    seen["limit"] = str(error)
+seen["within"] = limit_peak("80MiB", card="l4")(step)()
+print(json.dumps(seen))
+"""
+
+
+def test_functions_are_workloads(both: str) -> None:
+    done = subprocess.run([both, "-c", PROGRAM], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["fit"] == [80 << 20, "step", "RTX 3070 8GB"]
+    assert "10.0 MiB above the limit of 70.0 MiB" in seen["limit"]
+    assert seen["within"] is None
+
+
+BLOCK = """
+import torch
+from allocbench.testing import PeakError, limit_peak
+
+before = torch.empty(50 << 20, device="cuda")
+with limit_peak("5MiB"):
+    torch.empty(1 << 20, device="cuda")
+try:
+    with limit_peak("5MiB"):
+        torch.empty(3 << 20, device="cuda")
+except PeakError as error:
+    print(error)
+"""
+
+
+def test_a_block_counts_what_it_allocates_on_top(both: str) -> None:
+    command = [both, "-m", "allocbench", "record", "--device", "null:l4", "-o", "t.parquet", "--"]
+    done = subprocess.run([*command, both, "-c", BLOCK], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "allocates 12.0 MiB at its peak, 7.00 MiB above the limit of 5.00 MiB" in done.stdout
