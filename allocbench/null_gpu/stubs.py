@@ -36,8 +36,9 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
             "the null GPU needs pyelftools: pip install 'allocbench[null]'"
         ) from error
     libraries = libraries_for(wanted, offered)
+    files = {soname: _file_of(soname) for soname in libraries}
     about = {
-        "libraries": sorted(libraries),
+        "libraries": sorted(files.values()),
         "settings": {
             "cuda_version": torch.cuda,
             "cudnn_version": torch.cudnn,
@@ -49,7 +50,7 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
         partial = Path(tempfile.mkdtemp(prefix=f".{into.name}-", dir=into.parent))
         for soname, functions in libraries.items():
             data = elf.shared_library(soname, CORE_SONAME, functions)
-            (partial / soname).write_bytes(data)
+            (partial / files[soname]).write_bytes(data)
         (partial / "libcuda.so").symlink_to("libcuda.so.1")  # what compilers link with
         (partial / ABOUT).write_text(json.dumps(about, indent=1))
         try:
@@ -96,6 +97,15 @@ def libraries_for(
         }
         for soname in sorted(sonames)
     }
+
+
+def _file_of(soname: str) -> str:
+    """The name of a library's file; loaders find a library that is loaded by its SONAME.
+
+    PyTorch looks whether the name of the runtime is in /proc/self/maps; where it is, it loads all
+    libraries of NVIDIA's packages, even when it has others of the same SONAME.
+    """
+    return soname.replace("libcudart.so", "libcudart-null.so")
 
 
 def main() -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.null_gpu import device, imports, launch, symbols
-from allocbench.null_gpu.stubs import libraries_for
+from allocbench.null_gpu import device, elf, imports, launch, symbols
+from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu import PROGRAMS, VERSIONS, python
 
 SYSTEM = {"ld-linux-x86-64", "libc", "libdl", "libgcc_s", "libm", "libpthread", "librt"}
@@ -57,19 +57,24 @@ def test_nvidias_packages_are_not_loaded(version: str, tmp_path: Path) -> None:
     for path in original.parent.iterdir():
         if path.name not in ("torch", "nvidia"):
             (site / path.name).symlink_to(path)
-    # What stands for NVIDIA's files here is text: whoever loads one fails.
+    # What stands for NVIDIA's libraries here needs that of the null GPU, which others do not find.
     for folder in FOLDERS:
         (site / "nvidia" / folder / "lib").mkdir(parents=True)
         for soname in imports.read(original / "lib").needed:
             if symbols.is_stubbed(soname):
-                (site / "nvidia" / folder / "lib" / soname).write_text("no library")
-    command = [python(version), str(PROGRAMS / "libraries.py")]
+                data = elf.shared_library(
+                    soname, CORE_SONAME, {"f": ("", elf.Jump("null_harmless"))}
+                )
+                (site / "nvidia" / folder / "lib" / soname).write_bytes(data)
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(open('/proc/self/maps').read())"
+    command = [python(version), "-c", code, str(PROGRAMS / "libraries.py")]
     environment = os.environ | {"PYTHONPATH": str(site)}
     failed = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert f"{site}/torch/lib/../../nvidia/" in failed.stderr
-    assert "file too short" in failed.stderr
+    assert f"{CORE_SONAME}: cannot open shared object file" in failed.stderr
     environment |= launch.environment(device.read("null:h100"), tmp_path)
     environment["PYTHONPATH"] += os.pathsep + str(site)
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(done.stdout)) == 20
+    printed, _, maps = done.stdout.partition("\n")
+    assert len(json.loads(printed)) == 20
+    assert f"{site}/nvidia/" not in maps
