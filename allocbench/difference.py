@@ -211,11 +211,12 @@ def _calls_reason(
         granted = int(found.replayed.size[alloc]) if alloc < len(found.replayed.size) else 0
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
         if free:
-            return (
+            reason = (
                 f"a free block of {min(free)} bytes would do in the replay: in the recording it is "
-                "in another pool, still in use by another stream, or settings forbid it; before "
-                "PyTorch 2.13, a private pool whose memory was given back is not named"
+                "in another pool, still in use by another stream, or settings forbid it"
             )
+            unnamed = "; it does not name private pools whose memory was given back"
+            return reason if found.recording.tells_pools else reason + unnamed
         return "other settings or another version"
     if gets:
         address = int(found.recording.address[alloc]) if alloc < len(found.recording.address) else 0

@@ -22,6 +22,7 @@ from allocbench.allocators import Allocator, Unavailable
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
 from allocbench.questions.capacity import roomy
+from allocbench.questions.recorded import in_force, takes_over
 from allocbench.questions.runner import (
     Arrays,
     Row,
@@ -35,6 +36,8 @@ from allocbench.questions.timing import PASSES, Times, time_passes
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Features, Trace, features
+
+_BEGINS = {None: None, True: "segments", False: "blocks"}
 
 
 @dataclass(frozen=True)
@@ -100,14 +103,15 @@ def run(
     stage("replay")
     row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
     row |= asdict(described or features(trace))
+    row["begins_with"] = _BEGINS[takes_over(allocator, trace, device)]
     try:
-        made = fresh(allocator, device)
+        made = fresh(allocator, device, trace)
     except Unavailable:
         info = allocators.info(innermost(allocator))
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
     measured = counted(trace, made, placements)
-    found = _details(prepared, fresh(allocator, device)) if prepared else {}
+    found = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
     row |= measured
     if effort.passes:
         if times is None:
@@ -217,10 +221,17 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
         "allocator": allocator,
         "device": device,
         "device_kind": "cuda" if device.partition(":")[0] == "cuda" else "simulated",
+        "settings": _settings(trace, allocator),
         "events": len(trace),
         "blocks": trace.allocs,
         "candidate": allocators.info(innermost(allocator)).candidate,
     }
+
+
+def _settings(trace: Trace, allocator: str) -> str | None:
+    """The spec that stands for the allocator in this trace, if it is another."""
+    actual = in_force(allocator, trace)
+    return actual if actual != allocator else None
 
 
 def _origin() -> Row:

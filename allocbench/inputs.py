@@ -9,12 +9,14 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
+import typer
 
 from allocbench import allocators, experiment
 from allocbench.allocators import human_bytes, spec
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.programs import program
+from allocbench.questions import recorded
 from allocbench.workloads import (
     Lifetimes,
     OperatorGraph,
@@ -174,6 +176,13 @@ def check_largest_request(traces: Mapping[str, Trace], device: str) -> None:
                 f"--device {device}: a capacity of {human_bytes(capacity)} is too small for "
                 f"{workload}: event {event} (from 0) asks for {human_bytes(largest)}"
             )
+
+
+def tell_recorded(traces: Mapping[str, Trace], specs: Sequence[str], device: str) -> None:
+    """Say on standard error what recordings decide about allocators: settings, first segments."""
+    for name, trace in traces.items():
+        for line in recorded.told(name, trace, specs, device):
+            typer.echo(f"note: {line}", err=True)
 
 
 def pin(cpu: int | None) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
+from allocbench.questions.recorded import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed import Block, DeviceEvent, ReplayedTrace, Segment
 from allocbench.workloads.trace import spans
@@ -31,6 +32,7 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     A request that fails is skipped, and so is the free of its block. Raises SpecError.
     """
     trace = replace(trace, layout=None)
+    allocator = in_force(allocator, trace)
     levels_of = allocators.make(allocator, allocators.make_device(device))
     timeline = allocators.replay(trace, levels_of, samples=len(trace)).timeline
     memory = allocators.make_device(device)

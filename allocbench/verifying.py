@@ -28,6 +28,7 @@ class Verdict:
     file: its path. events: of its trace. version: of the rules that were applied; told: whether
     the user said so, else it is the one that agrees best. settings: the options of `caching` that
     the recording holds. unknown: why nothing can be told, or "". device: of several, which one.
+    frees_missing: how many blocks end only where the next one at their address begins.
     """
 
     file: str
@@ -39,6 +40,7 @@ class Verdict:
     difference: Difference | None = None
     unknown: str = ""
     device: str = ""
+    frees_missing: int = 0
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ class Verdict:
             "version": self.version,
             "version_given": self.told,
             "settings": dict(self.settings or {}),
+            "frees_missing": self.frees_missing,
             "reason": self.unknown,
         }
         if self.agreement:
@@ -107,7 +110,13 @@ def verify_all(
     spec = parse(allocator)
     told = "version" in spec.options
     settings = dict(recording.options) if "conf" not in spec.options else {}
-    verdict = Verdict(str(path), len(recording.trace), told=told, settings=settings)
+    verdict = Verdict(
+        str(path),
+        len(recording.trace),
+        told=told,
+        settings=settings,
+        frees_missing=int(recording.trace.provenance.extra.get("frees_missing", 0)),
+    )
     return [_judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)]
 
 

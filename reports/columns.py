@@ -267,6 +267,22 @@ COLUMNS: tuple[Column, ...] = (
         "Why there is no result: the allocator cannot work on the device, or the run ended with an"
         " error.",
     ),
+    Column(
+        "settings",
+        "failures",
+        "",
+        "as recorded",
+        "The allocator with the settings and the version that the trace was recorded with, where"
+        " the allocator has none of its own.",
+    ),
+    Column(
+        "begins_with",
+        "failures",
+        "",
+        "begins with",
+        "What the allocator held when a recording began: its segments, or new ones with its blocks"
+        " in them.",
+    ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(
         "fallback_requests",

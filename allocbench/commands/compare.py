@@ -89,6 +89,7 @@ def run(
     write_html = _html_writer() if html else None
     inputs.pin(pin)
     traces = inputs.load_all(workloads, model)
+    inputs.tell_recorded(traces, specs, device)
     inputs.check_largest_request(traces, device)
 
     effort = Effort(time, min_capacity)

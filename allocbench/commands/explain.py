@@ -60,6 +60,7 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    inputs.tell_recorded({name: trace}, [allocator], device)
     run = Runner(trace, device, name)
     with progress_bar(explain.STAGES) as begin:
         found = explain.explain(trace, allocator, device, begin=begin, runner=run)

@@ -66,6 +66,7 @@ def run(
         varying.answer(workload, vary, device, json)
         return
     ((name, trace),) = inputs.load_all([workload], model).items()
+    inputs.tell_recorded({name: trace}, specs, device)
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
         known = fit.bounds(trace, time_limit)

@@ -80,6 +80,7 @@ def run(
     check_outputs(json, placements, snapshot, perfetto)
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    inputs.tell_recorded({name: trace}, [allocator], device)
 
     effort = Effort(time, min_capacity)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:

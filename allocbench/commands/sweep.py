@@ -83,6 +83,7 @@ def run(
     check_outputs(output, json)
     sweeping = _sweeper()
     traces = inputs.load_all(workloads, model)
+    inputs.tell_recorded(traces, specs, places[0])
     with ExitStack() as stack:
         show: list[Callable[[str], None]] = []
         added: list[int] = []

@@ -16,6 +16,7 @@ from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how
 from allocbench.reports import units
@@ -65,6 +66,7 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    inputs.tell_recorded({name: trace}, [allocator], device)
     run = Runner(trace, device, name)
     with progress_bar(budget) as begin:
         tuned = tuning.tune(
@@ -91,7 +93,7 @@ def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", found))
     out.print(Text(_verdict(found, tuned, run)))
     if tuned.best is not None and tuned.helps:
-        out.print(Text(how(tuned.best.spec)), soft_wrap=True)
+        out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 

@@ -150,6 +150,8 @@ def _notes(verdict: Verdict) -> list[str]:
     if verdict.settings:
         settings = ",".join(f"{name}={value}" for name, value in verdict.settings.items())
         notes.append(f"settings in the recording: {settings}")
+    if verdict.frees_missing:
+        notes.append(f"{verdict.frees_missing:,} frees are missing in the recording")
     if verdict.difference:
         notes.append(f"first difference: {verdict.difference}")
     return notes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allocbench import allocators
 from allocbench.allocators import SpecError, spec
+from allocbench.questions.recorded import in_force
 from allocbench.workloads import Trace
 
 STEP = 2 << 20
@@ -168,6 +169,6 @@ def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bo
     """
     try:
         made = allocators.make_device(with_capacity(device, capacity))
-        return allocators.completes(trace, allocators.make(allocator, made))
+        return allocators.completes(trace, allocators.make(in_force(allocator, trace), made))
     except SpecError:
         return False

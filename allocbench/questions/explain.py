@@ -225,6 +225,6 @@ def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     found = []
     for what, one in tried:
         completes = run.completes(one)
-        passes = completes or allocators.completes(passed, fresh(one, run.device))
+        passes = completes or allocators.completes(passed, fresh(one, run.device, run.trace))
         found.append(Change(what, one, passes, completes))
     return sorted(found, key=lambda change: (not change.completes, not change.passes))

@@ -68,7 +68,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     The trace is replayed to the end for its places and the device's calls, and once more up to
     the request, for the allocator's own view of its memory.
     """
-    made = fresh(allocator, device)
+    made = fresh(allocator, device, trace)
     result = allocators.replay(trace, made, detail=True)
     assert result.detail is not None
     placed = result.detail["placements"]
@@ -83,7 +83,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     event = int(workload.first[number])
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
 
-    again = fresh(allocator, device)
+    again = fresh(allocator, device, trace)
     allocators.replay(before(trace, event), again, keep=True)
     requested, stream = int(trace.size[event]), int(trace.stream[event])
     try:

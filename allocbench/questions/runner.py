@@ -18,6 +18,7 @@ from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, St
 from allocbench.allocators.spec import parse
 from allocbench.cards import cards, context
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
+from allocbench.questions.recorded import in_force
 from allocbench.questions.timing import PASSES, device_seconds, time_passes
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Trace
@@ -91,7 +92,7 @@ class Runner:
                 yield card.name
 
     def _counted(self, spec: str) -> Row:
-        return counted(self.trace, fresh(spec, self.device))
+        return counted(self.trace, fresh(spec, self.device, self.trace))
 
     def _completes(self, spec: str, capacity: int | None = None) -> bool:
         if capacity is None or capacity == self.capacity:
@@ -123,9 +124,10 @@ class Runner:
         return times[spec].row
 
 
-def fresh(allocator: str, device: str) -> Allocator:
-    """A new allocator on a new device; raises SpecError."""
-    return allocators.make(allocator, allocators.make_device(device))
+def fresh(allocator: str, device: str, trace: Trace | None = None) -> Allocator:
+    """A new allocator on a new device, for a trace as it was recorded; raises SpecError."""
+    spec = allocator if trace is None else in_force(allocator, trace)
+    return allocators.make(spec, allocators.make_device(device))
 
 
 def innermost(text: str) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, DeviceStats
+from allocbench.questions.recorded import in_force
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Trace
 
@@ -83,7 +84,7 @@ def time_passes(
 
 
 def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
-    made = _fresh(spec, device)
+    made = _fresh(trace, spec, device)
     times.cold.append(allocators.time_pass(trace, made))
     times.steady.append(allocators.time_pass(trace, made))
     found: Row = {}
@@ -93,7 +94,7 @@ def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: 
         found = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
     if single_calls and not made.device.simulated:
         del made
-        found |= device_seconds(trace, allocators.replay(trace, _fresh(spec, device)).device)
+        found |= device_seconds(trace, allocators.replay(trace, _fresh(trace, spec, device)).device)
     return found
 
 
@@ -105,8 +106,8 @@ def device_seconds(trace: Trace, device: DeviceStats) -> Row:
     }
 
 
-def _fresh(spec: str, device: str) -> Allocator:
-    return allocators.make(spec, allocators.make_device(device))
+def _fresh(trace: Trace, spec: str, device: str) -> Allocator:
+    return allocators.make(in_force(spec, trace), allocators.make_device(device))
 
 
 def _turned(specs: Sequence[str], number: int) -> list[str]:

@@ -16,6 +16,7 @@ import pandas as pd
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
 from allocbench.questions import space
+from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how, with_conf
 from allocbench.reports.recommending import PROGRAM_SECONDS
@@ -220,7 +221,7 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 "default": trial == tuned.default,
                 "best": trial == tuned.best,
                 "pareto": trial in tuned.front,
-                "how": how(trial.spec),
+                "how": how(in_force(trial.spec, runner.trace, version=False)),
                 "order": trial.capacity,
             }
         )

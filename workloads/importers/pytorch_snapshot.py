@@ -38,7 +38,7 @@ from allocbench.workloads.importers.snapshot_segments import (
     at_start,
     with_kinds,
 )
-from allocbench.workloads.importers.snapshot_settings import read_settings
+from allocbench.workloads.importers.snapshot_settings import BEFORE_POOLS, read_settings
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.recordings import Calls, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
@@ -98,6 +98,8 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         extra["conf"] = settings.conf
     if options := settings.options():
         extra["settings"] = options
+    if len(columns.pool) and min(columns.pool) < 0:
+        extra["rules"] = BEFORE_POOLS
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
     address = np.asarray(columns.address)[kept].astype(np.uint64)

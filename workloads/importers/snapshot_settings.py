@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MIB = 1 << 20
+BEFORE_POOLS = "2.11"
+"""The version of PyTorch whose rules stand for all whose events do not name their pool."""
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 _ROUNDING = 512

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recording says about PyTorch's allocator: settings, version, and what it held first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from allocbench import allocators
+from allocbench.allocators import SpecError, human_bytes
+from allocbench.allocators.spec import Spec, parse
+from allocbench.workloads import Trace
+
+_BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
+"""Options of `caching` beside which recorded settings stay in force."""
+_OLDEST, _NEWEST = 1, 13  # minor versions of PyTorch 2 whose rules `caching` has
+
+
+def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
+    """The spec with the recorded settings (and version), where it is `caching` without settings.
+
+    A spec with a setting of its own has that setting alone, as a program has with a
+    PYTORCH_ALLOC_CONF of its own; `caching:conf=` has PyTorch's defaults. Raises SpecError.
+    """
+    *wrappers, inner = parse(text).layers
+    if inner.name != "caching":
+        return text
+    found = (version_of(trace) if version else {}) | inner.options
+    if inner.options.keys() <= _BESIDE_SETTINGS:
+        found = settings_of(trace) | found
+    if found == inner.options:
+        return text
+    made = Spec(inner.name, found)
+    for wrapper in reversed(wrappers):
+        made = Spec(wrapper.name, wrapper.options, made)
+    return str(made)
+
+
+def settings_of(trace: Trace) -> dict[str, str]:
+    """The options of `caching` for the settings that a trace was recorded with."""
+    told = trace.provenance.extra.get("settings")
+    if not isinstance(told, Mapping):
+        return {}
+    valid = {option.name for option in allocators.info("caching").options}
+    return {str(name): str(value) for name, value in told.items() if name in valid}
+
+
+def version_of(trace: Trace) -> dict[str, str]:
+    """The option of `caching` for the version that a trace was recorded with, where it is known.
+
+    The newest version that `caching` has stands for itself and all later ones.
+    """
+    told = trace.provenance.torch or str(trace.provenance.extra.get("rules", ""))
+    match = re.match(r"2\.(\d+)", told)
+    minor = int(match[1]) if match else _NEWEST
+    return {"version": f"2.{minor}"} if _OLDEST <= minor < _NEWEST else {}
+
+
+def takes_over(text: str, trace: Trace, device: str) -> bool | None:
+    """Whether an allocator begins with the segments that a recording began with.
+
+    If not, it starts with the blocks in them allocated. None where the trace begins with nothing,
+    or where the allocator cannot be made. Raises SpecError for a text that is no spec.
+    """
+    if trace.layout is None:
+        return None
+    first = trace.provenance.live_at_start
+    cut: dict[str, Any] = {name: array[:first] for name, array in trace.columns().items()}
+    begin = replace(trace, **cut)
+    try:
+        made = allocators.make(in_force(text, trace), allocators.make_device(device))
+    except SpecError:
+        return None
+    counts = allocators.replay(begin, made, samples=1, keep=True).device
+    return counts.malloc_calls + counts.map_calls == 0
+
+
+def told(name: str, trace: Trace, specs: Sequence[str], device: str) -> list[str]:
+    """Lines on what a recording decides about the allocators of some specs."""
+    lines = []
+    changed = {one: in_force(one, trace) for one in specs}
+    for one, actual in changed.items():
+        if actual != one:
+            lines.append(f"{name}: {one} is replayed as {actual}, as it was recorded")
+    if trace.layout is not None:
+        taken = {one: takes_over(one, trace, device) for one in specs}
+        begun = [one for one, takes in taken.items() if takes]
+        others = [one for one, takes in taken.items() if takes is False]
+        held = f"{human_bytes(trace.layout.reserved)} in {len(trace.layout.address):,} segments"
+        line = f"{name}: the recording begins with {held}"
+        if begun:
+            line += f"; they are taken over by {', '.join(begun)}"
+        if others:
+            line += f"; these start with the blocks in them allocated: {', '.join(others)}"
+        lines.append(line)
+    return lines

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings, version and first segments of a recording hold in every command that replays it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allocbench.questions.recorded import in_force, takes_over, told
+from allocbench.verifying import verify
+from allocbench.workloads import Provenance, Trace, read
+from tests.commands import folder, run
+
+__all__ = ["folder"]  # the fixture, by its import
+
+RECORDINGS = Path(__file__).parent / "data/recordings"
+
+
+def recorded(name: str) -> Trace:
+    return read(RECORDINGS / f"{name}.pickle.gz")
+
+
+@pytest.mark.parametrize(
+    ("given", "actual"),
+    [
+        ("caching", "caching:max_split_size_mb=24,version=2.11"),
+        ("caching:version=2.13", "caching:max_split_size_mb=24,version=2.13"),
+        ("caching:expandable_segments=true", "caching:version=2.11,expandable_segments=true"),
+        ("caching:conf=", "caching:version=2.11,conf="),
+        (
+            "limit:bytes=1GiB,of=caching",
+            "limit:bytes=1GiB,of=caching:max_split_size_mb=24,version=2.11",
+        ),
+        ("bfc", "bfc"),
+    ],
+)
+def test_caching_without_settings_has_those_of_the_recording(given: str, actual: str) -> None:
+    assert in_force(given, recorded("max_split")) == actual
+
+
+@pytest.mark.parametrize(
+    ("torch", "spec"),
+    [
+        ("2.9.1+cu128", "caching:version=2.9"),
+        ("2.10.0", "caching:version=2.10"),
+        ("2.13.0", "caching"),
+        ("2.14.0", "caching"),
+        ("1.13.1", "caching"),
+        ("", "caching"),
+    ],
+)
+def test_the_version_of_a_trace_is_that_of_caching(torch: str, spec: str) -> None:
+    trace = replace(recorded("cold"), provenance=Provenance(torch=torch))
+    assert in_force("caching", trace) == spec
+
+
+@pytest.mark.parametrize("name", ["warm", "divisions", "large_segment", "expandable_warm"])
+def test_compare_predicts_what_was_recorded(name: str) -> None:
+    line = f"compare {RECORDINGS / name}.pickle.gz --allocators caching,bfc --time 0 --json -"
+    done = run(line)
+    assert done.exit_code == 0, done.output
+    assert f"caching is replayed as {in_force('caching', recorded(name))}" in done.stderr
+    caching, bfc = json.loads(done.stdout)
+    found = verify(RECORDINGS / f"{name}.pickle.gz").agreement
+    assert found is not None
+    assert caching["peak_reserved"] == found.peak_reserved_recorded
+    assert caching["settings"] == in_force("caching", recorded(name)) != "caching"
+    assert bfc["settings"] is None
+
+
+def test_it_is_told_who_takes_the_first_segments_over() -> None:
+    trace = recorded("warm")
+    assert takes_over("caching", trace, "sim:80GiB")
+    assert takes_over("limit:bytes=8GiB,of=caching", trace, "sim:80GiB")
+    assert takes_over("bfc", trace, "sim:80GiB") is False
+    assert takes_over("caching", trace, "sim:1MiB") is False
+    assert takes_over("caching", recorded("cold"), "sim:80GiB") is None
+    *_, line = told("warm", trace, ["caching", "bfc", "naive"], "sim:80GiB")
+    assert "taken over by caching;" in line
+    assert line.endswith("with the blocks in them allocated: bfc, naive")
