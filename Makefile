@@ -9,7 +9,7 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
 
-test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/test_cli.py for a part
+test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/commands/test_cli.py for a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 # PyTorch's CUDA builds, without NVIDIA's libraries, each in an environment of its own; CUDA's headers.

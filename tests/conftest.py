@@ -15,7 +15,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators.programs import Program
 from allocbench.allocators.spec import parse
-from tests import clock
+from tests import host_times
 from tests import stand_in as stand_in_module
 from tests.oracle import Watched
 
@@ -126,13 +126,13 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(scope="session", autouse=True)
 def made_up_times() -> Iterator[None]:
     """No test sees a measured host time, unless it asks for `measured_times`."""
-    with clock.made_up():
+    with host_times.made_up():
         yield
 
 
 @pytest.fixture
 def measured_times() -> Iterator[None]:
-    with clock.real():
+    with host_times.real():
         yield
 
 

@@ -273,6 +273,15 @@ def test_no_strategy_is_too_long() -> None:
     assert all(length[name] > MOST_LINES_OF_A_STRATEGY for name in LONGER_STRATEGIES)
 
 
+def test_the_folders_of_tests_mirror_the_packages() -> None:
+    folders = {
+        path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    places = [ROOT, ROOT / "allocbench", ROOT / "allocators/native", ROOT / "workloads"]
+    for name in {part for path in folders for part in path.parts}:
+        assert any((place / name).is_dir() for place in places), name
+
+
 def test_there_is_one_import_name() -> None:
     """A program's own `workloads.py` must never be taken for ours, nor ours for it."""
     for name in ("allocators", "reports", "workloads"):

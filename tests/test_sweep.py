@@ -133,7 +133,7 @@ def test_ended_in_the_middle_it_leaves_no_worker_and_finishes_with_each_row_once
     line = "sweep good.csv --allocators naive,bfc,buddy,slab -o s.jsonl"
     file, pids = Path("s.jsonl"), Path("pids")
     pids.touch()
-    command = [sys.executable, "-m", "tests.stuck", "pids", *line.split(), "--workers", "2"]
+    command = [sys.executable, "-m", "tests.endless_sweep", "pids", *line.split(), "--workers", "2"]
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bfc: each rule of TensorFlow's allocator on a case computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from allocbench import allocators
+from tests.allocators.strategies.seen import blocks, granted, place, segments
+from tests.conftest import GIB, MIB
+
+Make = Callable[..., allocators.Allocator]
+
+
+def with_free_chunks(allocator: allocators.Allocator, sizes: list[int]) -> list[int]:
+    """Creates free chunks of these sizes in address order, each between two chunks in use."""
+    chunks = []
+    for size in sizes:
+        chunks.append(allocator.allocate(size))
+        allocator.allocate(256)
+    for chunk in chunks:
+        allocator.deallocate(chunk)
+    return chunks
+
+
+@pytest.mark.parametrize(("size", "rounded"), [(1, 256), (256, 256), (257, 512), (5000, 5120)])
+def test_sizes_are_rounded_up_to_256(make: Make, size: int, rounded: int) -> None:
+    allocator = make("bfc")
+    assert granted(allocator, allocator.allocate(size)) == rounded
+
+
+def test_the_best_fit_is_taken_and_the_lowest_among_equals(make: Make) -> None:
+    allocator = make("bfc")
+    large, small, other, tiny = with_free_chunks(allocator, [1024, 512, 512, 256])
+    assert allocator.allocate(300) == small
+    assert allocator.allocate(512) == other
+    assert allocator.allocate(257) == large
+    assert allocator.allocate(1) == tiny
+
+
+def test_best_fit_searches_all_regions(make: Make) -> None:
+    allocator = make("bfc")
+    first = [allocator.allocate(MIB), allocator.allocate(MIB)]
+    second = [allocator.allocate(3 * MIB // 2), allocator.allocate(5 * MIB // 2)]
+    assert segments(allocator) == [2 * MIB, 4 * MIB]
+    allocator.deallocate(second[0])
+    allocator.deallocate(first[1])
+    assert allocator.allocate(MIB) == first[1]
+    assert allocator.allocate(MIB) == second[0]
+
+
+def test_a_chunk_is_split_when_it_is_twice_as_large_as_needed(make: Make) -> None:
+    allocator = make("bfc")
+    (chunk,) = with_free_chunks(allocator, [1024])
+    assert allocator.allocate(512) == chunk
+    assert blocks(allocator)[0][:3] == [512, -512, 256]
+
+
+def test_a_chunk_less_than_twice_as_large_is_not_split(make: Make) -> None:
+    allocator = make("bfc")
+    (chunk,) = with_free_chunks(allocator, [1024])
+    before = allocator.stats().allocated
+    assert allocator.allocate(513) == chunk
+    assert granted(allocator, chunk) == 1024
+    assert allocator.stats().allocated == before + 1024
+
+
+@pytest.mark.parametrize(("request_mib", "granted_mib"), [(172, 172), (173, 300)])
+def test_a_rest_of_128_mib_is_split_off(make: Make, request_mib: int, granted_mib: int) -> None:
+    allocator = make("bfc:allow_growth=false,memory_limit=300MiB")
+    address = allocator.allocate(request_mib * MIB)
+    assert granted(allocator, address) == granted_mib * MIB
+
+
+@pytest.mark.parametrize(("request_", "granted_"), [(2816, 2816), (3072, 4096)])
+def test_a_fraction_of_the_limit_is_split_off(make: Make, request_: int, granted_: int) -> None:
+    # 0.001 of 1 MiB: a rest of 1048 bytes and more
+    allocator = make("bfc:memory_limit=1MiB,fragmentation_fraction=0.001")
+    (chunk,) = with_free_chunks(allocator, [4096])
+    assert allocator.allocate(request_) == chunk
+    assert granted(allocator, chunk) == granted_
+
+
+def test_a_fraction_below_one_byte_always_splits(make: Make) -> None:
+    allocator = make("bfc:memory_limit=1MiB,fragmentation_fraction=0.0000001")
+    chunk, other = with_free_chunks(allocator, [1024, 512])
+    assert allocator.allocate(768) == chunk
+    assert allocator.allocate(512) == other
+    assert blocks(allocator)[0][:4] == [768, -256, 256, 512]
+
+
+@pytest.mark.parametrize(
+    "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+)
+def test_a_freed_chunk_coalesces_at_once(make: Make, order: tuple[int, ...]) -> None:
+    allocator = make("bfc")
+    chunks = [allocator.allocate(size) for size in (512, 1024, 2048)]
+    allocator.allocate(256)
+    for position in order:
+        allocator.deallocate(chunks[position])
+        (row,) = blocks(allocator)
+        assert not any(a < 0 and b < 0 for a, b in pairwise(row))
+    assert blocks(allocator)[0][:2] == [-3584, 256]
+
+
+def test_regions_double_from_2_mib(make: Make) -> None:
+    allocator = make("bfc")
+    for _ in range(62):
+        allocator.allocate(MIB)
+    assert segments(allocator) == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB]
+
+
+def test_a_region_doubled_for_its_request_repeats_its_size(make: Make) -> None:
+    allocator = make("bfc")
+    for _ in range(4):
+        allocator.allocate(5 * MIB)
+    assert segments(allocator) == [8 * MIB, 8 * MIB, 16 * MIB]
+
+
+def test_the_last_region_takes_the_rest_of_the_limit(make: Make) -> None:
+    allocator = make(f"bfc:memory_limit={10 * MIB + 77}")
+    for _ in range(10):
+        allocator.allocate(MIB)
+    assert segments(allocator) == [2 * MIB, 4 * MIB, 4 * MIB]
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(1)
+
+
+def test_without_growth_one_region_has_the_whole_limit(make: Make) -> None:
+    allocator = make("bfc:allow_growth=false,memory_limit=100000100")
+    allocator.allocate(1)
+    assert segments(allocator) == [100000000 // 256 * 256]
+
+
+FIRST_CUTS = [16000000000, 14400000000, 12960000000, 11664000000, 10497599488]
+
+
+def cuts(size: int) -> list[int]:
+    """The sizes requested after refusals: 90% in float32, rounded up to 256."""
+    result = [size]
+    while len(result) < 200 and (len(result) < 2 or result[-1] != result[-2]):
+        less = int(np.float32(result[-1]) * np.float32(0.9))
+        result.append(-(-less // 256) * 256)
+    return result[:-1]
+
+
+def test_a_refused_region_is_reduced_by_10_percent_in_float32(make: Make) -> None:
+    sequence = cuts(16000000000)
+    assert sequence[:5] == FIRST_CUTS
+    assert 7652749824 in sequence
+    for asked, less in pairwise(sequence[:41]):
+        spec = "bfc:allow_growth=false,memory_limit=16000000000"
+        exact, lacking = make(spec, asked), make(spec, asked - 1)
+        exact.allocate(1)
+        lacking.allocate(1)
+        assert segments(exact) == [asked]
+        assert segments(lacking) == [less]
+        calls = sequence.index(asked)
+        assert exact.device.stats().refused_calls == calls
+        assert lacking.device.stats().refused_calls == calls + 1
+
+
+def test_a_cut_below_the_request_ends_the_search(make: Make) -> None:
+    allocator = make("bfc:allow_growth=false,memory_limit=16000000000", 11 * 10**9)
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(10497599488 + 1)
+    assert allocator.device.stats().malloc_calls == 4
+    allocator.allocate(10497599488)
+    assert segments(allocator) == [10497599488]
+
+
+@pytest.mark.parametrize("size", [1, 256, 2304, 2305])
+def test_a_small_request_to_a_full_device_ends(make: Make, size: int) -> None:
+    allocator = make("bfc:memory_limit=1MiB", "1MiB", fail_above=0)
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(size)
+    assert cuts(2304) == [2304]
+
+
+def test_garbage_collection_returns_all_idle_regions(make: Make) -> None:
+    allocator = make("bfc:memory_limit=8MiB,garbage_collection=true")
+    for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
+        allocator.deallocate(address)
+    assert segments(allocator) == [2 * MIB, 4 * MIB]
+    allocator.allocate(8 * MIB)
+    assert segments(allocator) == [8 * MIB]
+    assert allocator.stats().retries == 1
+    assert allocator.device.stats().free_calls == 2
+
+
+def test_garbage_collection_keeps_regions_in_use(make: Make) -> None:
+    allocator = make("bfc:memory_limit=16MiB,garbage_collection=true")
+    kept = allocator.allocate(2 * MIB)
+    for address in [allocator.allocate(4 * MIB), allocator.allocate(8 * MIB)]:
+        allocator.deallocate(address)
+    allocator.allocate(14 * MIB)
+    assert segments(allocator) == [2 * MIB, 14 * MIB]
+    assert place(allocator, kept) == (0, 0)
+
+
+def test_garbage_collection_that_would_not_suffice_returns_nothing(make: Make) -> None:
+    allocator = make("bfc:memory_limit=8MiB,garbage_collection=true")
+    allocator.allocate(2 * MIB)
+    allocator.deallocate(allocator.allocate(4 * MIB))
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(6 * MIB + 1)
+    assert segments(allocator) == [2 * MIB, 4 * MIB]
+    assert allocator.stats().retries == 0
+
+
+def test_garbage_collection_waits_until_no_region_is_available(make: Make) -> None:
+    allocator = make("bfc:memory_limit=64MiB,garbage_collection=true")
+    allocator.deallocate(allocator.allocate(2 * MIB))
+    allocator.allocate(3 * MIB)
+    assert segments(allocator) == [2 * MIB, 4 * MIB]
+
+
+def test_without_garbage_collection_no_region_is_returned(make: Make) -> None:
+    allocator = make("bfc:memory_limit=8MiB")
+    for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
+        allocator.deallocate(address)
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(8 * MIB)
+    assert segments(allocator) == [2 * MIB, 4 * MIB]
+
+
+def test_regions_that_touch_stay_apart(make: Make) -> None:
+    allocator = make("bfc", alignment=4096)
+    for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
+        allocator.deallocate(address)
+    assert blocks(allocator) == [[-2 * MIB], [-4 * MIB]]
+
+
+def test_coalesced_regions_become_one(make: Make) -> None:
+    allocator = make("bfc:coalesce_regions=true", alignment=4096)
+    first, second = allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)
+    assert blocks(allocator) == [[2 * MIB, 4 * MIB]]
+    allocator.deallocate(first)
+    allocator.deallocate(second)
+    assert blocks(allocator) == [[-6 * MIB]]
+    assert allocator.allocate(6 * MIB) == first
+    assert allocator.device.stats().malloc_calls == 2
+    allocator.deallocate(first)
+    allocator.trim()
+    assert allocator.device.stats().free_calls == 2
+
+
+def test_a_chunk_can_span_joined_regions(make: Make) -> None:
+    allocator = make("bfc:coalesce_regions=true", alignment=4096)
+    allocator.allocate(MIB)
+    # The free MiB at the end joins the new 4 MiB region: less than twice the size needed.
+    across = allocator.allocate(3 * MIB)
+    assert place(allocator, across) == (0, MIB)
+    assert blocks(allocator) == [[MIB, 5 * MIB]]
+
+
+def test_garbage_collection_sees_joined_regions_as_one(make: Make) -> None:
+    spec = "bfc:coalesce_regions=true,garbage_collection=true,memory_limit=14MiB"
+    allocator = make(spec, alignment=4096)
+    kept = allocator.allocate(2 * MIB)
+    allocator.deallocate(allocator.allocate(4 * MIB))
+    with pytest.raises(allocators.OutOfMemory):  # the idle 4 MiB are not a region of their own
+        allocator.allocate(9 * MIB)
+    allocator.deallocate(kept)
+    allocator.allocate(9 * MIB)
+    assert segments(allocator) == [14 * MIB]
+
+
+def limit(make: Make, options: str, capacity: int) -> int:
+    """The memory limit in bytes, rounded down to 256: the only region without growth."""
+    allocator = make(f"bfc:allow_growth=false{options}", capacity)
+    allocator.allocate(1)
+    return sum(segments(allocator))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "reserve"),
+    [
+        (GIB, 225 * MIB),
+        (2 * GIB - 256, 225 * MIB),
+        (2 * GIB, 300 * MIB),
+        (5 * GIB, 300 * MIB),
+        (80 * GIB, 4 * GIB),
+        (225 * MIB, 0),  # nothing would be left
+    ],
+)
+def test_the_system_reserve_matches_tensorflow(make: Make, capacity: int, reserve: int) -> None:
+    assert limit(make, "", capacity) == capacity
+    assert limit(make, ",system_reserve=true", capacity) == capacity - reserve
+
+
+def test_the_memory_limit_can_be_a_fraction_of_the_capacity(make: Make) -> None:
+    assert limit(make, ",per_process_memory_fraction=0.1", 10 * GIB) == GIB
+    assert limit(make, ",per_process_memory_fraction=0.1,system_reserve=true", 10 * GIB) == GIB
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "memory_limit=1GiB,per_process_memory_fraction=0.5",
+        "memory_limit=255",
+        "per_process_memory_fraction=0",
+        "per_process_memory_fraction=1.5",
+        "per_process_memory_fraction=nan",
+        "fragmentation_fraction=-0.1",
+        "fragmentation_fraction=1.5",
+        "retry_seconds=-1",
+        "retry_seconds=nan",
+        "retry_seconds=86401",
+    ],
+)
+def test_options_out_of_range_are_refused(make: Make, options: str) -> None:
+    with pytest.raises(allocators.SpecError, match="bfc: option"):
+        make(f"bfc:{options}")

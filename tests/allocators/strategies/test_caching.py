@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""caching: each rule of PyTorch's allocator on a case computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from allocbench import allocators
+from tests.allocators.strategies.seen import blocks, granted, segments
+from tests.conftest import GIB, MIB
+
+Make = Callable[..., allocators.Allocator]
+
+
+def fails(allocator: allocators.Allocator, size: int) -> bool:
+    try:
+        allocator.allocate(size)
+    except allocators.OutOfMemory:
+        return True
+    return False
+
+
+def with_free_blocks(allocator: allocators.Allocator, sizes: list[int]) -> list[int]:
+    """Free blocks of these sizes, each followed by one in use."""
+    found = []
+    for size in sizes:
+        found.append(allocator.allocate(size))
+        allocator.allocate(512 if size <= MIB else MIB + 512)
+    for block in found:
+        allocator.deallocate(block)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("size", "rounded", "segment"),
+    [
+        (1, 512, 2 * MIB),
+        (513, 1024, 2 * MIB),
+        (MIB, MIB, 2 * MIB),
+        (MIB + 1, MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
+        (10 * MIB - 511, 10 * MIB, 10 * MIB),
+        (19 * MIB + 1, 20 * MIB, 20 * MIB),
+        (33 * MIB, 34 * MIB, 34 * MIB),
+    ],
+)
+def test_a_size_says_how_much_is_granted_and_from_which_segment(
+    make: Make, size: int, rounded: int, segment: int
+) -> None:
+    allocator = make("caching")
+    assert granted(allocator, allocator.allocate(size)) == rounded
+    assert segments(allocator) == [segment]
+
+
+def test_the_best_fit_is_taken_and_of_equals_the_one_of_the_first_segment(make: Make) -> None:
+    allocator = make("caching")
+    large, small, other, tiny = with_free_blocks(allocator, [2048, 1024, 1024, 512])
+    assert allocator.allocate(600) == small
+    assert allocator.allocate(1024) == other
+    assert allocator.allocate(513) == large
+    assert allocator.allocate(1) == tiny
+
+
+def test_in_2_12_the_block_made_first_is_taken_among_equals(make: Make) -> None:
+    for version, first in (("2.13", 0), ("2.12", 3)):
+        allocator = make(f"caching:version={version}")
+        held = [allocator.allocate(MIB) for _ in range(4)]
+        allocator.deallocate(held[0])
+        allocator.deallocate(held[1])  # one block of 2 MiB, split once more by the next two
+        assert [allocator.allocate(MIB), allocator.allocate(MIB)] == held[:2]
+        allocator.deallocate(held[0])
+        allocator.deallocate(held[3])
+        assert allocator.allocate(MIB) == held[first]
+
+
+def test_the_front_of_a_small_block_is_split_off_when_512_bytes_are_left(make: Make) -> None:
+    allocator = make("caching")
+    (block,) = with_free_blocks(allocator, [1536])
+    assert allocator.allocate(1024) == block
+    assert blocks(allocator)[0][:3] == [1024, -512, 512]
+
+
+def test_the_front_of_a_large_block_is_split_off_when_more_than_1_mib_is_left(make: Make) -> None:
+    allocator = make("caching")
+    whole, cut = with_free_blocks(allocator, [3 * MIB, 4 * MIB])
+    assert allocator.allocate(2 * MIB) == whole
+    assert granted(allocator, whole) == 3 * MIB
+    assert allocator.allocate(2 * MIB) == cut
+    assert granted(allocator, cut) == 2 * MIB
+
+
+def test_streams_do_not_share_blocks(make: Make) -> None:
+    allocator = make("caching")
+    one = allocator.allocate(1000, stream=1)
+    allocator.deallocate(one, stream=1)
+    assert allocator.allocate(1000, stream=2) != one
+    assert allocator.allocate(1000, stream=1) == one
+    assert segments(allocator) == [2 * MIB, 2 * MIB]
+
+
+def test_a_block_freed_on_another_stream_waits_for_the_next_step(make: Make) -> None:
+    allocator = make("caching")
+    kept, used = allocator.allocate(1024, stream=1), allocator.allocate(1024, stream=1)
+    allocator.deallocate(kept, stream=1)
+    allocator.deallocate(used, stream=2)
+    assert allocator.stats().allocated == 0
+    assert allocator.largest_free() == 2 * MIB - 2048
+    allocator.check()
+    other = allocator.allocate(2048, stream=1)
+    assert other == used + 1024
+    allocator.step()
+    assert allocator.allocate(2048, stream=1) == kept
+    allocator.deallocate(other, stream=2)
+    allocator.deallocate(kept, stream=2)
+    allocator.trim()
+    assert segments(allocator) == []
+
+
+def test_a_full_device_waits_for_all_streams(make: Make) -> None:
+    allocator = make("caching", 20 * MIB)
+    allocator.deallocate(allocator.allocate(15 * MIB, stream=1), stream=2)
+    assert allocator.allocate(15 * MIB, stream=1)
+    assert allocator.stats().retries == 1
+
+
+def test_free_segments_stay_until_the_device_is_full(make: Make) -> None:
+    allocator = make("caching", 50 * MIB)
+    for size in (1000, 12 * MIB, 14 * MIB):
+        allocator.deallocate(allocator.allocate(size))
+    assert segments(allocator) == [2 * MIB, 12 * MIB, 14 * MIB]
+    assert allocator.allocate(30 * MIB)
+    assert segments(allocator) == [30 * MIB]
+    calls = allocator.device.stats()
+    assert (calls.malloc_calls, calls.refused_calls, calls.free_calls) == (5, 1, 3)
+    assert (allocator.stats().retries, allocator.stats().failures) == (1, 0)
+
+
+def test_a_request_that_fails_costs_two_refused_calls_and_the_whole_cache(make: Make) -> None:
+    allocator = make("caching", 50 * MIB)
+    allocator.deallocate(allocator.allocate(12 * MIB))
+    held = allocator.allocate(1000)
+    assert fails(allocator, 60 * MIB)
+    assert segments(allocator) == [2 * MIB]
+    calls = allocator.device.stats()
+    assert (calls.malloc_calls, calls.refused_calls, calls.free_calls) == (4, 2, 1)
+    allocator.deallocate(held)
+
+
+def test_a_trim_gives_whole_free_segments_back(make: Make) -> None:
+    allocator = make("caching")
+    held = allocator.allocate(5 * MIB)
+    allocator.deallocate(allocator.allocate(5 * MIB))
+    allocator.deallocate(allocator.allocate(30 * MIB))
+    allocator.trim()
+    assert segments(allocator) == [20 * MIB]
+    allocator.deallocate(held)
+
+
+class TestMaxSplitSize:
+    def test_an_oversize_block_is_not_for_a_smaller_request(self, make: Make) -> None:
+        allocator = make("caching:max_split_size_mb=32")
+        allocator.deallocate(allocator.allocate(32 * MIB))
+        allocator.allocate(30 * MIB)
+        assert segments(allocator) == [32 * MIB, 30 * MIB]
+
+    def test_an_oversize_request_takes_a_block_less_than_20_mib_larger_whole(
+        self, make: Make
+    ) -> None:
+        for size, taken in ((52 * MIB, False), (50 * MIB, True)):
+            allocator = make("caching:max_split_size_mb=32")
+            allocator.deallocate(allocator.allocate(size))
+            block = allocator.allocate(32 * MIB)
+            assert (granted(allocator, block) == size) is taken
+            assert len(segments(allocator)) == (1 if taken else 2)
+
+    def test_max_non_split_rounding_mb_says_how_much_larger(self, make: Make) -> None:
+        allocator = make("caching:max_split_size_mb=32,max_non_split_rounding_mb=30")
+        allocator.deallocate(allocator.allocate(60 * MIB))
+        assert granted(allocator, allocator.allocate(32 * MIB)) == 60 * MIB
+
+    def test_a_full_device_gets_an_oversize_block_back_before_all_others(self, make: Make) -> None:
+        allocator = make("caching:max_split_size_mb=32", 100 * MIB)
+        allocator.deallocate(allocator.allocate(10 * MIB))
+        kept = [allocator.allocate(size * MIB) for size in (32, 40)]
+        for block in kept:
+            allocator.deallocate(block)
+        allocator.allocate(31 * MIB)
+        assert segments(allocator) == [10 * MIB, 40 * MIB, 32 * MIB]
+        assert allocator.stats().retries == 0
+
+
+def test_sizes_are_rounded_to_divisions_between_powers_of_two(make: Make) -> None:
+    allocator = make("caching:roundup_power2_divisions=4")
+    for size, rounded in ((1200, 1536), (2049, 2560), (4096, 4096), (5 * MIB + 1, 6 * MIB)):
+        assert granted(allocator, allocator.allocate(size)) == rounded
+
+
+@pytest.mark.parametrize(
+    ("version", "sizes"),
+    [
+        # 3 MiB: 2 divisions from 2 MiB; 5 MiB: none named; 9 MiB: the last interval named
+        ("2.13", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 9 * MIB}),
+        ("2.10", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 9 * MIB}),
+        ("2.9", {MIB // 2 + 1: 3 * MIB // 4, 5 * MIB + 1: 5 * MIB + 512, 9 * MIB: 12 * MIB}),
+    ],
+)
+def test_divisions_may_differ_by_interval(make: Make, version: str, sizes: dict[int, int]) -> None:
+    allocator = make(f"caching:version={version},roundup_power2_divisions=[2:2,8:8,>:2]")
+    for size, rounded in (sizes | {17 * MIB: 24 * MIB}).items():
+        assert granted(allocator, allocator.allocate(size)) == rounded
+
+
+def test_large_segment_size_mb_is_what_requests_below_10_mib_share(make: Make) -> None:
+    allocator = make("caching:large_segment_size_mb=40")
+    for _ in range(4):
+        allocator.allocate(9 * MIB)
+    assert segments(allocator) == [40 * MIB]
+
+
+def test_a_memory_fraction_is_a_limit_without_a_call_to_the_device(make: Make) -> None:
+    allocator = make("caching:per_process_memory_fraction=0.5", 100 * MIB)
+    allocator.allocate(30 * MIB)
+    assert fails(allocator, 22 * MIB)
+    assert allocator.allocate(20 * MIB)
+    assert allocator.device.stats().malloc_calls == 2
+
+
+def test_a_fraction_of_one_is_a_limit_in_2_9_alone(make: Make) -> None:
+    for version, calls in (("2.9", 0), ("2.10", 2), ("2.11", 2), ("2.13", 2)):
+        allocator = make(f"caching:version={version},per_process_memory_fraction=1", 10 * MIB)
+        assert fails(allocator, 12 * MIB)
+        assert allocator.device.stats().refused_calls == calls
+
+
+def test_garbage_collection_gives_back_what_has_been_unused_for_long(make: Make) -> None:
+    allocator = make(
+        "caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.9", 200 * MIB
+    )
+    old, young = allocator.allocate(50 * MIB), allocator.allocate(30 * MIB)
+    allocator.deallocate(old)
+    allocator.allocate(14 * MIB)  # from the old block
+    allocator.allocate(12 * MIB)
+    allocator.allocate(16 * MIB)
+    assert segments(allocator) == [50 * MIB, 30 * MIB]
+    allocator.deallocate(young)
+    aged = allocator.allocate(32 * MIB)
+    allocator.deallocate(aged)
+    allocator.allocate(40 * MIB)
+    assert segments(allocator) == [50 * MIB, 32 * MIB, 40 * MIB]
+
+
+class TestExpandableSegments:
+    def test_a_segment_grows_by_the_pages_it_needs(self, make: Make) -> None:
+        allocator = make("caching:expandable_segments=true")
+        first = allocator.allocate(5 * MIB)
+        assert blocks(allocator) == [[5 * MIB, -15 * MIB]]
+        assert allocator.allocate(30 * MIB) == first + 5 * MIB
+        assert blocks(allocator) == [[5 * MIB, 30 * MIB, -5 * MIB]]
+        small = allocator.allocate(1000)
+        assert small > first + GIB  # of another segment, as long as the device and an eighth
+        calls = allocator.device.stats()
+        assert (calls.malloc_calls, calls.map_calls, calls.unmap_calls) == (0, 3, 0)
+        assert allocator.stats().reserved == allocator.device.reserved == 42 * MIB
+
+    def test_a_trim_unmaps_whole_free_pages(self, make: Make) -> None:
+        allocator = make("caching:expandable_segments=true")
+        held = [allocator.allocate(size * MIB) for size in (25, 50, 5)]
+        allocator.deallocate(held[1])
+        allocator.trim()
+        assert blocks(allocator) == [[25 * MIB, -15 * MIB], [-15 * MIB, 5 * MIB]]
+        assert allocator.allocate(50 * MIB) == held[1]
+        assert blocks(allocator) == [[25 * MIB, 50 * MIB, 5 * MIB]]
+        for block in held:
+            allocator.deallocate(block)
+        allocator.trim()
+        assert segments(allocator) == []
+        calls = allocator.device.stats()
+        assert calls.map_calls == calls.unmap_calls == 5
+
+    def test_pages_come_all_or_none(self, make: Make) -> None:
+        allocator = make("caching:expandable_segments=true", 70 * MIB)
+        assert fails(allocator, 70 * MIB)
+        assert allocator.stats().peak_reserved == 0
+        calls = allocator.device.stats()
+        assert (calls.map_calls, calls.refused_calls, calls.unmap_calls) == (8, 2, 6)
+
+    def test_a_request_takes_what_is_free_before_unmapped_addresses(self, make: Make) -> None:
+        allocator = make("caching:expandable_segments=true", 70 * MIB)
+        assert allocator.allocate(60 * MIB)
+        assert allocator.device.stats().map_calls == 3
+
+
+def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
+    conf = (
+        "backend:native, max_split_size_mb:32,pinned_use_background_threads:True,"
+        "roundup_power2_divisions:[4:0,8:2,>:4],max_split_size_mb:40,"
+    )
+    allocator = make(f"caching:conf={conf}version=2.12")
+    allocator.deallocate(allocator.allocate(38 * MIB))
+    assert granted(allocator, allocator.allocate(9 * MIB)) == 12 * MIB
+    assert segments(allocator) == [40 * MIB, 12 * MIB]
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ("version=2.14", "must be 2.1 to 2.13"),
+        ("large_segment_size_mb=32,version=2.10", "must be 20 in version 2.10"),
+        ("max_split_size_mb=19", "must be a whole number of at least 20"),
+        ("max_split_size_mb=20.5", "must be a whole number"),
+        ("max_split_size_mb=20,version=2.9", "must be a whole number of at least 21"),
+        ("max_split_size_mb=30,large_segment_size_mb=40", "must be a whole number of at least 40"),
+        ("max_non_split_rounding_mb=10", "must be a whole number of at least 20"),
+        ("large_segment_size_mb=10", "must be a whole number of at least 11"),
+        ("large_segment_size_mb=24,version=2.9", "must be 20 in version 2.9"),
+        ("large_segment_size_mb=15,expandable_segments=true", "must be even"),
+        ("roundup_power2_divisions=3", "must be a power of two, or a list"),
+        ("roundup_power2_divisions=[3:2]", "must be a power of two, or a list"),
+        ("roundup_power2_divisions=[4:3]", "must be a power of two, or a list"),
+        ("roundup_power2_divisions=[4:2", "must be a power of two, or a list"),
+        ("roundup_power2_divisions=", "must be a power of two, or a list"),
+        ("garbage_collection_threshold=1", "must lie between 0 and 1"),
+        ("per_process_memory_fraction=1.5", "must lie between 0 and 1"),
+        ("conf=max_split_size_mb:7", "max_split_size_mb=7 must be"),
+        ("conf=max_split_size_mb:", "must be key:value"),
+        ("conf=a:1,:2", "must be key:value"),
+        ("conf=backend:cudaMallocAsync", "native"),
+        ("conf=nothing:1", "no option 'nothing'; valid options: .*max_split_size_mb"),
+        ("conf=version:2.9", "must hold PyTorch's own settings"),
+        ("conf=max_split_size_mb:30,max_split_size_mb=40", "max_split_size_mb=40 is given twice"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options: str, rule: str) -> None:
+    with pytest.raises(allocators.SpecError, match=rule):
+        allocators.make(f"caching:{options}", allocators.SimulatedDevice("1GiB"))

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench.cli: what each command does."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import re
+from inspect import cleandoc
+from pathlib import Path
+
+import pytest
+
+from allocbench import __version__, allocators
+from allocbench.capturing import Where
+from allocbench.commands import COMMANDS, EXAMPLES, Command
+from allocbench.reports import bundle, results
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import ALLOC, catalog, read, write
+from allocbench.workloads.formats import FORMATS
+from tests.commands import EVENTS, QUICK, folder, output, run
+from tests.tflite_models import tflite_file
+from tests.traces import assert_same, make
+from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
+from tests.workloads.serving.test_requests import AZURE
+
+__all__ = ["folder"]  # the fixture, by its import
+DATA = Path(__file__).parents[1] / "data"
+
+NAMES = ", ".join(catalog.names())
+
+
+def placements(line: str) -> list[tuple[int, ...]]:
+    header, *rows = csv.reader(io.StringIO(output(line)))
+    assert header == ["block", "segment", "offset", "size"]
+    return [tuple(map(int, row)) for row in rows]
+
+
+# Programs as workloads are tested in test_program_workloads.py.
+_ELSEWHERE = ("capture", "record", "run", "asv-compare", "asv-machine", "asv-scrub")
+NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_help_has_its_summary_and_examples(command: Command) -> None:
+    module = command.load()
+    shown = " ".join(output(f"{command.name} --help").split())
+    summary = cleandoc(module.run.__doc__).partition("\n\n")[0]
+    assert " ".join(summary.split()) == command.summary
+    assert module.EXAMPLES
+    for example in module.EXAMPLES:
+        assert f"$ {example}" in shown
+        assert example.split()[:2] == ["allocbench", command.name]
+
+
+def test_the_help_lists_every_command_in_its_group() -> None:
+    shown = output("--help")
+    assert re.findall(r"^│ ([a-z-]+) {2,}[A-Z]", shown, re.M) == [one.name for one in COMMANDS]
+    first, _, asv = shown.partition("Benchmarks across commits, with asv")
+    assert "asv-" not in first
+    assert set(re.findall(r"^│ ([a-z-]+) ", asv, re.M)) == {
+        "asv-compare",
+        "asv-machine",
+        "asv-scrub",
+    }
+    examples = {example for command in COMMANDS for example in command.load().EXAMPLES}
+    assert set(EXAMPLES) <= examples
+
+
+RUN_HERE = [
+    example
+    for command in COMMANDS
+    for example in command.load().EXAMPLES
+    if not example.startswith(NEED_MORE) and " -- " not in example
+]
+
+
+@pytest.mark.parametrize("example", RUN_HERE)
+def test_every_example_works(example: str) -> None:
+    write(make(EVENTS), "trace.csv")
+    write(make(EVENTS), "trace.parquet")
+    recorder = Recorder()
+    recorder.alloc(7)
+    Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
+    Path("requests.csv").write_text(AZURE)
+    if example.startswith("allocbench verify"):
+        recorded = gzip.decompress((DATA / "recordings/cold.pickle.gz").read_bytes())
+        Path("recordings").mkdir()
+        for path in (Path("snapshot.pickle"), Path("recordings/snapshot.pickle")):
+            path.write_bytes(recorded)
+    tflite_file(Path("model.tflite"))
+    if example.startswith("allocbench report"):
+        few = "--allocators bfc,naive --results results.zip --json results.json"
+        run(f"compare trace.csv {QUICK} {few}")
+        run(f"compare good.parquet {QUICK} --allocators bfc --results monday.zip")
+        run(f"compare good.csv {QUICK} --allocators bfc --json tuesday.json")
+        run(f"sweep trace.csv {QUICK} --allocators bfc,naive -o sweep.jsonl")
+    line = example.partition("|")[0].removeprefix("allocbench ").replace("--pin 0", "")
+    if line.startswith(("compare", "replay", "sweep")):
+        line = f"{line} {QUICK}"
+    result = run(line)
+    assert result.exit_code == 0, result.output
+
+
+def test_help_and_version() -> None:
+    assert output("") == output("--help")
+    assert "$ allocbench compare gpt2-train" in output("")
+    assert output("--version") == f"allocbench {__version__}\n"
+
+
+def test_list_names_everything_there_is() -> None:
+    shown = output("list")
+    for info in allocators.strategies():
+        assert info.name in shown
+        for option in info.options:
+            assert f"{info.name}:{option.name}" in shown
+    assert "bump (floor)" in shown
+    for wrapper in allocators.wrappers():
+        assert f"{wrapper.name}:" in shown
+        assert wrapper.summary in shown
+    for name in catalog.names():
+        assert name in shown
+    for device in allocators.DEVICE_SPECS:
+        assert device in shown
+    for known in FORMATS:
+        assert known.name in shown
+    for what in ("allocators", "workloads", "devices", "formats"):
+        assert output(f"list {what}").split()[0] == what
+        assert output(f"list {what}").strip() in shown
+
+
+def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = output(f"compare gpt2-train llm-decode {QUICK} --reference bfc")
+    for info in allocators.strategies():
+        assert shown.count(f"\n{info.name} ") >= 3  # two workloads and their geometric mean
+    assert shown.count("\ncuda_async is n/a: it needs a device with memory pools of its own") == 2
+    assert "bfc (reference)" in shown
+    assert "naive 7.05 GiB" in " ".join(shown.split())
+    assert shown.startswith("gpt2-train: Best setting: keep the default, which reserves 12.4 GiB")
+    assert "\ngpt2-train: Best allocator: " in shown
+    monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal has fewer columns, none of them cut
+    assert "…" not in output(f"compare gpt2-train {QUICK}")
+
+
+def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
+    line = "compare good.csv good.parquet --allocators naive,bfc,cuda_async,bump --time 1"
+    output(f"{line} --json rows.json --html report.html --results results.zip")
+    rows = json.loads(Path("rows.json").read_text())
+    assert [list(row) for row in rows] == [list(SCHEMA)] * 2 * 4
+    assert json.loads(results.to_json(bundle.read("results.zip").rows)) == rows
+    assert {row["workload"] for row in rows} == {"good", "made"}
+    ran = [row for row in rows if row["unavailable"] is None]
+    assert [row["allocator"] for row in ran] == ["naive", "bfc", "bump"] * 2
+    assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in ran)
+    assert all(row["peak_reserved"] is None for row in rows if row not in ran)
+    page = Path("report.html").read_text()
+    assert f"allocbench {line}" in page
+    assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
+
+
+def test_an_allocator_that_cannot_run_is_no_reference() -> None:
+    shown = output(f"compare good.csv --allocators cuda_async,bfc,naive {QUICK}")
+    assert "ratios are to bfc" in shown
+    assert "cuda_async is n/a: it needs" in shown
+
+
+def test_standard_output_takes_json_alone() -> None:
+    specs = ["naive", "bfc:allow_growth=false,memory_limit=1GiB", "buddy"]
+    line = f"compare good.csv --allocators {','.join(specs)} {QUICK} --json -"
+    rows = json.loads(output(line), parse_constant=pytest.fail)
+    assert [row["allocator"] for row in rows] == specs
+    assert rows[1]["peak_reserved"] == 1 << 30
+    assert output(f"compare good.csv {QUICK} --html -").lower().startswith("<!doctype html>")
+    (row,) = json.loads(output(f"replay good.csv --allocator naive {QUICK} --json -"))
+    assert row["peak_reserved"] == (3 << 20) + 100 + 1
+
+
+def test_traces_of_one_name_are_told_apart_by_their_path() -> None:
+    Path("more").mkdir()
+    write(make(EVENTS), "more/good.csv")
+    line = f"compare good.csv more/good.csv --allocators naive {QUICK} --json -"
+    assert [row["workload"] for row in json.loads(output(line))] == ["good.csv", "more/good.csv"]
+
+
+def test_content_tells_the_format_and_a_workload_comes_before_a_file() -> None:
+    Path("good.parquet").rename("parquet.csv")
+    Path("good.csv").rename("gpt2-train")
+    assert "synthetic" in output("inspect parquet.csv")
+    assert f"{len(catalog.load('gpt2-train')):,}" in output("inspect gpt2-train")
+    assert "8: 4 allocs" in output("inspect ./gpt2-train")
+
+
+def test_replay_shows_the_times_cold_and_steady_minimum_and_median() -> None:
+    shown = output("replay good.csv --allocator bfc --time 2")
+    for metric in ("cold per event", "steady per event"):
+        assert f"{metric} " in shown
+        assert f"{metric}, median " in shown
+    assert "device time (estimate)" in shown
+
+
+def test_placements_are_what_the_rules_of_naive_and_bump_say() -> None:
+    asked = [(block, size) for op, block, size in EVENTS if op == ALLOC]
+    line = f"replay good.csv {QUICK} --placements - --allocator"
+    expected = [(block, segment, 0, size) for segment, (block, size) in enumerate(asked)]
+    assert placements(f"{line} naive") == expected
+    rounded = [-(-size // 256) * 256 for _, size in asked]
+    tops = [0, *itertools.accumulate(rounded)]
+    expected = [
+        (block, 0, top, size) for (block, _), top, size in zip(asked, tops, rounded, strict=False)
+    ]
+    assert placements(f"{line} bump") == expected
+
+
+def test_a_failed_request_is_placed_nowhere_and_the_replay_goes_on() -> None:
+    line = f"replay good.csv --allocator naive --device sim:1MiB {QUICK}"
+    assert placements(f"{line} --placements -") == [
+        (0, 0, 0, 4096),
+        (1, 1, 0, 100),
+        (2, -1, -1, 0),
+        (0, 2, 0, 1),
+    ]
+    (row,) = json.loads(output(f"{line} --json -"))
+    assert row["failures"] == 1
+
+
+def test_placements_are_written_in_as_many_parts_as_it_takes() -> None:
+    blocks = 150_000
+    write(make([(ALLOC, block, 7) for block in range(blocks)]), "long.parquet")
+    found = placements(f"replay long.parquet --allocator naive {QUICK} --placements -")
+    assert found == [(block, block, 0, 7) for block in range(blocks)]
+    line = f"replay long.parquet --allocator naive {QUICK} --placements new.csv"
+    assert "peak reserved" in output(line)
+    assert len(Path("new.csv").read_text().splitlines()) == 1 + blocks
+
+
+def test_inspect_tells_provenance_counts_sizes_and_load() -> None:
+    shown = output("inspect gpt2-train")
+    trace = catalog.load("gpt2-train")
+    assert trace.provenance.model in shown
+    assert f"{len(trace):,}: {trace.allocs:,} allocs" in shown
+    assert f"{trace.max_load:,} bytes" in shown
+    assert f"{int(trace.size.max()):,}" in shown
+    assert "step 12, forward 12, backward 12" in shown
+    assert "█" in shown
+    write(make([(2, 0, 0), (3, 0, 0)], labels=("step",)), "marks.parquet")
+    assert "0 allocs, 0 frees, 1 marks, 1 trims" in output("inspect marks.parquet")
+
+
+def test_convert_goes_both_ways() -> None:
+    assert output("convert good.csv new.parquet") == ""
+    assert output("convert new.parquet new.csv") == ""
+    assert Path("new.csv").read_text() == Path("good.csv").read_text()
+    assert output("convert new.parquet -") == Path("good.csv").read_text()
+    assert_same(read("new.parquet"), read("good.csv"))
+    result = run("convert gpt2-train new.csv")
+    assert result.exit_code == 0
+    assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
+
+
+def test_capture_writes_what_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Where, "capture", lambda *_: (make(EVENTS), ["1 read of a value"]))
+    done = run("capture gpt2-train -o new.parquet")
+    assert done.exit_code == 0
+    assert done.stderr.splitlines()[-1] == "note: 1 read of a value"
+    assert_same(read("new.parquet"), make(EVENTS))
+    assert run("capture gpt2-train -o -").stdout == Path("good.csv").read_text()
+    monkeypatch.setattr(Where, "capture", lambda *_: 1 / 0)  # a defect is no user error
+    assert isinstance(run("capture gpt2-train -o new.csv").exception, ZeroDivisionError)

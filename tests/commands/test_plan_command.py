@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench plan: as users run it, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from allocbench import allocators
+from allocbench.cli import app
+from allocbench.workloads import ALLOC, FREE, write
+from tests.traces import make
+
+EXAMPLE = Path(__file__).parents[1] / "data/minimalloc/input.12.csv"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blocks.csv").write_bytes(EXAMPLE.read_bytes())
+    (tmp_path / "bad.csv").write_text("id,lower,upper,size\na,1,1,1\n")
+    (tmp_path / "huge.csv").write_text(f"id,lower,upper,size\na,0,1,{2**63 - 1}\n")
+    events = [(ALLOC, 0, 100), (ALLOC, 1, 100), (FREE, 0, 0), (ALLOC, 0, 1)]
+    write(make(events), tmp_path / "trace.parquet")
+    return tmp_path
+
+
+def run(command: str) -> Result:
+    return CliRunner().invoke(app, ["plan", *shlex.split(command)])
+
+
+def output(command: str) -> str:
+    result = run(command)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("planner", allocators.planners())
+def test_the_numbers_of_every_planner(planner: str) -> None:
+    numbers = json.loads(output(f"blocks.csv --planner {planner} --json -"))
+    assert numbers.keys() == {
+        *("planner", "blocks", "height", "max_load", "lower_bound", "optimal", "seconds")
+    }
+    assert (numbers["planner"], numbers["blocks"]) == (planner, 5)
+    assert numbers["max_load"] == numbers["lower_bound"] == 12
+    assert numbers["optimal"] is (numbers["height"] == 12)
+    assert numbers["seconds"] >= 0
+
+
+def test_exact_is_the_default_and_finds_the_lowest() -> None:
+    shown = output("blocks.csv")
+    assert "planned by exact" in shown
+    assert "12 bytes" in shown
+    assert "optimal" in shown
+
+
+def test_a_plan_is_written_beside_its_numbers() -> None:
+    assert "optimal" in output("blocks.csv -o plan.csv --json plan.json --time-limit 5")
+    assert json.loads(Path("plan.json").read_text())["optimal"] is True
+    header, *rows = Path("plan.csv").read_text().splitlines()
+    assert header == "id,lower,upper,size,offset"
+    assert [row.split(",")[0] for row in rows] == ["b1", "b2", "b3", "b4", "b5"]
+    assert max(int(row.split(",")[3]) + int(row.split(",")[4]) for row in rows) == 12
+
+
+def test_nothing_but_the_file_goes_to_standard_output() -> None:
+    assert output("blocks.csv -o -").startswith("id,lower,upper,size,offset\n")
+
+
+def test_a_trace_is_aligned_as_allocators_align() -> None:
+    assert output("trace.parquet -o - --planner no_reuse").splitlines()[1:] == [
+        "0,0,2,100,0",
+        "1,1,4,100,256",
+        "2,3,4,1,512",
+    ]
+    assert "2,3,4,1,200" in output("trace.parquet -o - --planner no_reuse --alignment 4")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("missing.csv", "missing.csv: neither a file nor a workload"),
+        ("bad.csv", "bad.csv: line 2: 'a,1,1,1': upper 1 is not above lower 1"),
+        ("huge.csv", "huge.csv: plan: the sizes of all blocks, rounded up, sum to 2^62 bytes"),
+        ("blocks.csv --planner best", "--planner best: no such planner; valid names: best_fit"),
+        ("blocks.csv --time-limit 0", "time limit 0.0 must be more than 0 seconds"),
+        ("blocks.csv --time-limit x", "Invalid value for '--time-limit'"),
+        ("blocks.csv --alignment 3", "alignment 3 must be a power of two"),
+        ("blocks.csv --alignment 0", "alignment 0 must be a power of two"),
+        ("blocks.csv --json - -o -", "two outputs cannot both go to standard output"),
+        ("blocks.csv -o missing/plan.csv", "missing/plan.csv: cannot write"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(command: str, message: str) -> None:
+    result = run(command)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stdout == ""

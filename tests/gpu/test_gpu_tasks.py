@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make gpu` without a GPU: its plan, and dry runs of its tasks."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocbench import allocators
+from allocbench.gpu import contestants, summary, tasks
+from allocbench.workloads import ALLOC, FREE
+from tests import stand_in
+from tests.traces import make
+
+ROOT = Path(__file__).parents[2]
+
+
+def gpu(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "allocbench.gpu", *arguments]
+    return subprocess.run(
+        command, env=stand_in.environment(**variables), capture_output=True, text=True, timeout=600
+    )
+
+
+def test_contestants_are_every_candidate_and_three_of_pytorch() -> None:
+    names = [who.name for who in contestants.everyone()]
+    assert names[:3] == ["torch", "torch-expandable", "torch-async"]
+    candidates = [info.name for info in allocators.strategies() if info.candidate]
+    assert set(candidates) <= set(names)
+    assert "cuda_async" in names
+    assert len(names) == len(set(names))
+    for who in contestants.ours():
+        assert contestants.find(who.name) == who
+        assert who.spec is not None
+
+
+def test_the_plan_has_one_command_and_one_file_per_task() -> None:
+    done = gpu("--plan", LD_LIBRARY_PATH="/nowhere")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == sum(len(list(stage())) for stage in tasks.STAGES.values())
+    outputs = [line.split("--output ")[1].split()[0] for line in lines]
+    assert len(set(outputs)) == len(outputs)
+    assert all("/benchmarks/results/gpu/" in output for output in outputs)
+    expandable = next(line for line in lines if "gpt2-train--torch-expandable" in line)
+    assert expandable.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+
+
+def test_make_runs_the_right_command() -> None:
+    for arguments, needed, wanted in (
+        (["gpu"], "cmake --build", "-m allocbench.gpu"),
+        (["gpu", "DRY=1", "ONLY=hunt"], "", "--dry --into build/gpu-dry --only hunt"),
+    ):
+        done = subprocess.run(
+            ["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert wanted in done.stdout
+        assert needed in done.stdout
+
+
+def test_without_a_gpu_it_prints_one_line_and_exits_with_2() -> None:
+    done = gpu("--only", "hunt", LD_LIBRARY_PATH="/nowhere")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no CUDA driver found")
+    assert done.stderr.count("\n") == 1
+    done = gpu("--only", "hunting")
+    assert done.returncode == 2
+    assert "no stage is called hunting; stages: calibration, programs" in done.stderr
+
+
+def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
+    options = ("--dry", "--into", str(tmp_path), "--only", "calibration,programs")
+    done = gpu(*options, "--match", "device_costs")
+    assert done.returncode == 0, done.stdout
+    done = gpu(*options, "--match", "gpt2-train--tlsf")
+    assert done.returncode == 0, done.stdout
+    costs = json.loads((tmp_path / "calibration" / "device_costs.json").read_text())
+    for call in ("malloc", "free", "map", "unmap"):
+        assert all(seconds > 0 for _, seconds in costs["measured"]["calls"][call])
+    assert {size for size, _ in costs["measured"]["calls"]["map"]} == {2 << 20}
+    assert all(one["seconds_predicted"] > 0 for one in costs["measured"]["predictions"])
+    found = json.loads((tmp_path / "programs" / "gpt2-train--tlsf.json").read_text())
+    assert found["provenance"]["gpu"] == "Stand-in GPU 0"
+    assert found["provenance"]["dry"]
+    assert found["provenance"]["torch"]
+    measured = found["measured"]
+    assert len(measured["runs"][0]["seconds"]) == len(measured["outcomes"]) == 3
+    assert measured["row"]["peak_reserved"] >= measured["row"]["peak_requested"] > 0
+    again = gpu(*options, "--match", "gpt2-train--tlsf")
+    assert again.stdout == "[1/1] programs gpt2-train--tlsf: has a result\n"
+    told = (tmp_path / "README.md").read_text()
+    assert "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**" in told
+    assert "## Programs of the catalogue: gpt2-train" in told
+    assert "| tlsf | " in told
+    assert "| gpt2-train | naive | " in told
+
+
+def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None:
+    options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
+    done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
+    assert done.returncode == 1
+    assert "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
+        "device_costs.failed",
+        "device_costs.log",
+    ]
+    done = gpu(*options, "--budget", "0")
+    assert done.stdout == "[1/1] calibration device_costs: no time left\n"
+    assert done.returncode == 3
+
+
+def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
+    assert summary.difference([1.0, 2.0], [1.0, 2.0]) == 0.0
+    assert summary.difference([1.0, 2.2], [1.0, 2.0]) == pytest.approx(0.1)
+    assert math.isnan(summary.difference([1.0, None], [1.0, 2.0]) or 0)
+    assert math.isnan(summary.difference([1.0], [1.0, 2.0]) or 0)
+    assert summary.difference([1.0], []) is None
+    for who, outcome in (("torch", 2.0), ("bfc", 2.001), ("slab", 3.0), ("buddy", None)):
+        result = {"row": {}, "outcomes": [outcome], "step_seconds_median": 1.0}
+        path = tmp_path / "programs" / f"gpt2-train--{who}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"measured": result | {"tokens_per_second": None}}))
+    (tmp_path / "programs" / "gpt2-train--tlsf.failed").write_text('{"failure": "too slow"}')
+    rows = {
+        row.split(" | ")[0][2:]: row.split(" | ")[-1].rstrip(" |")
+        for row in summary.markdown(tmp_path).splitlines()
+        if row.startswith("| ")
+    }
+    assert rows["torch"] == "0.0e+00"
+    assert rows["bfc"] == "5.0e-04"
+    assert rows["slab"] == "5.0e-01 !"
+    assert rows["buddy"] == "nan !"
+    assert "| tlsf | too slow |" in summary.markdown(tmp_path)
+    assert summary.markdown(tmp_path / "none") == ""
+
+
+def test_the_hunt_finds_the_largest_batch() -> None:
+    from allocbench.gpu.hunt import hunt
+
+    for largest in (0, 1, 2, 3, 7, 8, 100):
+        tried: list[int] = []
+
+        def trains(batch: int, largest: int = largest, tried: list[int] = tried) -> bool:
+            tried.append(batch)
+            return batch <= largest
+
+        assert hunt(trains)["largest_batch"] == largest
+        assert len(tried) == len(set(tried)) <= 16
+
+
+def test_captured_and_live_traces_are_compared_by_their_requests() -> None:
+    from allocbench.gpu.simulation import compare
+
+    captured = make([(ALLOC, 0, 100), (ALLOC, 1, 200), (FREE, 0, 0), (FREE, 1, 0)])
+    live = make([(ALLOC, 0, 100), (FREE, 0, 0), (ALLOC, 1, 200), (ALLOC, 2, 300)])
+    found = compare(captured, live)
+    assert found["max_load_error"] == pytest.approx(300 / 500 - 1)
+    assert found["share_of_live_allocs"] == pytest.approx(2 / 3)
+    assert found["share_of_live_bytes"] == pytest.approx(300 / 600)
+
+
+def test_step_times_leave_out_the_first_of_several_runs() -> None:
+    from allocbench.gpu.driving import step_times
+
+    runs: list[dict[str, list[Any]]] = [
+        {"seconds": [9.0, 9.0], "reserved": [1, 2, 3]},
+        {"seconds": [1.0, 3.0], "reserved": [1, 2, 3]},
+    ]
+    found = step_times(runs, [10, 30])
+    assert found["step_seconds_median"] == 2.0
+    assert found["run_seconds"] == [4.0]
+    assert found["tokens_per_second"] == 10.0
+    assert step_times(runs[:1], None)["step_seconds_median"] == 9.0

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as workloads, with a stand-in for PyTorch and for the GPU of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from allocbench import cards
+from allocbench.commands import COMMANDS
+from allocbench.options import device_of, recorded_on
+from allocbench.programs import arguments, kept, steps
+from allocbench.workloads import ALLOC, FREE, MARK, recording
+from tests.commands import error, folder, run
+from tests.commands.test_record import stand_in
+from tests.traces import make
+
+__all__ = ["folder", "stand_in"]  # the fixtures, by their imports
+STEPPING = """
+import sys, helper, torch
+print("hello from the program")
+a = torch.alloc(helper.SIZE)
+for _ in range(100):
+    b = torch.alloc(1000)
+    torch.optimizer_step()
+    torch.free(b)
+"""
+OPTIM = """
+hooks = []
+optim = SimpleNamespace(optimizer=SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
+
+class record_function:
+    def __init__(self, name): self.name = name
+    def __enter__(self):
+        init()
+        annotations.append({"stage": "START", "name": self.name, "device": 0,
+                            "time_us": time.time_ns() // 1000})
+        time.sleep(1e-5)
+    def __exit__(self, *error): pass
+
+autograd = SimpleNamespace(profiler=SimpleNamespace(record_function=record_function))
+
+def optimizer_step():
+    for hook in hooks:
+        hook(None, (), {})
+"""
+
+
+@pytest.fixture(autouse=True)
+def programs(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of this test's own, and a program of two files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(stand_in / "cache"))
+    with (stand_in / "site" / "torch" / "__init__.py").open("a") as file:
+        file.write(OPTIM)
+    Path("helper.py").write_text("SIZE = 5000\n")
+    Path("train.py").write_text(STEPPING)
+
+
+def answered(line: str) -> tuple[str, bool]:
+    """What a command prints, and whether it took a recording that was kept."""
+    done = run(line)
+    assert done.exit_code == 0, done.output
+    return done.stdout, "answered from the recording" in done.stderr
+
+
+def inspect(options: str = "") -> bool:
+    return answered(f"inspect {options} -- {sys.executable} train.py --lr 3")[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compare --time 0 --no-min-capacity --allocators caching,bfc --json -",
+        "fit --allocators caching --time-limit 0 --json -",
+        "explain --json -",
+        "tune --budget 3 --json -",
+        "recommend --json -",
+        "plan --json -",
+        "sweep --allocators caching --json -",
+        "replay --allocator caching --time 0 --json -",
+    ],
+)
+def test_a_program_is_a_workload_everywhere(line: str) -> None:
+    stdout, from_cache = answered(f"{line} -- {sys.executable} train.py")
+    assert not from_cache
+    json.loads(stdout)  # the program's own output is not among it
+    assert answered(f"{line} -- {sys.executable} train.py")[1]
+
+
+def test_every_command_with_a_workload_takes_a_program() -> None:
+    taking = {one.name for one in COMMANDS if arguments.takes_program(one.load().run)}
+    wanted = {"compare", "fit", "explain", "tune", "recommend", "plan", "inspect", "sweep"}
+    assert taking == wanted | {"replay"}
+
+
+def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
+    stdout, _ = answered(f"inspect --steps 3 -- {sys.executable} train.py")
+    assert stdout.startswith("train ")
+    line = "compare --time 0 --no-min-capacity --allocators naive --steps 3 --json -"
+    (row,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
+    assert (row["workload"], row["max_load"]) == ("train", 6000)
+    done = run(f"inspect --steps 3 -- {sys.executable} train.py")
+    assert "4 optimizer steps, the first a warm-up" in done.stderr
+    assert "it was ended there" in done.stderr
+
+
+def test_a_program_beside_a_trace() -> None:
+    line = "compare --time 0 --no-min-capacity --allocators naive --json - good.csv"
+    rows = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
+    assert [row["workload"] for row in rows] == ["good", "train"]
+
+
+def test_the_second_question_is_answered_from_the_cache() -> None:
+    assert not inspect()
+    assert inspect()
+    assert not inspect("--rerun")
+    assert not inspect("--steps 7")
+
+
+def test_what_the_program_depends_on_invalidates_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert not inspect()
+    Path("helper.py").write_text("SIZE = 6000\n")
+    assert not inspect()
+    assert inspect()
+    Path("unrelated.py").write_text("")
+    assert inspect()
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert not inspect()
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF")
+    assert inspect()
+    Path("helper.py").unlink()
+    assert run(f"inspect -- {sys.executable} train.py --lr 3").exit_code == 2
+
+
+def test_a_file_on_the_command_line_invalidates_what_is_kept() -> None:
+    Path("a.toml").write_text("x = 1")
+    line = f"inspect -- {sys.executable} train.py --config=a.toml"
+    assert not answered(line)[1]
+    assert answered(line)[1]
+    Path("a.toml").write_text("x = 2")
+    assert not answered(line)[1]
+
+
+def test_another_folder_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not inspect()
+    shutil.copytree(".", "copy", ignore=shutil.ignore_patterns("cache", "copy"))
+    monkeypatch.chdir("copy")
+    assert not inspect()
+
+
+def test_a_broken_entry_is_recorded_again() -> None:
+    assert not inspect()
+    (about,) = Path("cache").rglob("about.json")
+    about.unlink()
+    assert not inspect()
+    assert inspect()
+
+
+def test_the_cache_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_MOST", 2)
+    for number in (1, 2, 3):
+        answered(f"inspect --steps {number} -- {sys.executable} train.py")
+    assert len(list(Path("cache/allocbench/programs").iterdir())) == 2
+
+
+def last_line(line: str) -> str:
+    done = run(line)
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    return str(done.stderr.splitlines()[-1])
+
+
+def test_mistakes_are_one_line() -> None:
+    assert error("fit -- nosuch x") == "error: nosuch: no such program\n"
+    assert error("fit --").startswith("error: --: no command follows")
+    assert "--steps is for a program" in error("fit good.csv --steps 3")
+    assert "unexpected extra argument" in error(f"fit good.csv -- {sys.executable} train.py")
+    assert "--timeout is for null GPUs" in error(f"fit --timeout 3 -- {sys.executable} train.py")
+    nothing = f"inspect -- {sys.executable} -c pass"
+    assert last_line(nothing).endswith("it allocated nothing on a GPU through PyTorch")
+
+
+def test_a_program_that_fails_keeps_nothing() -> None:
+    Path("train.py").write_text("import torch\ntorch.alloc(9)\nraise SystemExit(7)\n")
+    told = last_line(f"fit -- {sys.executable} train.py")
+    assert told == f"error: {sys.executable} train.py: exit code 7; what it printed is above"
+    assert not list(Path("cache").rglob("*.parquet"))
+
+
+def test_running_out_of_memory_is_a_result() -> None:
+    Path("train.py").write_text(
+        "import torch\ntorch.alloc(9)\n"
+        "torch.remember(0, action='oom', addr=0, size=1 << 40)\nraise SystemExit(1)\n"
+    )
+    done = run(f"inspect -- {sys.executable} train.py")
+    assert done.exit_code == 0
+    assert "it ran out of memory: 1 request failed" in done.stderr
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    Path("train.py").write_text(
+        "import torch, time, pathlib\ntorch.alloc(9)\npathlib.Path('ready').touch()\n"
+        "time.sleep(100)\n"
+    )
+    program = (
+        "from allocbench.workloads import recording\nrecording.has_cuda = lambda: True\n"
+        "from allocbench.cli import app\napp()\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([python_path(), os.environ["PYTHONPATH"]])
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "inspect", "--", sys.executable, "train.py"],
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    while not Path("ready").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130
+    assert stdout == b""
+    assert stderr.count(b"Traceback") <= 1  # that of the program itself
+    assert not list(Path("cache").rglob("*.parquet"))
+
+
+def python_path() -> str:
+    return str(Path(recording.__file__).resolve().parents[1])
+
+
+def test_the_device_of_a_program() -> None:
+    (l4,) = cards.find("l4")
+    assert device_of("null:l4") == l4.device
+    assert device_of("null:l4,memory=20GiB") == f"sim:{20 << 30},context={512 << 20}"
+    assert recorded_on("card:l4") == recorded_on("null:l4") == "null:l4"
+    assert recorded_on("sim:8GiB") is recorded_on(None) is recorded_on("card:mi300x") is None
+    assert "not a card that the null GPU" in error("fit good.csv --device null:voodoo")
+
+
+def test_steps_and_what_they_need() -> None:
+    grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
+    found = steps.steps(make(grows, labels=("step",)))
+    assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)
+    told = steps.sentences(found, 3)
+    assert "memory still grew in the last one, by 5 B" in told[0]
+    assert told[1].startswith("every step leaves 5 B or more behind")
+    settled = [(ALLOC, 0, 9), (MARK, 0, 0), (FREE, 0, 0), (ALLOC, 0, 8), (MARK, 0, 0)]
+    found = steps.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
+    assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
+    assert "came after the last step" in steps.sentences(found, None)[-1]
+    none = steps.steps(make([(ALLOC, 0, 9)]))
+    assert steps.sentences(none, 6) == ["it ran to its end and made no optimizer step"]

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The details of a run: maps agree with the allocator, peaks stay, intervals cover, pins pin."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from allocbench import allocators, experiment
+from allocbench.details import of_latency
+from allocbench.experiment import Effort
+from allocbench.prepared import Prepared
+from allocbench.reports.details import of_run
+from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from tests.allocators.test_replay import program
+from tests.traces import Event, make
+
+MIB = 1 << 20
+SPECS = ("naive", "bfc", "buddy", "caching:expandable_segments=true", "expandable", "slab")
+
+
+def details(trace: Trace, spec: str, device: str = "sim:1GiB") -> Any:
+    prepared = Prepared.of("made", trace)
+    effort = Effort(0, capacity=False)
+    row, found = experiment.run(trace, spec, device, effort, workload="made", prepared=prepared)
+    return row, found
+
+
+def at(table: pd.DataFrame, event: int) -> pd.DataFrame:
+    return table[(table["first"] <= event) & (table["last"] > event)]
+
+
+def snapshot_after(trace: Trace, spec: str, event: int) -> tuple[set[Any], int]:
+    """The blocks (address, size, requested) after an event, and the bytes held."""
+    allocator = allocators.make(spec, allocators.SimulatedDevice("1GiB"))
+    part = make(
+        list(
+            zip(
+                *(c[: event + 1].tolist() for c in (trace.op, trace.block, trace.size)), strict=True
+            )
+        ),
+        labels=trace.labels,
+    )
+    allocators.replay(part, allocator, keep=True)
+    blocks = {
+        (block.address, block.size, block.requested)
+        for segment in allocator.snapshot()
+        for block in segment.blocks
+        if block.allocated
+    }
+    return blocks, allocator.stats().reserved
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_address_map_is_what_the_allocator_says(spec: str) -> None:
+    trace = program()
+    _, found = details(trace, spec)
+    instants = found["instants"]["event"].tolist()
+    for event in instants[:: max(1, len(instants) // 12)]:
+        blocks, reserved = snapshot_after(trace, spec, event)
+        mine = at(found["blocks"], event)
+        seen = set(zip(mine["address"], mine["size"], mine["requested"], strict=True))
+        assert seen == blocks
+        ranges = at(found["ranges"], event)
+        assert ranges["size"].sum() == reserved
+        ends = sorted(zip(ranges["address"], ranges["address"] + ranges["size"], strict=True))
+        assert all(left[1] <= right[0] for left, right in pairwise(ends))
+        for address, size in zip(mine["address"], mine["size"], strict=True):
+            inside = [begin <= address and address < end for begin, end in ends]
+            assert sum(inside) == 1, (address, size)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_no_peak_is_lost_and_the_map_shows_the_moment_of_the_peak(spec: str) -> None:
+    row, found = details(program(), spec)
+    for name in ("requested", "allocated", "reserved"):
+        assert found["memory"][name].max() == row[f"peak_{name}"]
+    held = [at(found["ranges"], event)["size"].sum() for event in found["instants"]["event"]]
+    assert max(held) == row["peak_reserved"]
+    assert found["moments"]["device_calls"].iloc[-1] == row["device_calls"]
+    assert found["moments"]["device_seconds"].iloc[-1] == pytest.approx(row["device_seconds"])
+
+
+def test_many_blocks_mean_fewer_instants_and_no_block_is_lost_unsaid() -> None:
+    count = 9000
+    events: list[Event] = [(ALLOC, n, 600 + n) for n in range(count)]
+    _, found = details(make([*events, *((FREE, n, 0) for n in range(count))]), "bfc")
+    assert len(found["blocks"]) + found["omitted"]["blocks"].sum() == count
+    assert len(found["blocks"]) == 8000
+    assert found["omitted"]["largest"].max() <= found["blocks"]["size"].min()
+    churn: list[Event] = [e for n in range(20_000) for e in ((ALLOC, n, 64), (FREE, n, 0))]
+    _, found = details(make(churn), "bfc")
+    assert found["instants"]["event"].is_monotonic_increasing
+    assert "omitted" not in found
+
+
+def test_the_blocks_in_the_way_of_a_failed_request_are_found() -> None:
+    # 8 MiB in eighths; every second is freed; 2 MiB need one block to go: the smallest will do.
+    events: list[Event] = [(ALLOC, n, MIB) for n in range(8)]
+    events += [(FREE, n, 0) for n in (1, 3, 4, 6)]
+    events += [(ALLOC, 8, 4 * MIB)]
+    trace = make(events)
+    row, found = details(trace, "bfc:allow_growth=false,memory_limit=8MiB", "sim:8MiB")
+    assert row["failures"] == 1
+    (failure,) = found["failures"].to_dict("records")
+    assert failure["event"] == len(events) - 1
+    assert failure["requested"] == 4 * MIB
+    assert failure["capacity"] == failure["reserved"] == 8 * MIB
+    assert failure["allocated"] == 4 * MIB
+    assert failure["largest_gap"] == 2 * MIB
+    assert (failure["pins"], failure["pinned_bytes"], failure["place"]) == (1, MIB, "stretch")
+    pinned = found["blocks"][found["blocks"]["pins"]]
+    assert pinned["block"].isin([2, 5]).all()
+    assert len(pinned) == 1
+    assert failure["event"] in found["instants"]["event"].tolist()
+
+
+def test_segments_to_give_back_are_named_where_none_is_long_enough() -> None:
+    events: list[Event] = [(ALLOC, 0, 3 * MIB), (ALLOC, 1, MIB), (ALLOC, 2, 2 * MIB)]
+    _, found = details(make([*events, (ALLOC, 3, 4 * MIB)]), "naive", "sim:8MiB")
+    (failure,) = found["failures"].to_dict("records")
+    assert (failure["pins"], failure["pinned_bytes"], failure["place"]) == (1, 2 * MIB, "segments")
+    assert found["blocks"].set_index("block")["pins"].tolist() == [False, False, True]
+
+
+def test_a_request_that_fits_in_a_gap_is_pinned_by_nothing() -> None:
+    events: list[Event] = [(ALLOC, 0, 3 * MIB), (ALLOC, 1, 64), (FREE, 0, 0), (ALLOC, 2, 2 * MIB)]
+    _, found = details(make(events), "free_lists:buffer=4MiB", "sim:4MiB")
+    (failure,) = found["failures"].to_dict("records")
+    assert failure["pins"] == 0
+    assert failure["largest_gap"] >= failure["requested"]
+
+
+def statistics(passes: int, calls: tuple[str, ...] = ("alloc", "free")) -> dict[str, Any]:
+    """The columns of a result row that hold percentiles, each 10 apart."""
+    row: dict[str, Any] = {"passes": passes}
+    for call in calls:
+        for n, name in enumerate(("p50", "p90", "p99", "p999"), 1):
+            column = f"{call}_{name}_seconds"
+            row |= {column: 10 * n, f"{column}_low": 10 * n - 1, f"{column}_high": 10 * n + 2}
+    return row
+
+
+def test_percentiles_are_those_of_the_row_with_the_interval_of_its_passes() -> None:
+    prepared = Prepared.of("made", make([(ALLOC, n, 64) for n in range(20)]))
+    seconds = np.ones(20, np.float32)
+    table = of_latency(prepared, statistics(6), seconds, seconds[:0])["percentiles"]
+    assert set(table["call"]) == {"alloc"}
+    columns = ["quantile", "low", "seconds", "high", "count"]
+    assert table[columns].to_numpy().tolist() == [
+        [0.5, 9, 10, 12, 20],
+        [0.9, 19, 20, 22, 20],
+        [0.99, 29, 30, 32, 20],
+        [0.999, 39, 40, 42, 20],
+    ]
+    table = of_latency(prepared, statistics(1), seconds, seconds[:0])["percentiles"]
+    assert table["seconds"].tolist() == [10, 20, 30, 40]
+    assert table[["low", "high"]].isna().all(axis=None)  # of one pass
+
+
+def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
+    seconds = np.geomspace(1e-9, 1e-3, 5000).astype(np.float32)
+    trace = make([e for n in range(5000) for e in ((ALLOC, n, 64), (FREE, n, 0))])
+    found = of_latency(Prepared.of("made", trace), statistics(2), seconds, seconds)
+    for call in ("alloc", "free"):
+        mine = found["latency"][found["latency"]["call"] == call]
+        assert mine["seconds"].is_monotonic_increasing
+        assert mine["quantile"].is_monotonic_increasing
+        assert (mine["seconds"].iloc[0], mine["seconds"].iloc[-1]) == (seconds[0], seconds[-1])
+        assert len(mine) < 200
+
+
+def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
+    events: list[Event] = [(ALLOC, n, 64) for n in range(1000)]
+    events += [(FREE, n, 0) for n in range(1000)]
+    prepared = Prepared.of("made", make(events))
+    assert prepared.live.tolist() == list(range(1000))
+    assert prepared.live_at_free.tolist() == list(range(1000, 0, -1))
+    seconds = np.arange(1000).astype(np.float32)
+    table = of_latency(prepared, statistics(2), seconds, seconds[:0])["scaling"]
+    for one in table.to_dict("records"):
+        mine = seconds[one["live_from"] : min(1000, one["live_to"])]
+        assert one["count"] == len(mine)
+        assert one["median"] == np.median(mine)
+
+
+def test_lifetimes_and_marks_are_those_of_the_trace() -> None:
+    events: list[Event] = [(MARK, 0, 0), (ALLOC, 0, 100), (ALLOC, 1, 4096), (FREE, 0, 0)]
+    found = Prepared.of("made", make(events, labels=("step", "a\nb"))).details()
+    assert found["marks"].to_dict("records") == [{"workload": "made", "event": 0, "label": "step"}]
+    rows = {
+        (r["size_class"], r["lifetime_class"]): r for r in found["lifetimes"].to_dict("records")
+    }
+    assert {key: (r["blocks"], r["bytes"]) for key, r in rows.items()} == {
+        (6, 1): (1, 100),
+        (12, 1): (1, 4096),
+    }
+
+
+def test_marks_beyond_number_are_thinned_to_steps() -> None:
+    events: list[Event] = [(MARK, n % 2, 0) for n in range(5000)]
+    found = Prepared.of("made", make([*events, (ALLOC, 0, 1)], labels=("step", "phase"))).details()
+    assert 100 <= len(found["marks"]) <= 300
+    assert set(found["marks"]["label"]) == {"step"}
+
+
+def test_a_run_is_found_by_its_key() -> None:
+    _, found = details(program(), "bfc")
+    assert len(of_run(found, "memory", workload="made", allocator="bfc")) == len(found["memory"])
+    assert of_run(found, "memory", workload="made", allocator="other").empty

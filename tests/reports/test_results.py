@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result row: what is accepted, what is refused and how, and that nothing is lost on disk."""
+
+import errno
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocbench.reports import results, units
+from allocbench.reports.results import COLUMNS, SCHEMA, ResultError
+from tests.result_rows import row
+
+
+def test_every_column_is_described() -> None:
+    assert len(SCHEMA) == len(COLUMNS)
+    for column in COLUMNS:
+        assert column.heading
+        assert column.definition.endswith("."), column.name
+        assert column.median == "" or column.median in SCHEMA
+        assert not column.fraction or column.unit == "ratio"
+
+
+def test_frame_has_the_schema_and_exact_bytes() -> None:
+    exact = 2**62 + 1  # not a float64
+    table = results.frame([row("a", peak_reserved=exact), row("b", peak_reserved=None)])
+    assert list(table.columns) == list(SCHEMA)
+    assert results.records(table)[0]["peak_reserved"] == exact
+    assert results.records(table)[1]["peak_reserved"] is None
+
+
+def test_a_missing_metric_is_null_and_numpy_values_are_taken() -> None:
+    given_row = row("a", events=np.int64(7), overhead=np.float32(1.5), candidate=np.bool_(True))
+    del given_row["min_capacity"]
+    record = results.records(results.frame([given_row]))[0]
+    assert record["min_capacity"] is None
+    assert (record["events"], record["overhead"], record["candidate"]) == (7, 1.5, True)
+
+
+@pytest.mark.parametrize("name", results.IDENTITY)
+def test_identity_columns_must_be_there(name: str) -> None:
+    missing = row("a")
+    del missing[name]
+    for bad in (missing, {**row("a"), name: None}):
+        with pytest.raises(ResultError, match=f"here: row 2: column '{name}' is missing"):
+            results.frame([row("b"), bad], "here")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"peak_resrved": 1}, "unknown column 'peak_resrved'"),
+        ({"peak_reserved": "10"}, "column 'peak_reserved' wants a number, found text"),
+        ({"peak_reserved": True}, "column 'peak_reserved' wants a number, found a boolean"),
+        ({"peak_reserved": 1.5}, "wants a whole number from 0 on, found 1.5"),
+        ({"device_calls": -1}, "wants a whole number from 0 on, found -1"),
+        ({"workload": 3}, "column 'workload' wants text"),
+        ({"workload": "a\x1b[2Jb"}, "column 'workload' has control characters"),
+        ({"candidate": "yes"}, "wants true or false"),
+        ({"overhead": {"mean": 1}}, "column 'overhead' wants a number, found an object"),
+        (
+            {"device_seconds_source": None},
+            "must be one of estimate, measured, found None",
+        ),
+        ({"device_seconds_source": "guess"}, "found 'guess'"),
+    ],
+)
+def test_bad_values_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ResultError) as caught:
+        results.frame([row("a", **changes)])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_row_per_workload_device_and_allocator() -> None:
+    results.frame([row("a"), row("a", "serve"), row("a", device="sim:40GiB")])
+    with pytest.raises(ResultError, match="row 3: a second row for workload 'train'"):
+        results.frame([row("a"), row("b"), row("a")])
+
+
+def test_estimated_and_measured_device_seconds_do_not_mix() -> None:
+    measured = row("b", device_seconds_source="measured")
+    with pytest.raises(ResultError, match="both estimated and measured"):
+        results.frame([row("a"), measured])
+    results.frame([row("a"), {**measured, "device": "cuda:0", "device_kind": "cuda"}])
+
+
+def test_write_is_strict_json_and_reads_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    rows = [row("a", overhead=float("nan"), min_capacity=None), row("naïve ✓")]
+    results.write(rows, path)
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    written = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert [list(record) for record in written] == [list(SCHEMA)] * 2
+    assert written[0]["overhead"] is None
+    assert written[1]["allocator"] == "naïve ✓"
+    assert all(
+        not isinstance(value, dict | list) for record in written for value in record.values()
+    )
+    pd.testing.assert_frame_equal(results.read(path), results.frame(rows))
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@settings(max_examples=50)
+@given(
+    memory=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+    time=st.one_of(st.none(), st.floats(0, 1e6)),
+    name=st.text(st.characters(exclude_categories=["Cc", "Cs"])),
+)
+def test_a_frame_survives_being_rows_again(
+    memory: int | None, time: float | None, name: str
+) -> None:
+    table = results.frame([row(name, peak_reserved=memory, alloc_p50_seconds=time)])
+    record = results.records(table)[0]
+    assert (record["peak_reserved"], record["alloc_p50_seconds"]) == (memory, time)
+    pd.testing.assert_frame_equal(results.frame(results.records(table)), table)
+    pd.testing.assert_frame_equal(results.frame(table), table)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{", "not JSON"),
+        ('{"workload": "a"}', "want a list of result rows, found an object"),
+        ("[[]]", "row 1: want an object, found a list"),
+        ('[{"workload": NaN}]', "NaN is not a JSON value"),
+        ("[{}]", "row 1: column 'workload' is missing"),
+        ("\xff", "not JSON"),
+    ],
+)
+def test_reading_names_the_file(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ResultError) as caught:
+        results.read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match=r"none\.json: cannot read: No such file"):
+        results.read(tmp_path / "none.json")
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    results.write([row("a")], path)
+    before = path.read_bytes()
+    with pytest.raises(ResultError):
+        results.write([row("a", events=None)], path)
+    with pytest.raises(ResultError, match="cannot write"):
+        results.write([row("a")], tmp_path / "no-folder" / "rows.json")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.json"
+    results.write([row("a")], path)
+    before = path.read_bytes()
+
+    class FullDisk(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", lambda path, mode: FullDisk(path, mode.replace("b", "")))
+    with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
+        results.write([row("b")], path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    results.write([row("a")], "-")
+    assert json.loads(capsys.readouterr().out)[0]["allocator"] == "a"
+
+
+def test_rows_and_tables_need_neither_seaborn_nor_jinja() -> None:
+    program = (
+        "import sys; sys.modules.update({'seaborn': None, 'jinja2': None, 'matplotlib': None})\n"
+        "import reports.results, reports.tables, reports.findings\n"
+        "for name in ('figures', 'html'):\n"
+        "    try: __import__(f'allocbench.reports.{name}')\n"
+        "    except ModuleNotFoundError as error: print(error)\n"
+        "    else: print('imported')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(", or allocbench with its extra 'report'" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1024, "1.00 KiB"),
+        (999 * 2**20, "999 MiB"),
+        (1023 * 2**20, "1.00 GiB"),
+        (9_792_000_000, "9.12 GiB"),
+        (80 * 2**30, "80.0 GiB"),
+        (3 * 2**60, "3,070 PiB"),
+    ],
+)
+def test_bytes_read_in_binary_units(number: int, text: str) -> None:
+    assert units.size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 ns"),
+        (3.12e-8, "31.2 ns"),
+        (9.996e-7, "1.00 us"),
+        (1.2345e-3, "1.23 ms"),
+        (2e-10, "0.20 ns"),
+        (125.0, "125 s"),
+    ],
+)
+def test_seconds_read_in_small_units(number: float, text: str) -> None:
+    assert units.seconds(number) == text
+
+
+def test_ratios_and_percents() -> None:
+    assert [units.times(n) for n in (1.0345, 9.996, 123.4, 12345.0)] == [
+        "1.03x",
+        "10.0x",
+        "123x",
+        "12,300x",
+    ]
+    assert [units.percent(n) for n in (0.0, 0.0001, 0.123, 1.0)] == [
+        "0.0%",
+        "<0.1%",
+        "12.3%",
+        "100.0%",
+    ]
+
+
+@given(st.lists(st.text(max_size=60), unique=True, max_size=20), st.integers(8, 30))
+def test_short_names_fit_and_stay_distinct(names: list[str], width: int) -> None:
+    short = units.short(names, width)
+    assert list(short) == names
+    assert len(set(short.values())) == len(names)
+    assert all(len(label) <= width for label in short.values())
+    assert all(short[name] == name for name in names if len(name) <= width and names[0] == name)

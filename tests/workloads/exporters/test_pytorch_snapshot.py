@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated snapshots open in PyTorch's viewer, are consistent, and are read back as they were."""
+
+# mypy: allow-untyped-calls
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.cuda import _memory_viz
+
+from allocbench.replayed import replayed
+from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
+from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from tests.commands import EVENTS, QUICK, folder, output
+from tests.traces import make
+from tests.workloads.exporters.replayable import SPECS, replayable, rows
+
+__all__ = ["folder"]  # the fixture, by its import
+
+
+def exported(trace: Trace, spec: str, device: str = "sim:80GiB") -> tuple[bytes, dict[str, Any]]:
+    sink = io.BytesIO()
+    write_snapshot(replayed(trace, spec, device), sink)
+    return sink.getvalue(), pickle.loads(sink.getvalue())
+
+
+def random_trace(events: int = 600) -> Trace:
+    """Allocs and frees with streams, some blocks alive at the end."""
+    rng = np.random.default_rng(0)
+    live: list[int] = []
+    made: list[tuple[int, int, int]] = []
+    for block in range(events):
+        made.append((ALLOC, block, int(2 ** rng.uniform(0, 23))))
+        live.append(block)
+        while live and (len(live) > 40 or rng.random() < 0.4):
+            made.append((FREE, live.pop(rng.integers(len(live))), 0))
+    stream = rng.integers(0, 3, len(made)).astype(np.uint16)
+    return make(made, stream=stream)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_viewer_of_pytorch_opens_it(spec: str) -> None:
+    trace = random_trace()
+    _, data = exported(trace, spec)
+    for plot in (_memory_viz.trace_plot, _memory_viz.segment_plot):
+        assert "MemoryViz.js" in plot(data)
+    assert "MemoryViz.js" in _memory_viz.trace_plot(data, plot_segments=True)
+    shown = _memory_viz.segsum(data)  # it checks that blocks tile their segments
+    assert f"segments: {len(data['segments'])}\n" in shown
+    assert f"{len(data['device_traces'][0])} entries" in _memory_viz.trace(data)
+    flames = _memory_viz.memory(data, format_flamegraph=lambda lines: lines)
+    held = sum(int(line.rpartition(" ")[2]) for line in flames.splitlines())
+    assert held == sum(segment["total_size"] for segment in data["segments"])
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_history_leads_from_nothing_to_the_state_at_the_end(spec: str) -> None:
+    """Played forward: memory is mapped before it is used, and unmapped when nothing lies there."""
+    _, data = exported(random_trace(), spec)
+    mapped: list[tuple[int, int]] = []  # begin and end, none touching another
+    live: dict[int, int] = {}
+    for event in data["device_traces"][0]:
+        action = event["action"]
+        begin, end = event.get("addr", 0), event.get("addr", 0) + event["size"]
+        if action in ("segment_alloc", "segment_map"):
+            assert not [one for one in mapped if one[0] < end and begin < one[1]]
+            mapped = joined([*mapped, (begin, end)])
+        elif action in ("segment_free", "segment_unmap"):
+            (around,) = [one for one in mapped if one[0] <= begin and end <= one[1]]
+            mapped.remove(around)
+            rest = [(around[0], begin), (end, around[1])]
+            mapped = joined([*mapped, *(one for one in rest if one[0] < one[1])])
+            assert not [a for a, size in live.items() if a < end and a + size > begin]
+        elif action == "alloc":
+            assert [one for one in mapped if one[0] <= begin and end <= one[1]]
+            assert begin not in live
+            live[begin] = event["size"]
+        elif action == "free_completed":
+            assert live.pop(begin) == event["size"]
+    blocks = {
+        block["address"]: block["requested_size"]
+        for segment in data["segments"]
+        for block in segment["blocks"]
+        if block["state"] == "active_allocated"
+    }
+    assert blocks == live
+    ends = [(one["address"], one["address"] + one["total_size"]) for one in data["segments"]]
+    assert joined(ends) == mapped
+
+
+def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges in order, those that touch as one."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if found and found[-1][1] == begin:
+            found[-1] = found[-1][0], end
+        else:
+            found.append((begin, end))
+    return found
+
+
+@given(trace=replayable(trims=False), spec=st.sampled_from(SPECS))
+@settings(max_examples=60)
+def test_what_was_exported_is_imported(
+    trace: Trace, spec: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content, _ = exported(trace, spec.replace("6MiB", "60GiB"))
+    path = tmp_path_factory.mktemp("round") / "trip"
+    path.write_bytes(content)
+    # An allocator that releases segments on its own looks like a program that trims.
+    untrimmed = [row for row in rows(read(path)) if row[0] != TRIM]
+    assert untrimmed == rows(trace)
+
+
+def test_failed_requests_and_trims() -> None:
+    trace = make(
+        [(ALLOC, 0, 600 << 10), (FREE, 0, 0), (3, 0, 0), (ALLOC, 1, 3 << 20), (FREE, 1, 0)]
+    )
+    _, data = exported(trace, "naive", "sim:2MiB")
+    entries = data["device_traces"][0]
+    assert [entry["action"] for entry in entries] == [
+        *("segment_alloc", "alloc", "free_requested", "free_completed", "segment_free", "oom"),
+    ]
+    assert (entries[-1]["size"], entries[-1]["device_free"]) == (3 << 20, 2 << 20)
+    _, data = exported(trace, "caching", "sim:1GiB")
+    actions = [entry["action"] for entry in data["device_traces"][0]]
+    assert actions[4] == "segment_free"  # the trim
+
+
+def test_the_command_writes_it_and_others_read_it() -> None:
+    line = f"replay good.csv --allocator caching {QUICK}"
+    assert "peak reserved" in output(f"{line} --snapshot state.pickle")
+    assert rows(read("state.pickle")) == rows(make(EVENTS))
+    assert "state" in output(f"compare state.pickle {QUICK}")
+    assert Path("state.pickle").read_bytes() == exported(read("good.csv"), "caching")[0]

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of every make become the trace of what was asked, or one line says why not."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
+from tests.commands import QUICK, error, folder, output
+from tests.traces import assert_same, message_of
+from tests.workloads.importers.snapshots import (
+    CPP_FRAMES,
+    FRAMES,
+    MIB,
+    WRITERS,
+    Recorder,
+    pickled,
+    snapshot,
+)
+
+__all__ = ["folder"]  # the fixture, by its import
+
+Named = Callable[[Any], Path]
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Named:
+    """A file, whose name says nothing, of a snapshot or of bytes."""
+
+    def one(content: Any) -> Path:
+        path = tmp_path / "memory.dat"
+        path.write_bytes(content if isinstance(content, bytes) else pickled(content))
+        return path
+
+    return one
+
+
+def rows(trace: Trace) -> list[tuple[int, int, int, int]]:
+    columns = (trace.op, trace.block, trace.size, trace.stream)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def labels(trace: Trace) -> list[str]:
+    assert trace.label is not None
+    return [trace.labels[n] for n in trace.label]
+
+
+def played(steps: list[tuple[int, int, bool]]) -> Recorder:
+    """Draws of (size, which, completed): an alloc where the size is not 0, else a free."""
+    recorder = Recorder()
+    for size, which, completed in steps:
+        if size:
+            recorder.alloc(size, stream=(0, 0x55AA00, 0x55BB00)[which % 3])
+        elif recorder.live:
+            recorder.free(sorted(recorder.live)[which % len(recorder.live)], completed=completed)
+    return recorder
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 99), st.booleans()), min_size=1, max_size=60
+)
+
+
+def stated(recorder: Recorder, keep: int) -> list[tuple[str, int, int]]:
+    """What the last `keep` events say, and before them, what lived when they began."""
+    cut = len(recorder.events) - keep
+    live: dict[int, int] = {}
+    said = []
+    for n, event in enumerate(recorder.events):
+        if n == cut:
+            said = [("a", address, size) for address, size in sorted(live.items())]
+        if event["action"] == "alloc":
+            live[event["addr"]] = event["size"]
+            said.append(("a", event["addr"], event["size"]))
+        elif event["action"] == "free_completed":
+            del live[event["addr"]]
+            said.append(("f", event["addr"], 0))
+    return said if keep else [("a", address, size) for address, size in sorted(live.items())]
+
+
+# --- what is in a snapshot
+
+
+def test_events_sizes_streams_times_and_labels(named: Named) -> None:
+    recorder = Recorder()
+    first = recorder.alloc(1000, stream=0x55AA00, frames=CPP_FRAMES)
+    second = recorder.alloc(7)
+    recorder.free(first)
+    recorder.oom(1 << 40)
+    recorder.free(second, completed=False)
+    trace = read(named(snapshot(recorder)))
+    assert rows(trace) == [(ALLOC, 0, 1000, 1), (ALLOC, 1, 7, 0), (FREE, 0, 0, 1)]
+    assert labels(trace) == ["aten::addmm", "train.py:12:step", ""]
+    assert trace.time_ns is not None
+    assert trace.time_ns.tolist() == [0, 2000, 4000]
+    origin = trace.provenance
+    assert (origin.name, origin.kind, origin.device) == ("memory", "imported", "cuda:0")
+    assert origin.extra["conf"] == "expandable_segments:False"
+    others = {"free_requested": 2, "oom": 1, "segment_alloc": 2}
+    assert origin.extra["other_events"] == others
+
+
+@given(steps=STEPS, data=st.data())
+def test_what_lived_before_the_ring_buffer_is_found_again(
+    steps: list[tuple[int, int, bool]],
+    data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    recorder = played(steps)
+    keep = data.draw(st.integers(0, len(recorder.events)))
+    expected = stated(recorder, keep)
+    path = tmp_path_factory.mktemp("ring") / "ring"
+    path.write_bytes(pickled(snapshot(recorder, keep=keep)))
+    if not expected:
+        assert "holds no events" in message_of(lambda: read(path))
+        return
+    trace = read(path)
+    address: dict[int, int] = {}
+    found = []
+    for (op, block, size, _), (kind, where, _) in zip(rows(trace), expected, strict=True):
+        assert op == (ALLOC if kind == "a" else FREE)
+        if op == ALLOC:
+            address[block] = where
+        found.append((kind, address[block], size))
+    assert found == expected
+    before = trace.provenance.live_at_start
+    assert before == len([one for one in expected[:before] if one[0] == "a"])
+
+
+def test_both_spellings_of_a_waiting_block_and_the_older_history(named: Named) -> None:
+    recorder = Recorder()
+    for size in (100, 200, 300, 400, 0):
+        recorder.alloc(size)
+    data = snapshot(recorder, keep=0)
+    blocks = [segment["blocks"][0] for segment in data["segments"]]
+    blocks[0]["state"] = "active_pending_free"
+    blocks[1]["state"] = "active_awaiting_free"
+    blocks[2]["state"] = "inactive"
+    blocks[3] |= {"history": [{"addr": 1, "real_size": 444, "frames": CPP_FRAMES}]}
+    for gone in ("requested_size", "frames", "address"):
+        del blocks[3][gone]
+    trace = read(named(data))
+    assert [size for _, _, size, _ in rows(trace)] == [100, 200, 444]
+    assert labels(trace) == ["train.py:12:step"] * 2 + ["aten::addmm"]
+    assert trace.provenance.live_at_start == 3
+    assert_same(read(named(data["segments"])), trace)  # as torch.cuda.memory_snapshot() returns
+
+
+def test_expandable_segments_and_actions_unheard_of(named: Named) -> None:
+    recorder = Recorder()
+    recorder.free(recorder.alloc(8))
+    for event in recorder.events:
+        event["action"] = event["action"].replace("segment_alloc", "segment_map")
+    recorder.events += [
+        {"action": name, "addr": 0, "size": 0, "stream": 0, "time_us": 0, "frames": []}
+        for name in ("segment_unmap", "snapshot", "workspace_snapshot", "user_defined")
+    ]
+    for event in recorder.events:
+        event["action"] = event["action"].replace("free_completed", "free")
+    trace = read(named(snapshot(recorder)))
+    assert [op for op, *_ in rows(trace)] == [ALLOC, FREE]
+    assert trace.provenance.extra["other_events"] == {
+        **dict.fromkeys(("free_requested", "segment_map", "segment_unmap"), 1),
+        **dict.fromkeys(("snapshot", "user_defined", "workspace_snapshot"), 1),
+    }
+
+
+def test_events_that_do_not_fit_together_are_mended_and_counted(named: Named) -> None:
+    recorder = Recorder()
+    address = recorder.alloc(8)
+    recorder.free(address)
+    recorder.events += [recorder.events[-1]]  # freed twice
+    recorder.events += [recorder.events[1]] * 2  # allocated twice
+    recorder.events += [recorder.events[1] | {"addr": 5, "size": 0}]
+    trace = read(named(snapshot(recorder)))
+    assert rows(trace) == [
+        *((ALLOC, 0, 8, 0), (FREE, 0, 0, 0), (ALLOC, 1, 8, 0)),
+        *((FREE, 1, 0, 0), (ALLOC, 2, 8, 0)),
+    ]
+    counts = {"requests_for_no_bytes": 1, "frees_left_out": 1, "frees_missing": 1}
+    assert counts.items() <= trace.provenance.extra.items()
+
+
+def test_annotations_are_marks_where_they_begin(named: Named) -> None:
+    recorder = Recorder()
+    address = recorder.alloc(8)
+    time = recorder.events[-1]["time_us"]
+    recorder.free(address)
+    data = snapshot(recorder)
+    data["external_annotations"] = [
+        {"device": 0, "name": "forward", "stage": "START", "time_us": time + 1},
+        {"device": 0, "name": "forward", "stage": "END", "time_us": time + 9},
+        {"device": 1, "name": "elsewhere", "stage": "START", "time_us": time},
+        {"device": 0, "name": "ProfilerStep#3", "stage": "START", "time_us": time - 1},
+    ]
+    trace = read(named(data))
+    assert [op for op, *_ in rows(trace)] == [MARK, ALLOC, MARK, FREE]
+    marks = [trace.labels[block] for op, block, *_ in rows(trace) if op == MARK]
+    assert marks == ["step", "forward"]
+    assert trace.steps == 1
+
+
+def test_a_snapshot_of_several_devices(named: Named) -> None:
+    one, three = Recorder(1), Recorder(3)
+    one.alloc(11)
+    path = named(snapshot(one, Recorder(3)))
+    assert [size for _, _, size, _ in rows(read(path))] == [11]  # the only one with events
+    three.alloc(33)
+    path = named(snapshot(one, three))
+    told = message_of(lambda: read(path))
+    devices = "0 (0 events), 1 (2 events), 2 (0 events), 3 (2 events)"
+    assert told == f"{path}: holds the events of several devices: {devices}; choose one: device=N"
+    for device in (3, "3"):
+        trace = read(path, device=device)
+        assert (rows(trace)[0][2], trace.provenance.device) == (33, "cuda:3")
+    told = message_of(lambda: read(path, device="7"))
+    assert told == f"{path}: has no device '7'; its devices are {devices}"
+    assert "holds no events" in message_of(lambda: read(path, device=0))
+
+
+def test_commands_take_the_devices_of_a_file_apart() -> None:
+    one, three = Recorder(1), Recorder(3)
+    one.alloc(11)
+    three.alloc(33)
+    Path("memory.dat").write_bytes(pickled(snapshot(one, three)))
+    assert "choose one: device=N" in error("inspect memory.dat")
+    assert "its devices are 0 (" in error("inspect memory.dat:device=5")
+    assert "no option 'gpu', being PyTorch memory snapshot; valid options: device" in error(
+        "inspect memory.dat:gpu=1"
+    )
+    assert "cuda:3" in output("inspect memory.dat:device=3")
+    files = ["memory.dat:device=1", "memory.dat:device=3"]
+    line = f"compare {' '.join(files)} --allocators naive {QUICK} --json -"
+    found = {row["workload"]: row["peak_requested"] for row in json.loads(output(line))}
+    assert found == dict(zip(files, (11, 33), strict=True))
+    Path("memory.dat").rename("memory.dat:device=1,x")  # a file of that name is meant as it is
+    assert "choose one: device=N" in error("inspect memory.dat:device=1,x")
+    assert "neither a file nor a workload" in error("inspect memory.dat:device=1")
+
+
+# --- who wrote it, and how much
+
+
+@pytest.fixture(scope="module")
+def long() -> dict[str, Any]:
+    """Enough events for several windows, frames of pickle and batches, some with new frames."""
+    rng = random.Random(0)
+    recorder = Recorder()
+    for n in range(4000):
+        if len(recorder.live) > 100:
+            recorder.free(rng.choice(list(recorder.live)), completed=n % 7 > 0)
+        new = [{"filename": f"/me/f{n}.py", "line": n, "name": "f"}]
+        frames = new * (n % 5 == 0) + FRAMES * rng.randrange(3)
+        recorder.alloc(rng.randrange(1, 1 << 34), stream=n % 3 * 1000, frames=frames)
+        if n % 1000 == 0:
+            recorder.oom(n)
+    return snapshot(recorder)
+
+
+@pytest.mark.parametrize("how", WRITERS)
+def test_all_writers_write_the_same(named: Named, long: dict[str, Any], how: int | str) -> None:
+    trace = read(named(pickled(long, how)))
+    events = [e for e in long["device_traces"][0] if e["action"] in ("alloc", "free_completed")]
+    assert len(trace) == len(events) > 7000
+    for row, label, event in zip(rows(trace), labels(trace), events, strict=True):
+        is_alloc = event["action"] == "alloc"
+        assert (row[0] == ALLOC) == is_alloc
+        assert row[2] == event["size"] * is_alloc
+        assert row[3] == (0, 1, 2)[event["stream"] // 1000]
+        own = [f for f in event["frames"] if f["filename"].startswith(("/me", "/home"))]
+        expected = f"{own[0]['filename'].rpartition('/')[2]}:{own[0]['line']}" if own else ""
+        assert label.rpartition(":")[0] == expected * is_alloc
+
+
+def test_shared_events_are_the_same_events(named: Named) -> None:
+    recorder = Recorder()
+    recorder.alloc(5)
+    data = snapshot(recorder)
+    data["device_traces"] *= 2
+    assert_same(read(named(data), device=0), read(named(data), device=1))
+
+
+GROWTH = """
+import sys
+from allocbench import workloads
+
+def peak():
+    status = open("/proc/self/status").read()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+small, large = sys.argv[1:]
+workloads.read(small)
+before = peak()
+print(len(workloads.read(large)), peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_an_event_with_thirty_frames_takes_less_than_its_frames(
+    tmp_path: Path, named: Named
+) -> None:
+    """As dicts and lists, it would take 700 bytes."""
+    rng = random.Random(0)
+    frames = [{"filename": f"/me/{n}.py", "line": n, "name": f"f{n}"} for n in range(500)]
+    recorder = Recorder()
+    for _ in range(60_000):
+        if len(recorder.live) > 500:
+            recorder.free(next(iter(recorder.live)))
+        at = rng.randrange(470)
+        recorder.alloc(rng.randrange(1, MIB), frames=frames[at : at + 30])
+    small = tmp_path / "small"
+    small.write_bytes(pickled(snapshot(played([(1, 0, True)]))))
+    data = snapshot(recorder)
+    large = named(data)
+    events = len(data["device_traces"][0])
+    command = [sys.executable, "-c", GROWTH, str(small), str(large)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    count, grown = map(int, done.stdout.split())
+    assert 0 < count < events
+    assert grown < 450 * events
+
+
+# --- what it must not be
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ([], "holds no events and no live blocks"),
+        ({"a": 1}, "is a pickle, but no memory snapshot: it has no 'segments'"),
+        (7, "is a pickle, but no memory snapshot: it has no 'segments'"),
+        ({"segments": 3}, "its 'segments' are no list of dicts"),
+        ({"segments": [3]}, "its 'segments' are no list of dicts"),
+        ({"device_traces": {}}, "its 'device_traces' are no list of lists"),
+        ({"segments": [{"blocks": 3}]}, "the 'blocks' of a segment are no list of dicts"),
+        ({"segments": [{"device": "a"}]}, "a segment or block has device 'a'"),
+        (
+            {"segments": [{"blocks": [{"size": -1, "state": "active_allocated"}]}]},
+            "a segment or block has size '-1'",
+        ),
+        ({"device_traces": [[3]]}, "event 0 is none: it has no action and no size"),
+        ({"device_traces": [[{"size": 3}]]}, "event 0 is none: it has no action and no size"),
+        (
+            {"device_traces": [[{"action": "alloc", "size": "x", "addr": 1}]]},
+            "event 0 in the file is none: 'alloc', 'x', 1",
+        ),
+        (
+            {"device_traces": [[{"action": "alloc", "size": 1 << 64, "addr": 1}]]},
+            "event 0 in the file is none: 'alloc', 18446744073709551616, 1",
+        ),
+        (
+            {"device_traces": [[{"action": "alloc", "size": -5, "addr": 1}]]},
+            "event 0: size -5 is below 0",
+        ),
+        (
+            {"device_traces": [[{"action": ["alloc"], "size": 5, "addr": 1}]]},
+            "event 0 in the file is none: 5, 1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("how", [2, 4])
+def test_a_pickle_of_something_else(named: Named, data: Any, told: str, how: int) -> None:
+    path = named(pickled(data, how))
+    assert message_of(lambda: read(path)) == f"{path}: {told}"
+
+
+@given(data=st.data())
+@settings(max_examples=300)
+def test_a_damaged_snapshot_is_refused_or_valid(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    how = data.draw(st.sampled_from(list(WRITERS)))
+    recorder = played([(3, n, True) if n % 3 else (0, n, True) for n in range(20)])
+    content = bytearray(pickled(snapshot(recorder), how))
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(2, len(content) - 1))] = data.draw(st.integers(0, 255))
+    del content[data.draw(st.integers(2, len(content))) :]
+    path = tmp_path_factory.mktemp("damaged") / "s"
+    path.write_bytes(content)
+    with suppress(TraceError):
+        read(path).validate()
