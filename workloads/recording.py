@@ -86,7 +86,7 @@ def record(
     labels: how allocs are labelled, a key of STACKS. last: number of newest events of each process
     to keep; None keeps all. path: folders that its Python searches for modules first. machine:
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
-    process ends, None for no limit; a null GPU counts them itself. stdout, stderr: file
+    process ends, None for no limit. stdout, stderr: file
     descriptors for the output of the command; None: those of this process. keep: a folder for the
     memory snapshots themselves. variables: of its environment, besides those of this process.
 

@@ -88,7 +88,10 @@ class Steps:
     def __init__(self, torch: Any, limit: int | None) -> None:
         self._torch, self._limit, self._seen = torch, limit, 0
         self._first: int | None = None
-        torch.optim.optimizer.register_optimizer_step_post_hook(self._on_step)
+        # The package torch.optim does not keep this module as an attribute.
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        register_optimizer_step_post_hook(self._on_step)
 
     def _on_step(self, optimizer: Any, *_arguments: object) -> None:
         if self._first is None:

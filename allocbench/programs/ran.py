@@ -61,13 +61,13 @@ def run(
     """
     limit = None if steps is None else steps + WARM_UP
     on_null = device is not None
-    limits = Limits(limit, seconds) if on_null else Limits()
+    limits = Limits(None, seconds) if on_null else Limits()
     with tempfile.TemporaryFile() as sink, launch.session(device, limits) as session:
         recorded = recording.record(
             command,
             labels="lines",
             machine=session.machine,
-            steps=None if on_null else limit,
+            steps=limit,
             stdout=sink.fileno() if quiet else _STDERR,
             stderr=sink.fileno() if quiet else None,
             variables=variables,

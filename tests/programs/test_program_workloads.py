@@ -35,7 +35,9 @@ for _ in range(100):
 """
 OPTIM = """
 hooks = []
-optim = SimpleNamespace(optimizer=SimpleNamespace(register_optimizer_step_post_hook=hooks.append))
+optim = sys.modules["torch.optim"] = ModuleType("torch.optim")
+optimizer = sys.modules["torch.optim.optimizer"] = ModuleType("torch.optim.optimizer")
+optimizer.register_optimizer_step_post_hook = hooks.append
 
 class record_function:
     def __init__(self, name): self.name = name
