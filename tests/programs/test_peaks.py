@@ -17,9 +17,9 @@ from allocbench.programs import program
 from allocbench.testing import limit_peak
 from allocbench.workloads import ALLOC, Provenance
 from tests.commands import folder
-from tests.test_holding import training
-from tests.test_program_workloads import programs
-from tests.test_record import stand_in
+from tests.commands.test_record import stand_in
+from tests.programs.test_program_workloads import programs
+from tests.questions.test_holding import training
 from tests.traces import make
 
 __all__ = ["folder", "programs", "stand_in"]  # the fixtures, by their imports
