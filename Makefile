@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test test-null test-torch lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test test-null test-torch truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -35,6 +35,11 @@ build/headers/.done:
 	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime_cu12-*.whl build/headers/12
 	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime-13*.whl build/headers/13
 	touch $@
+
+# The training programs need a CUDA build of PyTorch with torchvision and transformers: build/truth.
+ROWS ?= ../shared/data/xmem/xmem.csv
+truth: $(VENV)/.test  ## peaks predicted on the null GPU beside measured ones; ROWS=file.csv
+	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files

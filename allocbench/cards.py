@@ -33,6 +33,11 @@ class Compute:
     threads_per_multiprocessor: int
     blocks_per_multiprocessor: int
 
+    @property
+    def threads(self) -> int:
+        """How many threads can reside on the card."""
+        return self.multiprocessors * self.threads_per_multiprocessor
+
 
 @dataclass(frozen=True)
 class Card:
@@ -68,17 +73,18 @@ class Card:
 
 def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
     """The cards of a table as in `cards.json`, the smallest first."""
-    share, context = table["estimated_share"], table["context"]["bytes"]
+    share = table["estimated_share"]
     made = [
         Card(
             row["name"],
             row["nominal"],
             int(row["nominal"] * share) if row["usable"] is None else row["usable"],
             row["usable"] is None,
-            context,
-            _compute(row.get("compute"), table),
+            _context(compute, table["context"]),
+            compute,
         )
         for row in table["cards"]
+        for compute in [_compute(row.get("compute"), table)]
     ]
     return tuple(sorted(made, key=lambda card: card.usable))
 
@@ -87,15 +93,24 @@ def _compute(row: Mapping[str, Any] | None, table: Mapping[str, Any]) -> Compute
     return Compute(**row, **table["capabilities"][str(row["capability"])]) if row else None
 
 
+def _context(compute: Compute | None, told: Mapping[str, Any]) -> int:
+    if compute is None:
+        return int(told["bytes"])
+    return int(told["fixed"] + told["per_thread"] * compute.threads)
+
+
 @cache
 def cards() -> tuple[Card, ...]:
     """All cards, the smallest first."""
     return read(_table())
 
 
-def context() -> int:
-    """Bytes that the CUDA context of one process takes on every card: an estimate."""
-    return int(_table()["context"]["bytes"])
+def context(name: str | None) -> int | None:
+    """Bytes that the CUDA context of one process takes on the card of a name: an estimate.
+
+    None for a name that no card has.
+    """
+    return next((card.context for card in cards() if card.name == name), None)
 
 
 def note(device: str = "", traced_on: str = "") -> str:
@@ -103,9 +118,10 @@ def note(device: str = "", traced_on: str = "") -> str:
 
     traced_on: the device of the trace. A trace of a CPU is a guess about a GPU, and is named so.
     """
+    contexts = [card.context for card in cards() if card.compute]
     words = (
-        f"Cards: what their drivers report, less {context() >> 20} MiB for the CUDA context"
-        " (an estimate)"
+        f"Cards: what their drivers report, less {min(contexts) >> 20} to {max(contexts) >> 20}"
+        " MiB for the CUDA context (an estimate)"
     )
     if device.startswith("sim:") and label(device) == device:
         words += f"; a program can use all of {device}"
@@ -125,11 +141,15 @@ def label(device: str) -> str:
 def find(name: str) -> list[Card]:
     """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two cards).
 
-    Whole words win over beginnings of words: "l4" is not an L40S.
+    Whole words win over beginnings of words: "l4" is not an L40S. The name that the driver reports
+    works as well: "NVIDIA-GeForce-RTX-4090".
     """
     wanted = _plain(name)
     whole = [card for card in cards() if wanted in _beginnings(card.name)]
     exact = [card for card in whole if _plain(card.name) == wanted]
+    exact = exact or [
+        card for card in cards() if card.compute and _plain(card.compute.product) == wanted
+    ]
     begun = [card for card in cards() if wanted and _plain(card.name).startswith(wanted)]
     return exact or whole or begun
 

@@ -139,7 +139,7 @@ COLUMNS: tuple[Column, ...] = (
         "memory",
         "bytes",
         "CUDA context",
-        "Bytes of a CUDA context on every card, an estimate that was used to find the card.",
+        "Bytes that a CUDA context takes of the card: an estimate, with which the card was found.",
     ),
     _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
     Column(

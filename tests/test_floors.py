@@ -26,7 +26,7 @@ PYTHON_FLOORS = {
     "workloads": {"base"},
     "reports": {"base"},
     "allocbench": {"base", "allocators", "workloads", "reports"},
-    "benchmarks": {"base", "allocators", "workloads", "reports"},
+    "benchmarks": {"base", "allocators", "workloads", "reports", "allocbench"},
     "docs": {"base", "allocators", "workloads", "reports", "allocbench"},
     "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks", "docs"},
 }

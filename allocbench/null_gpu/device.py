@@ -16,6 +16,8 @@ from allocbench.cards import Card, Compute
 KIND = "null"
 MOST_DEVICES = 16
 """As many as the native library has addresses for."""
+COPIES = "copies"
+"""The value of convolution_workspace that stands for copies of the tensors."""
 _OPTIONS = (
     "card",
     "memory",
@@ -34,8 +36,9 @@ class NullDevice:
 
     memory: what the driver reports of each. context: what one process's CUDA context takes.
     rank, world: of a program that shall believe to be one of many; None when it is what it is.
-    convolution_workspace: what cuDNN wants for each convolution, a model. addresses: "down" where
-    a later allocation lies below earlier ones, else "up".
+    convolution_workspace: what cuDNN wants for each convolution; None: copies of its tensors in the
+    layout of the Tensor Cores, as `cudnn_convolution.cpp` describes. addresses: "down" where a
+    later allocation lies below earlier ones, else "up".
     """
 
     card: Card
@@ -45,7 +48,7 @@ class NullDevice:
     count: int = 1
     rank: int | None = None
     world: int | None = None
-    convolution_workspace: int = 0
+    convolution_workspace: int | None = 0
     addresses: str = "down"
 
     @property
@@ -58,6 +61,9 @@ class NullDevice:
             name += f",context={self.context}"
         if self.addresses != "down":
             name += f",addresses={self.addresses}"
+        if self.convolution_workspace != 0:
+            told = COPIES if self.convolution_workspace is None else self.convolution_workspace
+            name += f",convolution_workspace={told}"
         if self.world is not None:
             name += f",rank={self.rank},world={self.world}"
         return name
@@ -78,8 +84,9 @@ class NullDevice:
             "memory": self.memory,
             "context": self.context,
             "count": self.count,
-            "convolution_workspace": self.convolution_workspace,
             "addresses_ascend": int(self.addresses == "up"),
+            "convolution_workspace": self.convolution_workspace or 0,
+            "convolution_copies": int(self.convolution_workspace is None),
         }
 
 
@@ -112,8 +119,8 @@ def read(text: str) -> NullDevice:
             count=_whole("count", options, 1) or 1,
             rank=_whole("rank", options, 0),
             world=_whole("world", options, 1),
-            convolution_workspace=parse_bytes(options.get("convolution_workspace", 0)),
             addresses=options.get("addresses", "down"),
+            convolution_workspace=_workspace(options.get("convolution_workspace", 0)),
         )
     )
 
@@ -156,6 +163,8 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
             if any(letter.isdigit() for letter in slug[:end]):
                 begins.setdefault(slug[:end], slug)
     return list(dict.fromkeys(begins[one] for one in get_close_matches(name, begins)))
+def _workspace(text: str | int) -> int | None:
+    return None if text == COPIES else parse_bytes(text)
 
 
 def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:

@@ -75,10 +75,11 @@ class Runner:
 
     def enough(self, spec: str) -> Row:
         """The columns that say what is enough: min_capacity, card and context."""
+        card = self.card(spec)
         return {
             "min_capacity": self.min_capacity(spec),
-            "card": self.card(spec),
-            "context": context(),
+            "card": card,
+            "context": context(card),
         }
 
     def _enough(self, spec: str) -> Iterator[str]:

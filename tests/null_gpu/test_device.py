@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 def test_a_card_has_what_its_driver_reports() -> None:
     device = read("null:rtx4090")
-    assert (device.memory, device.context) == (25_377_888_010, 512 << 20)
+    assert (device.memory, device.context) == (25_377_888_010, 408 << 20)
     assert (device.compute.capability, device.compute.multiprocessors) == (89, 128)
     assert device.name == "null:rtx-4090-24gb"
 

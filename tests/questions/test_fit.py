@@ -90,7 +90,7 @@ def test_cards_are_those_on_which_it_completes() -> None:
     assert row["card"] == smallest.name
     (row,) = records(fit(make([(ALLOC, 0, smallest.free + 1)]), ["naive"], DEVICE))
     assert smallest.name not in row["cards"]
-    assert context() == smallest.usable - smallest.free > 0
+    assert context(smallest.name) == smallest.usable - smallest.free > 0
 
 
 def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> None:
@@ -99,12 +99,22 @@ def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> Non
     assert [card.name for card in cards() if not 0.9 < card.usable / card.nominal < 1] == []
     assert len({card.name for card in cards()}) == len(cards())
     assert table["context"]["source"]
+    assert all(seen["source"] for seen in table["context"]["seen"])
+
+
+def test_the_model_of_the_context_is_near_what_was_seen() -> None:
+    table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
+    for seen in table["context"]["seen"]:
+        bytes_of_card = context(seen["card"])
+        assert bytes_of_card is not None
+        assert bytes_of_card / (seen["mib"] << 20) == pytest.approx(1, abs=0.15)
+    assert context("no such card") is None
 
 
 def test_a_card_without_a_report_is_an_estimate() -> None:
     table = {
         "estimated_share": 0.75,
-        "context": {"bytes": 10},
+        "context": {"bytes": 10, "fixed": 1, "per_thread": 2},
         "cards": [{"name": "new", "nominal": 4000, "usable": None}],
     }
     (card,) = read(table)

@@ -50,6 +50,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"nccl_version", number(&Settings::nccl_version)},
       {"convolution_workspace", number(&Settings::convolution_workspace)},
       {"addresses_ascend", number(&Settings::addresses_ascend)},
+      {"convolution_copies", number(&Settings::convolution_copies)},
   };
   return made;
 }

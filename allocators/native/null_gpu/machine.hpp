@@ -32,8 +32,9 @@ struct Settings {
   int cudnn_version = 91002;
   int nccl_version = 22705;
   Size convolution_workspace = 0;
-  int addresses_ascend = 0;  // whether later allocations lie above earlier ones
-  std::string usage;         // file with the bytes in use, which all processes of a program share
+  int addresses_ascend = 0;    // whether later allocations lie above earlier ones
+  std::string usage;           // file with the bytes in use, which all processes of a program share
+  int convolution_copies = 0;  // whether tensors are transposed in the workspace
 };
 
 class Machine {

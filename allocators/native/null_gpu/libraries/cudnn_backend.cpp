@@ -2,14 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <vector>
 
 #include "null_gpu/kernels.hpp"
+#include "null_gpu/libraries/cudnn_graph.hpp"
 #include "null_gpu/machine.hpp"
 
 using namespace allocbench::null_gpu;
+using namespace allocbench::null_gpu::cudnn;
 
 namespace {
 
@@ -21,19 +20,13 @@ enum Type : int {  // cudnnBackendAttributeType_t
   kFraction = 26,
 };
 
-enum Name : int {  // cudnnBackendAttributeName_t
-  kHeuristicGraph = 201,
-  kHeuristicResults = 202,
-  kConfigEngine = 300,
-  kConfigWorkspace = 303,
-  kConfigShared = 304,
-  kPlanWorkspace = 402,
-  kGraphEngines = 802,
-  kEngineGraph = 1300,
-  kEngineIndex = 1301,
-};
+constexpr int kEngine = 3;       // cudnnBackendDescriptorType_t
+constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
 
-constexpr int kEngine = 3;  // cudnnBackendDescriptorType_t
+// The engines that there are: one that takes a workspace, and one that needs none, which PyTorch
+// tries where the first finds no memory.
+constexpr std::int64_t kHungry = 0;
+constexpr std::int64_t kFrugal = 1;
 
 Size bytes_of(int type) {
   switch (type) {
@@ -53,18 +46,6 @@ Size bytes_of(int type) {
   }
 }
 
-// What a descriptor says. Others keep it when the descriptor itself is destroyed.
-struct Content;
-struct Attribute {
-  int type = 0;
-  std::int64_t count = 0;
-  std::vector<char> bytes;                         // of all types but descriptors
-  std::vector<std::shared_ptr<Content>> contents;  // of descriptors
-};
-struct Content {
-  int type = 0;
-  std::map<int, Attribute> attributes;
-};
 struct Descriptor {
   std::shared_ptr<Content> content;
 };
@@ -77,14 +58,42 @@ void put(Content& content, int name, std::int64_t value) {
   content.attributes[name] = std::move(attribute);
 }
 
-// The only engine there is, for any graph.
-std::shared_ptr<Content> engine(Content const& heuristic) {
+std::shared_ptr<Content> engine(Content const& heuristic, std::int64_t index) {
   auto made = std::make_shared<Content>();
   made->type = kEngine;
   auto const graph = heuristic.attributes.find(kHeuristicGraph);
   if (graph != heuristic.attributes.end()) made->attributes[kEngineGraph] = graph->second;
-  put(*made, kEngineIndex, 0);
+  put(*made, kEngineIndex, index);
   return made;
+}
+
+Size hunger(Content const* graph) {
+  auto const& settings = Machine::get().settings();
+  if (settings.convolution_copies == 0) return settings.convolution_workspace;
+  return graph == nullptr ? 0 : convolution_workspace(*graph);
+}
+
+// Which engines the heuristics offer for a graph, the best first.
+std::vector<std::int64_t> offered(Content const& heuristic) {
+  if (hunger(heuristic.at(kHeuristicGraph)) == 0) return {kFrugal};
+  return {kHungry, kFrugal};
+}
+
+std::int64_t index_of(Content const* engine) {
+  std::int64_t index = kFrugal;
+  if (engine == nullptr) return index;
+  auto const found = engine->attributes.find(kEngineIndex);
+  if (found != engine->attributes.end() && found->second.bytes.size() >= sizeof index) {
+    std::memcpy(&index, found->second.bytes.data(), sizeof index);
+  }
+  return index;
+}
+
+Size workspace(Content const& plan) {
+  Content const* const config = plan.at(kPlanConfig);
+  Content const* const engine = config == nullptr ? nullptr : config->at(kConfigEngine);
+  if (index_of(engine) != kHungry) return 0;
+  return hunger(engine->at(kEngineGraph));
 }
 
 void give(Attribute const& attribute, std::int64_t wanted, void* out) {
@@ -98,30 +107,38 @@ void give(Attribute const& attribute, std::int64_t wanted, void* out) {
   }
 }
 
-// What nobody has set.
-bool answer(Content const& content, int name, void* out) {
-  auto number = [out](std::int64_t value) {
-    if (out != nullptr) *static_cast<std::int64_t*>(out) = value;
-    return true;
+// What nobody has set: its count, and the value where `wanted` is not 0; 0 for what is unknown.
+std::int64_t answer(Content const& content, int name, std::int64_t wanted, void* out) {
+  auto number = [=](std::int64_t value) {
+    if (wanted > 0 && out != nullptr) *static_cast<std::int64_t*>(out) = value;
+    return std::int64_t{1};
   };
   switch (name) {
-    case kHeuristicResults:
-      if (out != nullptr) {
-        Content& config = of(*static_cast<void**>(out));
-        config.attributes[kConfigEngine] = {kDescriptor, 1, {}, {engine(content)}};
+    case kHeuristicResults: {
+      auto const engines = offered(content);
+      auto const count = static_cast<std::int64_t>(engines.size());
+      for (std::int64_t one = 0; out != nullptr && one < std::min(wanted, count); ++one) {
+        Content& config = of(static_cast<void**>(out)[one]);
+        config.attributes[kConfigEngine] = {
+            kDescriptor, 1, {}, {engine(content, engines[static_cast<Size>(one)])}};
       }
-      return true;
+      return wanted > 0 ? std::min(wanted, count) : count;
+    }
     case kPlanWorkspace:
-      return number(static_cast<std::int64_t>(Machine::get().settings().convolution_workspace));
+      return number(static_cast<std::int64_t>(workspace(content)));
     case kConfigWorkspace:
       return number(0);
     case kGraphEngines:
       return number(1);
+    case kEngineNumericalNotes:
+      if (index_of(&content) != kHungry) return 0;
+      if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = kTensorCores;
+      return 1;
     case kConfigShared:
-      if (out != nullptr) *static_cast<int*>(out) = 0;
-      return true;
+      if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = 0;
+      return 1;
     default:
-      return false;
+      return 0;
   }
 }
 
@@ -171,8 +188,8 @@ NULL_GPU_API int null_cudnnBackendGetAttribute(void* descriptor, int name, int, 
   if (attribute != content.attributes.end()) {
     found = attribute->second.count;
     if (out != nullptr) give(attribute->second, wanted, out);
-  } else if (answer(content, name, wanted > 0 ? out : nullptr)) {
-    found = 1;
+  } else {
+    found = answer(content, name, wanted, out);
   }
   if (count != nullptr) *count = found;
   return kSuccess;

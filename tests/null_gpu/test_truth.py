@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicted peaks beside measured ones: the benchmark's tables, and a few rows of the real ones.
+
+The rows are those of xMem (arXiv 2510.21048, MIT licence). Its programs need an environment that
+`make truth` makes; tests of them are skipped without it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.truth import environment, report
+from benchmarks.truth.__main__ import main
+from benchmarks.truth.predict import builder
+from benchmarks.truth.rows import Prediction, Row, TruthError, read
+
+COLUMNS = (
+    "experiment,kind,model,optimizer,batch,zero_grad_mode,gpu,gpu_total_bytes,torch,"
+    "truth_bytes,truth_oom,xmem_bytes,xmem_oom\n"
+)
+RTX_3060 = "NVIDIA-GeForce-RTX-3060,12622168064,2.6.0+cu124"
+OPT = f"m,transformer,facebook/opt-125m,AdamW,38,,{RTX_3060},8906604544,false,9332326400,false\n"
+T5 = f"m,transformer,T5-small,AdamW,36,,{RTX_3060},7465861120,false,7272923136,false\n"
+TOO_LARGE = f"m,transformer,T5-small,AdamW,68,2,{RTX_3060},12366905344,true,11936989184,true\n"
+UNKNOWN = f"m,cnn,NoSuchNet,SGD,5,,{RTX_3060},1000,false,1100,false\n"
+KEYS = {"median_error", "p90_error", "oom_agreement", "oom_missed"}
+
+
+def table(folder: Path, *rows: str) -> Path:
+    path = folder / "rows.csv"
+    path.write_text(COLUMNS + "".join(rows), encoding="utf-8")
+    return path
+
+
+def test_predictions_are_near_what_was_measured(tmp_path: Path) -> None:
+    if not (environment.FOLDER / environment.USUAL / ".done").exists():
+        pytest.skip("no models in build/truth: make truth")
+    told = ["--rows", str(table(tmp_path, OPT, T5, TOO_LARGE, UNKNOWN))]
+    assert main([*told, "--json", str(tmp_path / "out.json")]) == 0
+    found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    for kind in ("all", "transformer", "cnn"):
+        assert set(found[kind]) >= KEYS
+    assert found["transformer"]["median_error"] < 0.005
+    assert found["transformer"]["p90_error"] < 0.03
+    assert (found["all"]["oom_agreement"], found["all"]["oom_missed"]) == (1, 0)
+    assert [row["predicted_oom"] for row in found["rows"]] == [False, False, True, None]
+    assert found["rows"][-1]["why_not"] == "model nosuchnet is not one of torchvision's"
+    assert found["estimators"]["xmem"]["rows"] == 4
+
+
+def test_rows_are_read_with_their_defaults(tmp_path: Path) -> None:
+    first, second = read(table(tmp_path, OPT, TOO_LARGE))
+    assert (first.batch, first.zero_grad_mode, first.memory) == (38, 0, 12_622_168_064)
+    assert (first.torch, first.truth) == ("2.6.0", Prediction(8_906_604_544, False))
+    assert first.others == {"xmem": Prediction(9_332_326_400, False)}
+    assert (second.zero_grad_mode, second.truth.oom, second.line) == (2, True, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("kind,model\ncnn,VGG16\n", "has no column optimizer, batch"),
+        (COLUMNS, "has no rows"),
+        (COLUMNS + OPT.replace(",38,", ",many,"), "line 2: batch='many' is not a whole number"),
+        (COLUMNS + OPT.replace("8906604544", ""), "line 2: no truth_bytes"),
+    ],
+)
+def test_a_wrong_table_is_one_line(
+    tmp_path: Path, text: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TruthError, match=line):
+        read(path)
+    assert main(["--rows", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_torch_that_nobody_tried_is_named() -> None:
+    with pytest.raises(TruthError, match=r"torch 1\.0: the versions tried are 2\.5\.1, 2\.6\.0"):
+        environment.python("1.0")
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("VGG16", "vgg16"),
+        ("ResNet152", "resnet152"),
+        ("MobileNetV2", "mobilenet_v2"),
+        ("MobeNetV3Small", "mobilenet_v3_small"),
+        ("MobileNetV3Large", "mobilenet_v3_large"),
+        ("MnasNet", "mnasnet1_0"),
+        ("ConvNeXtTiny", "convnext_tiny"),
+        ("RegNetX400MF", "regnet_x_400mf"),
+        ("RegNetY32GF", "regnet_y_32gf"),
+        ("EfficientNetB0", "efficientnet_b0"),
+    ],
+)
+def test_networks_have_the_names_of_torchvision(name: str, made: str) -> None:
+    assert builder(name) == made
+
+
+def test_scores_are_of_errors_and_of_verdicts() -> None:
+    def outcome(predicted: int, measured: int, says: bool, did: bool) -> report.Outcome:
+        truth = Prediction(measured, did)
+        row = Row(2, "cnn", "VGG16", "SGD", 1, 0, "GPU", 1, "", truth, {})
+        return report.Outcome(row, Prediction(predicted, says))
+
+    found = report.groups(
+        [
+            outcome(110, 100, False, False),
+            outcome(98, 100, False, False),
+            outcome(101, 100, True, False),
+            outcome(50, 100, False, True),
+        ]
+    )
+    assert found["cnn"] == found["all"]
+    assert found["all"]["median_error"] == pytest.approx(0.02)
+    assert found["all"]["p90_error"] == pytest.approx(0.084)
+    assert found["all"]["too_low"] == pytest.approx(1 / 3)
+    assert (found["all"]["oom_agreement"], found["all"]["oom_missed"]) == (0.5, 1)
+    assert found["transformer"]["median_error"] is None
