@@ -163,6 +163,8 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
             if any(letter.isdigit() for letter in slug[:end]):
                 begins.setdefault(slug[:end], slug)
     return list(dict.fromkeys(begins[one] for one in get_close_matches(name, begins)))
+
+
 def _workspace(text: str | int) -> int | None:
     return None if text == COPIES else parse_bytes(text)
 

@@ -44,9 +44,9 @@ def train(
 ) -> None:
     """Train in single precision on the first GPU, and print the peaks, or that memory ran out.
 
-    make_batch: makes a batch in host memory. loss: the outputs, which stay alive until the next step
-    makes new ones, and the loss. zero_grad_mode of `told`: gradients are freed before the batch
-    is moved to the GPU (0), before backward (1) or after the step (2).
+    make_batch: makes a batch in host memory. loss: the outputs, which stay alive until the next
+    step makes new ones, and the loss. zero_grad_mode of `told`: gradients are freed before the
+    batch is moved to the GPU (0), before backward (1) or after the step (2).
     """
     device = torch.device("cuda")
     torch.cuda.init()
