@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces on disk: read in any of the formats of workloads.formats, written as Parquet or CSV."""
+"""Read traces in any format of `workloads.formats`; write Parquet or CSV."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from allocbench.workloads.trace import Trace, TraceError
 
 
 def read(path: str | Path, **options: str | int) -> Trace:
-    """Read a trace in the format that the file's content shows, and validate it.
+    """Read and validate a trace; its format is recognized by the content.
 
     path: of a regular file or a pipe, compressed with gzip or not; `-` is standard input.
-    options: what the format lets a user choose, such as the device of a snapshot.
+    options: those of the format, such as the device of a snapshot.
 
     Raises TraceError in one line that names the file, the broken rule and where: the line of a
     CSV (the header is line 1) or the event (the first is event 0).
@@ -43,10 +43,10 @@ def read(path: str | Path, **options: str | int) -> Trace:
 def read_plannable(
     path: str | Path, **options: str | int
 ) -> OperatorGraph | tuple[Lifetimes, bool]:
-    """What a file has to plan: an operator graph, or blocks and whether it is a CSV of lifetimes.
+    """The operator graph of a file, or its blocks and whether it is a CSV of lifetimes.
 
-    options: of a trace's format. Raises TraceError as `read` does, and ModuleNotFoundError naming
-    the extra that a TensorFlow Lite model needs.
+    options: those of the trace format. Raises TraceError like `read`, and ModuleNotFoundError with
+    the extra that a TensorFlow Lite model requires.
     """
     with open_input(path) as (file, name):
         head = file.read(HEAD)
@@ -59,9 +59,9 @@ def read_plannable(
 
 
 def read_recording(path: str | Path, **options: str | int) -> Recording:
-    """Read a trace with what the recorded allocator did; path, options and errors as of `read`.
+    """Read a trace with what the recorded allocator did; path, options and errors as in `read`.
 
-    Raises TraceError also for a format that does not tell that.
+    Also raises TraceError for a format that does not contain it.
     """
     with open_input(path) as (file, name):
         return _read(file, name, options, Format.record, lambda recording: recording.trace)
@@ -101,23 +101,22 @@ WRITERS: Mapping[str, Callable[[Trace, BinaryIO], None]] = {
     "csv": write_csv,
     "lifetimes": write_blocks,
 }
-"""What a trace is written as, by name. Only Parquet holds all of a trace."""
+"""Output formats by name. Only Parquet stores everything."""
 
 
 def kind_by_extension(path: str | Path) -> str:
-    """The key of WRITERS that a path's extension says; TraceError for another one."""
+    """The key of WRITERS for the extension of a path; raises TraceError for an unknown one."""
     name = Path(path).suffix.removeprefix(".")
     if name not in ("parquet", "csv"):
-        raise TraceError(f"{path}: the extension must say the format, .parquet or .csv")
+        raise TraceError(f"{path}: the extension must be .parquet or .csv")
     return name
 
 
 def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
-    """Write a valid trace as one of WRITERS, or as its path's extension says: .parquet or .csv.
+    """Write a valid trace in a format of WRITERS, by default that of the extension.
 
-    The file appears whole or not at all. Raises TraceError when the trace is not valid, the
-    extension is another, the format has no place for something that matters, or the path cannot
-    be written.
+    Raises TraceError if the trace is invalid, the extension is unknown, the format cannot store
+    something essential, or the path cannot be written.
     """
     writer = WRITERS[kind or kind_by_extension(path)]
     path = Path(path)

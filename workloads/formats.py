@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""THE list of formats that are read. A format is known by a file's first bytes, not by its name.
+"""THE list of input formats. A format is recognized by the first bytes of a file, not its name.
 
 Another format is one line here, and a module with its `sniff` and its `read`.
 """
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
 
 HEAD = 1 << 16
-"""Bytes from the begin of a file by which its format is told."""
+"""Number of bytes at the beginning of a file from which its format is recognized."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of files.
+    """A file format.
 
-    name, summary: what users call it, and what it holds. sniffer, reader: `module:function` in this
-    package, imported when a file is read. options: what a user may choose, as
-    `workloads.read(path, name=value)`, and what for. recorder: what reads the same with what the
-    recorded allocator did, where the format tells that.
+    name, summary: for users. sniffer, reader: `module:function` in this package, imported when a
+    file is read. options: names and meanings of what a user can choose in
+    `workloads.read(path, name=value)`. recorder: reads a trace together with what the recorded
+    allocator did, if the format contains it.
     """
 
     name: str
@@ -41,30 +41,30 @@ class Format:
     recorder: str | None = None
 
     def sniff(self, head: bytes) -> bool:
-        """Whether a file with these first HEAD bytes, or all of fewer, has this format."""
+        """Whether a file that begins with these bytes, at most HEAD, has this format."""
         return bool(_function(self.sniffer)(head))
 
     def read(self, file: BinaryIO, path: Path, **options: str | int) -> Trace:
-        """Make a trace of an open file, named by its path; raises TraceError when it has none."""
+        """Read the trace of an open file, named by its path; raises TraceError if it has none."""
         trace: Trace = _function(self.reader)(file, path, **options)
         return trace
 
     def record(self, file: BinaryIO, path: Path, **options: str | int) -> Recording:
-        """Make a recording of an open file; raises TraceError when the format tells too little."""
+        """Read the recording of an open file; raises TraceError if the format has none."""
         if self.recorder is None:
             from allocbench.workloads.vocabulary import TraceError
 
-            able = " and ".join(one.name for one in FORMATS if one.recorder)
+            able = " and ".join(other.name for other in FORMATS if other.recorder)
             raise TraceError(
-                f"is {self.name}, which does not tell what an allocator did; {able} do"
+                f"is {self.name}, which does not contain what an allocator did; {able} do"
             )
         recording: Recording = _function(self.recorder)(file, path, **options)
         return recording
 
 
 def _function(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = resolve_name(f"{__package__}.{name}")
-    return found
+    function: Callable[..., Any] = resolve_name(f"{__package__}.{name}")
+    return function
 
 
 FORMATS = (
@@ -91,7 +91,7 @@ FORMATS = (
         "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot()",
         "importers.pytorch_snapshot:is_pickle",
         "importers.pytorch_snapshot:read",
-        options={"device": "the number of a GPU, where several have events"},
+        options={"device": "the number of a GPU, if several have events"},
         recorder="importers.pytorch_snapshot:read_recording",
     ),
     Format(
@@ -99,7 +99,7 @@ FORMATS = (
         "Chrome JSON with [memory] events, of torch.profiler with profile_memory=True",
         "importers.kineto:is_profile",
         "importers.kineto:read",
-        options={"device": "the number of a GPU, or cpu, where several have events"},
+        options={"device": "the number of a GPU, or cpu, if several have events"},
         recorder="importers.kineto:read_recording",
     ),
     Format(
@@ -126,9 +126,9 @@ REFUSED = (
         "importers.kineto:refuse_timeline",
     ),
 )
-"""What a user may take for a trace. Reading it raises TraceError with the reason and the remedy."""
+"""Files that users mistake for traces. Reading one raises TraceError with a remedy."""
 
 
 def format_of(head: bytes) -> Format | None:
-    """The format of a file that begins so, or None when it has none of them."""
-    return next((one for one in (*FORMATS, *REFUSED) if one.sniff(head)), None)
+    """The format of a file with this beginning, or None."""
+    return next((known for known in (*FORMATS, *REFUSED) if known.sniff(head)), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files to be read, as they come: regular, compressed with gzip, a pipe, standard input."""
+"""Open input files: regular, compressed with gzip, a pipe, or standard input."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _IN_MEMORY = 64 << 20  # bytes of a pipe or of an expanded file; more goes to a 
 
 @contextmanager
 def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """Open a file for reading at any position, and the path that its trace is to be named by.
+    """Open a file for reading at any position; also yields the path that names its trace.
 
-    `-` is standard input. What cannot be read twice, a pipe, is copied first; gzip is expanded.
-    Whatever the block raises for the file's sake becomes a TraceError of one line that names it.
+    `-` is standard input. A pipe, which cannot be read twice, is copied first; gzip is expanded.
+    Errors of reading become a TraceError of one line that names the file.
     """
     path = Path(path)
     named = "standard input" if str(path) == STANDARD_INPUT else path
@@ -50,7 +50,7 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _name(path: Path) -> Path:
-    """What a trace is named by: the path, or a word for one that says nothing."""
+    """The path that names a trace, or a word in place of a meaningless path."""
     if str(path) in (STANDARD_INPUT, "/dev/stdin"):
         return Path("stdin")
     pipe = re.fullmatch(r"/(?:dev|proc/[^/]+)/fd/(\d+)", str(path))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as plain CSV, which other tools read: one alloc (`a`) or free (`f`) a line.
+"""Traces as plain CSV for other tools, with one alloc (`a`) or free (`f`) per line.
 
     op,id,size
     a,0,4096
     f,0,
 
-CSV knows no marks, trims, streams, times or labels. A file written like this is read in small parts
-into arrays made once at full length, so that reading takes little memory beyond the trace itself;
-any other spelling, and any error, is left to `written_csv`, which goes row by row.
+CSV cannot store marks, trims, streams, times or labels. A file in exactly this form is read in
+small parts into arrays of the final length, so that reading needs little memory beyond the trace.
+Every other form, and every error, is left to `written_csv`, which reads row by row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PART_EVENTS = 1 << 15
 
 
 def is_csv(head: bytes) -> bool:
-    """Whether a file that begins so is a trace as plain CSV."""
+    """Whether a file with this beginning is a trace in plain CSV."""
     return _is_plain(head) or is_written(head)
 
 
@@ -74,7 +74,7 @@ def read_csv(file: BinaryIO, path: Path) -> Trace:
 
 
 def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
-    """The trace of the rows that follow the header; None when a row is spelled otherwise."""
+    """The trace of the rows that follow the header; None if a row has another form."""
     body = file.tell()
     rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
     file.seek(body)
@@ -99,7 +99,7 @@ def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[pa.BinaryArray]:
-    """The lines of a file, some at a time, each with its newline."""
+    """The lines of a file in batches, each line with its newline."""
     rest = b""
     while read := file.read(_PART_BYTES):
         text = rest + read
@@ -120,7 +120,7 @@ def _split(text: bytes) -> pa.BinaryArray:
 
 
 def _parse_rows(lines: pa.BinaryArray) -> tuple[Any, Any, Any] | None:
-    """Op, block and size of each line; None when one of them is spelled otherwise."""
+    """Op, block and size of each line; None if one of them has another form."""
     matches = pc.extract_regex(lines, _ROW)
     alloc, size, free = matches.flatten()
     block = _numbers(pc.binary_join_element_wise(alloc, free, b""))

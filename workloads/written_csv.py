@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as CSV the way people and other programs write it; `plain_csv` is the way we write it.
+"""Traces in CSV as people and other programs write it; `plain_csv` reads and writes our own CSV.
 
-The rule is in docs/formats.md. Each row is checked as it is read, so that an error shows the line.
+docs/formats.md states the rules. Each row is checked as it is read, so errors name the line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FREES = frozenset({"f", "free"})
 
 
 def is_written(head: bytes) -> bool:
-    """Whether a file that begins so is a CSV with a column `op`."""
+    """Whether a file with this beginning is a CSV with a column `op`."""
     return header(first_line(head), _has_op)[1] is not None
 
 
@@ -118,7 +118,7 @@ class _Reader:
         )
 
     def _fields(self) -> Iterator[tuple[str, str, str]]:
-        """Op in small letters, id and size of each row that is not empty."""
+        """Op in lower case, id and size of each row that is not empty."""
         at_op, at_id, at_size = self.places
         for row in self.rows.filled(self.alloc_row):
             word, name = row[at_op].strip().lower(), row[at_id].strip()
@@ -142,7 +142,7 @@ class _Reader:
         return size
 
     def _check_free(self, name: str, text: str, ended: _Live) -> None:
-        """A free may repeat the size of its block; 0 says nothing."""
+        """A free may repeat the size of its block, or give 0."""
         size = whole_number(text, self.delimiter)
         if size is None:
             self.refuse(f"size '{short(text)}' is not a whole number of bytes", self.free_row)

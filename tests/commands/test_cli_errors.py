@@ -141,9 +141,9 @@ def test_a_full_disk_is_an_error() -> None:
         ("compare good.csv --json new --html ./new", "cannot both go to ./new"),
         ("replay good.csv", "Missing option '--allocator'"),
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
-        ("convert good.csv new.txt", "new.txt: the extension must say the format"),
+        ("convert good.csv new.txt", "new.txt: the extension must be"),
         ("capture nope -o new.csv", f"unknown workload 'nope'; bundled workloads: {BUNDLED}"),
-        ("capture gpt2-train -o new", "new: the extension must say the format"),
+        ("capture gpt2-train -o new", "new: the extension must be"),
         ("nonsense", "No such command 'nonsense'"),
     ],
 )

@@ -230,7 +230,7 @@ def test_commands_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> No
     for line, message in (
         ("record -o t.parquet -- ./nowhere --fast", "./nowhere: No such file or directory"),
         ("record -o - -- ls", "--output -: standard output is the command's; name a file"),
-        ("record -o t.txt -- ls", "t.txt: the extension must say the format, .parquet or .csv"),
+        ("record -o t.txt -- ls", "t.txt: the extension must be .parquet or .csv"),
     ):
         done = run(line)
         assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {message}\n")

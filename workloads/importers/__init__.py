@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs record -> a trace: one file for each format, named in workloads.formats.
+"""Importers of recordings of other programs, one per format; `workloads.formats` lists them.
 
-An importer knows its format by the first bytes of a file, whatever the file is called. It makes a
-valid trace or raises TraceError in one line.
+An importer recognizes its format by the first bytes of a file, not by its name. It returns a valid
+trace or raises TraceError with one line.
 """

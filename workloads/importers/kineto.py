@@ -2,13 +2,13 @@
 """The memory events of a PyTorch profiler trace (Kineto, Chrome's JSON format) as a trace.
 
 `torch.profiler.profile(profile_memory=True)` writes an instant event named "[memory]" for each
-alloc (Bytes above 0) and free (below). On a GPU, Bytes are those of the block, after PyTorch's own
-rounding: allocated bytes, not requested ones. An alloc's label is the innermost operator that ran
-on its thread; annotated ranges are marks where they begin, "ProfilerStep#3" a "step". What the
-trace says of streams is not about memory: all events are on stream 0.
+alloc (Bytes above 0) and free (below 0). On a GPU, Bytes is the size of the block after PyTorch's
+rounding: allocated bytes, not requested bytes. The label of an alloc is the innermost operator that
+ran on its thread. Annotated ranges become marks at their beginning, "ProfilerStep#3" a "step". The
+streams in the trace do not concern memory, so all events are on stream 0.
 
-The option `device` chooses among several: a GPU's number, a name such as "cuda:1", or "cpu".
-Without it the only GPU is meant, or the processor where no GPU has events.
+The option `device` selects one of several devices: the number of a GPU, a name such as "cuda:1", or
+"cpu". The default is the only GPU, or the CPU if no GPU has events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REMEDY = (
     "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
     "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
 )
-"""What a user can do whose file does not tell enough."""
+"""What to do if a file does not contain enough."""
 
 _CPU = "cpu"
 _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}
@@ -42,7 +42,7 @@ _Thread = tuple[Any, Any]
 
 
 def is_profile(head: bytes) -> bool:
-    """Whether a file that begins so is a trace in Chrome's JSON format."""
+    """Whether a file with this beginning is a trace in Chrome's JSON format."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{"):
         return b'"traceEvents"' in text
@@ -50,7 +50,7 @@ def is_profile(head: bytes) -> bool:
 
 
 def is_timeline(head: bytes) -> bool:
-    """Whether a file that begins so is what `export_memory_timeline` writes as JSON."""
+    """Whether a file with this beginning is JSON written by `export_memory_timeline`."""
     return re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None
 
 
@@ -58,29 +58,29 @@ def refuse_timeline(file: BinaryIO, path: Path) -> NoReturn:
     """Raise TraceError with what to do instead."""
     raise TraceError(
         "is a memory timeline of the PyTorch profiler: it has sizes over time, but no addresses, "
-        f"so no free can be told from another; {REMEDY}"
+        f"so frees cannot be matched with allocs; {REMEDY}"
     )
 
 
 def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trace:
     """Read the memory events of one device of an open profiler trace.
 
-    Raises TraceError for what is no JSON or has no memory events, for events without addresses, and
-    for a device that is not there or not clear.
+    Raises TraceError if the file is not JSON or has no memory events, if events have no addresses,
+    and if the device is missing or ambiguous.
     """
     return read_recording(file, path, device=device).trace
 
 
 def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
-    """Read the same with the reserved bytes that events tell; raises as `read` does."""
+    """Read a trace with the reserved bytes in its events; raises like `read`."""
     found = _Profile()
     for event in elements(file, "traceEvents", found.see_member):
         if isinstance(event, dict):
             found.see(event)
     if found.without_address and not found.devices:
         raise TraceError(
-            f"its {found.without_address:,} memory events have no addresses, so no free can be "
-            f"told from another; {REMEDY}"
+            f"its {found.without_address:,} memory events have no addresses, so frees "
+            f"cannot be matched with allocs; {REMEDY}"
         )
     chosen = _choose(device, found.devices)
     memory = found.devices[chosen]
@@ -135,7 +135,7 @@ class _Memory:
 
 
 class _Profile:
-    """What is kept of the events: memory by device, operators by thread, and marks."""
+    """The relevant events: memory by device, operators by thread, and marks."""
 
     def __init__(self) -> None:
         self.devices: dict[str, _Memory] = defaultdict(_Memory)
@@ -145,13 +145,13 @@ class _Profile:
         self._operators: dict[_Thread, list[tuple[int, int, str]]] = defaultdict(list)
 
     def see_member(self, name: str, value: Any) -> None:
-        """Keep what matters of a member beside the events."""
+        """Store the relevant part of a member other than the events."""
         for one in value if name == "deviceProperties" and isinstance(value, list) else ():
             if isinstance(one, dict) and type(one.get("totalGlobalMem")) is int:
                 self.capacity[str(one.get("id"))] = one["totalGlobalMem"]
 
     def see(self, event: dict[str, Any]) -> None:
-        """Keep what matters of an event."""
+        """Store the relevant part of an event."""
         name, category, phase = event.get("name"), event.get("cat"), event.get("ph")
         if name == "[memory]":
             self._see_memory(event)
@@ -214,13 +214,13 @@ def _time(event: dict[str, Any]) -> int:
 
 
 def _nanoseconds(microseconds: Any, event: dict[str, Any]) -> int:
-    """From a number, or the text of one as some writers have it."""
+    """Convert a number, or a text with one, which some programs write."""
     try:
         value = float(microseconds)
     except (TypeError, ValueError, OverflowError):
         value = -1.0
     if not 0 <= value < _LATEST:
-        raise TraceError(f"an event named {str(event.get('name'))[:40]!r} has no time that is one")
+        raise TraceError(f"an event named {str(event.get('name'))[:40]!r} has no valid time")
     return round(value * 1000)
 
 
@@ -232,16 +232,16 @@ def _whole(args: dict[str, Any], name: str, default: int = 0) -> int:
 
 
 def _choose(device: str | int | None, devices: dict[str, _Memory]) -> str:
-    """The name of the device that is meant."""
+    """The name of the selected device."""
     if not devices:
         raise TraceError("holds no memory events; profile with profile_memory=True")
-    told = ", ".join(f"{name} ({len(devices[name].time):,} events)" for name in sorted(devices))
+    listed = ", ".join(f"{name} ({len(devices[name].time):,} events)" for name in sorted(devices))
     if device is not None:
         named = [n for n in devices if str(device) in (n, n.partition(":")[2])]
         if len(named) != 1:
-            raise TraceError(f"has no device '{device}'; its devices are {told}")
+            raise TraceError(f"has no device '{device}'; its devices are {listed}")
         return named[0]
     gpus = [name for name in devices if name != _CPU]
     if len(gpus) > 1:
-        raise TraceError(f"holds the events of several devices: {told}; choose one: device=N")
+        raise TraceError(f"holds the events of several devices: {listed}; choose one: device=N")
     return gpus[0] if gpus else _CPU

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was held when a profiler trace began, as far as its events tell.
+"""The memory held at the beginning of a profiler trace, if it follows from the events.
 
-Each event tells Total Allocated and Total Reserved. Where they were not 0 before the first event,
-the process had begun before the trace. The layout then follows only in the simplest case: segments
-of 2 MiB, which begin at multiples of 2 MiB, filled from the front without a gap.
+Each event contains Total Allocated and Total Reserved. If they were not 0 before the first event,
+the process began before the trace. The layout then follows only in the simplest case: segments of
+2 MiB at multiples of 2 MiB, which are filled from the front without gaps.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _Bytes = NDArray[np.int64]
 
 
 class KinetoStart:
-    """The start of a trace of n events, which tell the bytes allocated and reserved after each.
+    """The start of a trace whose n events contain allocated and reserved bytes.
 
-    live: blocks that lived from the start to the end, found by what they took. unknown: why the
-    start is not known, or "".
+    live: blocks that lived from the start to the end. unknown: why the start is unknown, or "".
     """
 
     def __init__(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> None:
@@ -57,14 +56,14 @@ class KinetoStart:
         )
 
     def _fill(self, begins: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
-        """A block for the unknown ones at the front of each segment."""
+        """One block in place of the unknown blocks at the front of each segment."""
         filled = sizes > 0
         zeros = np.zeros(np.count_nonzero(filled), np.int64)
         address, size = begins[filled], sizes[filled].astype(np.uint64)
         self.live = Blocks(address, size, zeros, zeros.astype(np.uint32), size)
 
     def laid_out(self) -> Callable[[Events, Blocks], Start] | None:
-        """What `traced` asks for the layout."""
+        """The function that gives `traced` the layout, or None."""
         if not len(self._segments):
             return None
         return self._layout
@@ -72,7 +71,7 @@ class KinetoStart:
     def _layout(self, events: Events, initial: Blocks) -> Start:
         count = len(self._segments)
         if len(initial.address) != len(self.live.address):
-            return Start()  # some were freed: then their places were told
+            return Start()  # some were freed, and their addresses are known
         return Start(
             Layout(
                 address=self._segments,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels: which operator, or which line of a program, asked for memory; what a mark is called."""
+"""Labels of allocs (the operator or line that requested memory) and of marks."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST = 200  # characters
 def innermost(operators: Iterable[str]) -> str:
     """The innermost of nested operators, given innermost first, that computes something.
 
-    Operators that only make a tensor, such as aten::empty, say nothing about why; the first of
-    them counts when there is no other. Empty when there is none at all.
+    Operators that only create a tensor, such as aten::empty, are skipped unless there is no other
+    operator. Empty if there is no operator.
     """
     first = ""
     for operator in operators:

@@ -159,10 +159,10 @@ def test_what_is_no_profile(text: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (memory(-1, 1, 7), "an event named '[memory]' has no time that is one"),
-        (memory(float("nan"), 1, 7), "an event named '[memory]' has no time that is one"),
-        (memory(1e300, 1, 7), "an event named '[memory]' has no time that is one"),
-        (ran("x", 1, float("inf")), "an event named 'x' has no time that is one"),
+        (memory(-1, 1, 7), "an event named '[memory]' has no valid time"),
+        (memory(float("nan"), 1, 7), "an event named '[memory]' has no valid time"),
+        (memory(1e300, 1, 7), "an event named '[memory]' has no valid time"),
+        (ran("x", 1, float("inf")), "an event named 'x' has no valid time"),
         (memory(1, 1, 2**70), f"a memory event has Bytes '{2**70}'"),
         (memory(1, "a", 7), "a memory event has Addr 'a'"),  # type: ignore[arg-type]
         (memory(1, 1, 7, "a"), "a memory event has Device Id 'a'"),  # type: ignore[arg-type]
