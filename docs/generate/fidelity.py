@@ -89,9 +89,13 @@ def main() -> None:
     parser.add_argument("--python", required=True, help="with a CUDA build of PyTorch")
     arguments = parser.parse_args()
     there = where(NULL, arguments.python)
-    rows = [measured(name, there) for name in arguments.names]
-    for head, column in ((CAPTURES, 0), (PLACES, 1)):
-        print("\n".join([head, *(row[column] for row in rows)]), end="\n\n")
+    print(CAPTURES)
+    second = []
+    for name in arguments.names:
+        row, place = measured(name, there)
+        print(row, flush=True)
+        second.append(place)
+    print("\n".join(["", PLACES, *second]))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,24 @@ def test_what_a_gpu_measured_is_not_deterministic(folder: Path) -> None:
     assert (found.device_kind, found.deterministic) == ("cuda", False)
 
 
+def test_a_gpu_and_a_null_gpu_share_no_series(folder: Path) -> None:
+    described = json.loads((folder / "benchmarks.json").read_text())
+    stored = json.loads((folder / "sim" / f"{OLD[:8]}-virtualenv-py3.11.json").read_text())
+    name = "gpu_programs.Programs.track_peak_reserved"
+    names = ["device", "allocator", "workload"]
+    described[name] = described[made.PEAK] | {"name": name, "param_names": names}
+    params = [["'cuda'", "'null'"], ["'bfc'"], ["'train'"]]
+    stored["results"] = {name: [[8192, 4096], params, "1"]}
+    (folder / "benchmarks.json").write_text(json.dumps(described))
+    (folder / "sim" / "gpu.json").write_text(json.dumps(stored))
+    found = [one for one in asv_cells.cells(folder) if one.benchmark == name]
+    assert [(one.device_kind, one.value, one.case) for one in found] == [
+        ("cuda", 8192, "train"),
+        ("null", 4096, "train"),
+    ]
+    assert not any(one.deterministic for one in found)
+
+
 def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
     described = json.loads((folder / "benchmarks.json").read_text())
     described[made.PEAK]["param_names"] = ["planner", "blocks"]

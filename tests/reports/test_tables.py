@@ -235,6 +235,19 @@ def test_device_time_says_what_it_is() -> None:
     ]
 
 
+def test_a_null_gpu_is_never_called_measured() -> None:
+    on_null = row(
+        "a",
+        device="null:l4",
+        device_kind="null",
+        device_seconds=None,
+        device_seconds_source=None,
+    )
+    _, table = tables.comparison(frame([row("a"), on_null]), ["peak_reserved", "device_seconds"])
+    assert table.title == "train on null:l4 (null GPU)"
+    assert not any("measured" in heading.text for heading in table.headings)
+
+
 def test_geometric_mean_over_workloads() -> None:
     rows = [
         sized("a", 10, 40, "one"),
