@@ -175,7 +175,7 @@ def _with_provenance(
     trace: Trace, about: Mapping[str, Any], device: str, command: Sequence[str]
 ) -> Trace:
     provenance = trace.provenance
-    extra = {**provenance.extra, "process": about["command"]}
+    extra = {**provenance.extra, "process": about["command"], "features": about["features"]}
     if about["rank"]:
         extra["rank"] = about["rank"]
     return replace(

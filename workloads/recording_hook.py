@@ -15,6 +15,7 @@ import os
 import pickle
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -68,6 +69,7 @@ class Recording:
                 "torch": torch.__version__,
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
                 "files": _imported(),
+                "features": _features(),
             }
             self._path.with_suffix(".json").write_text(json.dumps(about))
             temporary.replace(self._path)
@@ -105,6 +107,45 @@ class Steps:
             raise SystemExit(0)
 
 
+_used: set[str] = set()
+
+
+def _watch(
+    owner: Any, name: str, feature: str, counts: Any = lambda *args, **options: True
+) -> None:
+    """Remember that a function of a class or module is called, where there is such a function."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    def called(*args: Any, **options: Any) -> Any:
+        if counts(*args, **options):
+            _used.add(feature)
+        return original(*args, **options)
+
+    setattr(owner, name, called)
+
+
+def _watch_features(torch: Any) -> None:
+    """Remember what the program does that allocator settings can break."""
+    _watch(torch.UntypedStorage, "_share_cuda_", "cuda_ipc")
+    _watch(torch.cuda.memory, "_set_allocator_settings", "sets_allocator")
+    _watch(torch._C, "_accelerator_setAllocatorSettings", "sets_allocator")
+    pool = getattr(torch.cuda.memory, "MemPool", None)
+    if pool is not None:
+
+        def has_allocator(_pool: Any, allocator: Any = None, *_rest: Any, **_options: Any) -> bool:
+            return allocator is not None
+
+        _watch(pool, "__init__", "mem_pool", has_allocator)
+
+
+def _features() -> list[str]:
+    """What the program did that allocator settings can break."""
+    custom = any(name.rpartition(".")[2] == "custom_all_reduce" for name in list(sys.modules))
+    return sorted(_used | ({"custom_all_reduce"} if custom else set()))
+
+
 def _imported() -> list[str]:
     """The files of all modules that this process has imported."""
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
@@ -116,6 +157,8 @@ def after_torch(torch: ModuleType) -> None:
     folder = Path(os.environ["ALLOCBENCH_RECORD"])
     torch.cuda._lazy_call(lambda: Recording(torch, folder).start())
     limit = os.environ.get("ALLOCBENCH_STEPS")
+    with suppress(Exception):  # a program that is not watched runs all the same
+        _watch_features(torch)
     try:
         Steps(torch, int(limit) if limit else None)
     except Exception as error:

@@ -119,6 +119,8 @@ def _print(title: str, found: Study, cards: str) -> None:
     chosen = found.advice.chosen
     what = "keep the default" if found.advice.keeps else chosen or f"nothing: {found.advice.unfit}"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
+    for line in found.warnings:
+        out.print(Text(line))
     if chosen is None:
         return
     out.print(Text(f"confidence: {found.confidence.text}"))

@@ -16,6 +16,7 @@ from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
+from allocbench.questions.hazards import caveats
 from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how
@@ -94,6 +95,8 @@ def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     out.print(Text(_verdict(found, tuned, run)))
     if tuned.best is not None and tuned.helps:
         out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
+        for line in caveats(tuned.best.spec, run.trace):
+            out.print(Text(f"check first: {line}"))
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 

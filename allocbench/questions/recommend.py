@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from allocbench import allocators
+from allocbench.questions.hazards import breaks, caveats
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
 from allocbench.reports.confidence import Confidence, confidence
@@ -46,13 +47,15 @@ class Study:
     rows: one for each allocator, those that fit first, by cost. Columns of `reports.results`, and
     cost: see `reports.recommending.Weights`, null for what does not fit; failed_orders: on how many
     of the traces with the steps in another order a request failed.
-    orders: how many such traces there were.
+    orders: how many such traces there were. warnings: settings that the program rules out, and what
+    to check before setting what is advised.
     """
 
     advice: Advice
     confidence: Confidence
     rows: pd.DataFrame
     orders: int
+    warnings: Sequence[str] = ()
 
 
 def study(
@@ -81,6 +84,8 @@ def study(
     if tuning:
         begin("tuning caching")
         chosen += [spec for spec in _tuned(run, tuning, seed) if spec not in chosen]
+    broken = {spec: reason for spec in chosen if (reason := breaks(spec, trace))}
+    chosen = [spec for spec in chosen if spec not in broken]
     rows = []
     for spec in chosen:
         begin(spec)
@@ -105,7 +110,10 @@ def study(
     )
     table["cost"] = table["allocator"].map(found.costs).astype("float64")
     ranked = table.sort_values("cost", kind="stable", na_position="last", ignore_index=True)
-    return Study(found, sure, ranked[list(COLUMNS)], orders)
+    warnings = [f"not considered: {spec}: {reason}" for spec, reason in broken.items()]
+    if found.chosen is not None and not found.keeps:
+        warnings += [f"check first: {line}" for line in caveats(found.chosen, trace)]
+    return Study(found, sure, ranked[list(COLUMNS)], orders, tuple(warnings))
 
 
 def stages(

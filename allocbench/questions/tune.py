@@ -16,6 +16,7 @@ import pandas as pd
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
 from allocbench.questions import space
+from allocbench.questions.hazards import breaks
 from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how, with_conf
@@ -263,6 +264,8 @@ class _Search:
             if "expandable_segments" in self._values
             else ""
         )
+        if self.expandable and breaks(self.expandable, runner.trace):
+            self.expandable = ""
         self._default = allocator
         self._runner, self._budget, self._begin = runner, budget, begin
         self._idle = 0
@@ -276,7 +279,9 @@ class _Search:
         return [plain, *({**plain, name: value} for name, value in changes)]
 
     def measure(self, text: str, *, exactly: bool = False) -> Trial:
-        """Try a spec, or remember; raises SpecError."""
+        """Try a spec, or remember; raises SpecError, also for one that the program rules out."""
+        if text != self._default and (reason := breaks(text, self._runner.trace)):
+            raise SpecError(f"{text}: {reason}")
         if text not in self.trials or (exactly and text not in self.sure):
             counted = self._runner.counted(text)
             if text not in self.trials:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.base.caches import cache
+from allocbench.workloads import read
 from tests.null_gpu import PROGRAMS, allocbench, python, seen
 
 MODEL = """
@@ -113,3 +114,23 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     assert json.loads(asked(*line, str(largest)).stdout) == []
     (failure,) = json.loads(asked(*line, str(largest + 512)).stdout)
     assert failure["capacity"] == 188 << 20
+
+
+FEATURES = """
+import torch
+from torch.cuda.memory import MemPool
+torch.zeros(1, device="cuda").untyped_storage()._share_cuda_()
+torch.cuda.memory._set_allocator_settings("garbage_collection_threshold:0.8")
+if hasattr(torch.cuda, "MemPool"):
+    MemPool()
+"""
+
+
+def test_a_recording_names_what_settings_can_break(tmp_path: Path) -> None:
+    Path("features.py").write_text(FEATURES)
+    line = ("record", "--device", "null:h100", "-o", "features.parquet", "--")
+    asked(*line, python(), "features.py")
+    extra = read("features.parquet").provenance.extra
+    assert extra["features"] == ["cuda_ipc", "sets_allocator"]
+    asked(*line, python(), "train.py")
+    assert read("features.parquet").provenance.extra["features"] == []

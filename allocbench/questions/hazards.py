@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that break something that a program does, by reports of users of PyTorch and vLLM.
+
+A recording names the features that its program used (workloads/recording_hook.py). Other traces do
+not tell: what they may hide is a caveat.
+"""
+
+from __future__ import annotations
+
+from allocbench.allocators import SpecError
+from allocbench.questions.switching import conf
+from allocbench.workloads import Trace
+
+FEATURES = "features"
+"""Key of a provenance's extra: the features that the program used."""
+_EXPANDABLE = "expandable_segments:True"
+_RESET = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
+_BREAKS = {
+    "cuda_ipc": (
+        "the program shares CUDA memory between processes, and cudaIpcGetMemHandle fails on"
+        " expandable segments (vllm-project/vllm#42609)"
+    ),
+    "mem_pool": (
+        "the program uses a MemPool with an allocator of its own, which does not work with"
+        " expandable segments (pytorch/pytorch#147851)"
+    ),
+}
+"""Features that expandable segments break, and why."""
+_CUSTOM_ALL_REDUCE = (
+    "the program imports a custom all-reduce: if it is used, expandable segments can break it"
+    " (vllm-project/vllm#42609); disable one of the two"
+)
+_NOT_KNOWN = (
+    "the trace does not tell whether the program uses CUDA IPC, a custom all-reduce or a MemPool"
+    " with an allocator of its own, which expandable segments can break"
+)
+_RESETS = (
+    "the program changes allocator settings while it runs, and PyTorch then resets {names} if the"
+    " change does not name them (vllm-project/vllm#51096)"
+)
+
+
+def breaks(spec: str, trace: Trace) -> str | None:
+    """Why a setting must not be recommended for the program of a trace; None where it may be."""
+    if _EXPANDABLE not in _conf(spec):
+        return None
+    used = trace.provenance.extra.get(FEATURES, ())
+    return next((reason for feature, reason in _BREAKS.items() if feature in used), None)
+
+
+def caveats(spec: str, trace: Trace) -> list[str]:
+    """What a user should check before setting what is recommended."""
+    written, found = _conf(spec), list[str]()
+    used = trace.provenance.extra.get(FEATURES)
+    if _EXPANDABLE in written:
+        if used is None:
+            found.append(_NOT_KNOWN)
+        elif "custom_all_reduce" in used:
+            found.append(_CUSTOM_ALL_REDUCE)
+    reset = [name for name in _RESET if f"{name}:" in written]
+    if reset and used is not None and "sets_allocator" in used:
+        found.append(_RESETS.format(names=" and ".join(reset)))
+    return found
+
+
+def _conf(spec: str) -> str:
+    """The settings of a spec as PyTorch's variable holds them; empty for another allocator."""
+    try:
+        return conf(spec)
+    except SpecError:
+        return ""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that break what a program does are not recommended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from allocbench.allocators import SpecError, make, make_device
+from allocbench.questions import tune
+from allocbench.questions.hazards import breaks, caveats
+from allocbench.questions.recommend import EXPANDABLE, study
+from allocbench.questions.switching import conf
+from allocbench.workloads import Trace, catalog
+
+DEVICE = "sim:8GiB"
+
+
+@cache
+def gpt2(*features: str, told: bool = True) -> Trace:
+    """A trace for which expandable segments are best, of a program with these features."""
+    trace = catalog.load("gpt2-train")
+    extra = {**trace.provenance.extra, **({"features": list(features)} if told else {})}
+    return replace(trace, provenance=replace(trace.provenance, extra=extra))
+
+
+@pytest.mark.parametrize("feature", ["cuda_ipc", "mem_pool"])
+def test_expandable_segments_are_ruled_out(feature: str) -> None:
+    for spec in (EXPANDABLE, "caching:expandable_segments=true,max_split_size_mb=64"):
+        assert breaks(spec, gpt2(feature))
+        assert breaks(spec, gpt2()) is None
+        assert breaks(spec, gpt2(told=False)) is None
+    assert breaks("caching:max_split_size_mb=64", gpt2(feature)) is None
+    assert breaks("bfc", gpt2(feature)) is None
+
+
+def test_recommend_leaves_them_out_and_says_why() -> None:
+    specs = ["caching", EXPANDABLE]
+    free = study(gpt2(), DEVICE, specs=specs, orders=0, tuning=0)
+    assert (free.advice.chosen, free.warnings) == (EXPANDABLE, ())
+    bound = study(gpt2("cuda_ipc"), DEVICE, specs=specs, orders=0, tuning=0)
+    assert bound.advice.chosen != EXPANDABLE
+    assert EXPANDABLE not in set(bound.rows["allocator"])
+    assert bound.warnings[0].startswith(f"not considered: {EXPANDABLE}: the program shares CUDA")
+    unknown = study(gpt2(told=False), DEVICE, specs=specs, orders=0, tuning=0)
+    assert "does not tell whether the program uses CUDA IPC" in unknown.warnings[0]
+
+
+def test_tune_does_not_try_them() -> None:
+    found = tune.tune(gpt2("mem_pool"), "caching", "sim:80GiB", budget=6)
+    assert not any("expandable_segments:True" in conf(trial.spec) for trial in found.trials)
+    found = tune.tune(gpt2(), "caching", "sim:80GiB", budget=6)
+    assert any("expandable_segments:True" in conf(trial.spec) for trial in found.trials)
+
+
+def test_caveats() -> None:
+    assert caveats("caching", gpt2(told=False)) == []
+    assert caveats(EXPANDABLE, gpt2()) == []
+    assert "custom all-reduce" in caveats(EXPANDABLE, gpt2("custom_all_reduce"))[0]
+    split = "caching:max_split_size_mb=64,garbage_collection_threshold=0.8"
+    (told,) = caveats(split, gpt2("sets_allocator"))
+    assert "resets max_split_size_mb and garbage_collection_threshold" in told
+    assert caveats(split, gpt2()) == []
+
+
+def test_a_split_size_that_pytorch_refuses_is_refused() -> None:
+    device = make_device("sim:1GiB")
+    with pytest.raises(SpecError, match="max_split_size_mb=19 must be a whole number of at least"):
+        make("caching:max_split_size_mb=19", device)
+    with pytest.raises(SpecError, match="max_split_size_mb"):
+        make("caching:conf=max_split_size_mb:19", device)
