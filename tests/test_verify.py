@@ -64,6 +64,7 @@ def test_the_synthetic_recordings_cover_what_may_happen() -> None:
         "several streams",
         "expandable segments",
         "private pools",
+        "overflow of the history",
         "max_split_size_mb",
         "garbage_collection_threshold",
         "roundup_power2_divisions",
