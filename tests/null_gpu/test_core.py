@@ -94,6 +94,27 @@ seen["reused"] = malloc(4 << 20)[1].value - places[1]
     assert ascending == {"steps": [2 * MIB, 6 * MIB, 2 * MIB], "reused": 0}
 
 
+@pytest.mark.parametrize(("first", "status"), [("", 0), ("malloc(1)", 2)])
+def test_a_child_has_its_own_memory_unless_its_parent_had_some(
+    tmp_path: Path, first: str, status: int
+) -> None:
+    found = seen(
+        f"""
+import os
+gpu.null_nvmlDeviceGetCount_v2(byref(c_int()))
+{first}
+child = os.fork()
+if child == 0:
+    os._exit(malloc(30 << 20)[0])
+seen["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+""",
+        memory=64 * MIB,
+        context=0,
+        usage=str(tmp_path / "usage"),
+    )
+    assert found == {"child": status}
+
+
 def test_physical_memory_counts_while_it_is_held_or_mapped() -> None:
     found = seen(
         """

@@ -18,10 +18,7 @@ Usage::Usage(std::string const& path) : process_(getpid()) {
   if (file_ >= 0 && ftruncate(file_, sizeof(Table)) == 0) {
     table = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
   }
-  if (table != MAP_FAILED) {
-    while (slot_ < kSlots && !set_lock(slot_, F_WRLCK)) ++slot_;
-  }
-  if (table == MAP_FAILED || slot_ == kSlots) {
+  if (table == MAP_FAILED || !take_slot()) {
     slot_ = 0;
     if (file_ >= 0) close(file_);
     file_ = -1;
@@ -37,13 +34,14 @@ Usage::Usage(std::string const& path) : process_(getpid()) {
 }
 
 bool Usage::take(int card, Size size, Size capacity) {
-  if (getpid() != process_) return false;
+  if (!has_slot()) return false;
   auto& total = table_->total[card];
   for (bool again = true;; again = false) {
     Size used = total;
     while (used <= capacity && size <= capacity - used) {
       if (total.compare_exchange_weak(used, used + size)) {
         table_->of_slot[slot_][card] += size;
+        held_ += size;
         return true;
       }
     }
@@ -53,7 +51,8 @@ bool Usage::take(int card, Size size, Size capacity) {
 }
 
 void Usage::give(int card, Size size) {
-  if (getpid() != process_) return;
+  if (!has_slot()) return;
+  held_ -= size;
   table_->of_slot[slot_][card] -= size;
   table_->total[card] -= size;
 }
@@ -61,6 +60,21 @@ void Usage::give(int card, Size size) {
 Size Usage::used(int card) {
   if (file_ >= 0) take_back_all();
   return table_->total[card];
+}
+
+bool Usage::has_slot() {
+  if (getpid() == process_) return true;
+  if (held_ != 0 || (file_ >= 0 && !take_slot())) return false;
+  if (file_ >= 0) take_back(slot_);
+  process_ = getpid();
+  return true;
+}
+
+bool Usage::take_slot() {
+  for (slot_ = 0; slot_ < kSlots; ++slot_) {
+    if (set_lock(slot_, F_WRLCK)) return true;
+  }
+  return false;
 }
 
 bool Usage::set_lock(int slot, short type) {

@@ -33,6 +33,10 @@ class Usage {
   };
   static_assert(std::atomic<Size>::is_always_lock_free);
 
+  // Whether this process has a slot. A child of a fork takes one of its own, unless its parent had
+  // memory when it was forked: then the child cannot use it, as with CUDA.
+  bool has_slot();
+  bool take_slot();
   // Lock or unlock a slot; whether that was possible.
   bool set_lock(int slot, short type);
   void take_back(int slot);
@@ -41,7 +45,8 @@ class Usage {
   Table* table_;
   int file_ = -1;
   int slot_ = 0;
-  int process_;  // a child of a fork has no part in it
+  int process_;
+  std::atomic<Size> held_ = 0;  // by this process, on all cards
 };
 
 }  // namespace allocbench::null_gpu
