@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options, varying
-from allocbench.cards import note
+from allocbench.cards import find, note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import fit
@@ -27,6 +27,8 @@ EXAMPLES = (
     "allocbench fit trace.csv --allocators caching,caching:expandable_segments=true",
     "allocbench fit trace.parquet --time-limit 2 --json -",
 )
+PYTORCH = "caching"
+"""The allocator that is PyTorch's own."""
 _TIME_LIMIT = 5.0  # seconds
 
 
@@ -82,9 +84,20 @@ def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> Non
     out.print(Text(_bounds(known)))
     out.print(Text(note(traced_on=traced_on)))
     for row in records(found):
+        if row["allocator"] == PYTORCH and row["card"] is not None:
+            out.print(Text(_filled(row["min_capacity"], row["card"])))
         if row["fails_above"] is not None:
             above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"
             out.print(Text(f"{row['allocator']} is not monotone: {above}"))
+
+
+def _filled(needed: int, name: str) -> str:
+    """What fills a card besides what PyTorch's own allocator needs of it."""
+    (card,) = find(name)
+    return (
+        f"PyTorch needs {units.size(needed)}; context and libraries {units.size(card.context)}"
+        f" (model); of {units.size(card.usable)} usable on {card.name}"
+    )
 
 
 def _table(name: str, found: pd.DataFrame) -> Table:

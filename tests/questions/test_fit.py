@@ -161,6 +161,15 @@ def test_the_command_tells_capacity_bound_plan_and_cards() -> None:
     assert rows[0]["plan_height"] is None
 
 
+def test_the_command_tells_what_fills_the_smallest_card() -> None:
+    shown = output("fit good.csv --allocators caching,naive --time-limit 0").splitlines()
+    (line,) = [line for line in shown if line.startswith("PyTorch needs")]
+    card = cards()[0]
+    assert f"context and libraries {card.context >> 20} MiB (model)" in line
+    assert line.endswith(f"GiB usable on {card.name}")
+    assert "PyTorch needs" not in output("fit good.csv --allocators naive --time-limit 0")
+
+
 def test_what_cannot_be_is_one_line() -> None:
     assert "no allocator is called 'nosuch'" in error("fit good.csv --allocators nosuch")
     assert "neither a file nor a workload" in error("fit nosuch.csv")
