@@ -16,7 +16,7 @@ from allocbench.allocators.programs import Program
 
 
 class CupyOutOfMemory(OutOfMemory, cupy.cuda.memory.OutOfMemoryError):  # type: ignore[misc]
-    """Out of memory, for programs that catch CuPy's own error as for those that catch ours."""
+    """Out of memory, for programs that catch CuPy's error and for those that catch ours."""
 
     def __init__(self, message: str) -> None:
         MemoryError.__init__(self, message)
@@ -31,9 +31,9 @@ class CupyOutOfMemory(OutOfMemory, cupy.cuda.memory.OutOfMemoryError):  # type: 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
     """Make CuPy allocate its GPU memory through an allocator from now on.
 
-    A block belongs to the stream that is current when it is asked for, and is freed in the order
-    of that stream, as with CuPy's own pool. Arrays that exist keep their memory. A request that
-    fails raises CupyOutOfMemory with the numbers of the allocator.
+    A block belongs to the stream that is current when it is requested, and is freed in the order
+    of that stream, as in CuPy's own pool. Existing arrays keep their memory. A failed request
+    raises CupyOutOfMemory with the numbers of the allocator.
 
     See `allocbench.allocators.programs.Program` for the parameters and the errors raised.
     """
@@ -67,9 +67,9 @@ def _malloc(program: Program) -> Callable[[int], Any]:
 
     def malloc(size: int) -> Any:
         use_stream(cupy.cuda.get_current_stream().ptr)
-        found = source.malloc(size)
-        if size and not found.ptr:
+        pointer = source.malloc(size)
+        if size and not pointer.ptr:
             raise CupyOutOfMemory(_core.last_failure())
-        return found
+        return pointer
 
     return malloc

@@ -12,12 +12,12 @@ from allocbench.allocators.programs import Program
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
-    """Make Numba allocate its GPU memory through an allocator. Call before it creates a context.
+    """Make Numba allocate its GPU memory through an allocator. Call it before a context exists.
 
-    Numba names no stream when it asks or frees: all is of the default stream (the thread's, with
-    NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1), so an array that is used on another must be kept until
-    the work there is done. For the parameters and what is
-    raised, see `allocbench.allocators.programs.Program`.
+    Numba gives no stream with requests and frees, so all blocks belong to the default stream (that
+    of the thread, with NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1). An array that is used on another
+    stream must be kept until the work there has finished. See
+    `allocbench.allocators.programs.Program` for the parameters and the errors raised.
     """
     program = Program(spec, limit=limit, poison=poison)
 
@@ -51,7 +51,7 @@ def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> P
 
 
 def _pointer(address: int) -> Any:
-    """An address in the type of the binding that this Numba has: NVIDIA's, or its own of ctypes."""
+    """An address in the type of Numba's binding: NVIDIA's, or its own based on ctypes."""
     driver = cuda.cudadrv.driver
     binding = getattr(driver, "binding", None)
     if binding is not None and getattr(driver, "USE_NV_BINDING", True):
@@ -60,5 +60,5 @@ def _pointer(address: int) -> Any:
 
 
 def _default_stream() -> int:
-    """The handle that CUDA gives to what this Numba calls the default stream."""
+    """The CUDA handle of Numba's default stream."""
     return 2 if getattr(config, "CUDA_PER_THREAD_DEFAULT_STREAM", False) else 0

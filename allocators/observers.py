@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the wrappers `record` and `check` have observed."""
+"""The observations of the wrappers `record` and `check`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator
+from allocbench.base.op_codes import ALLOC, MARK
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 _LAST_STREAM = 2**16 - 1  # of a trace
-_ALLOC, _MARK = 0, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ def leaks(allocator: Allocator, trace: LabelledTrace | None = None) -> list[Leak
 def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
     import numpy as np
 
-    events = np.flatnonzero(trace.op == _ALLOC)
+    events = np.flatnonzero(trace.op == ALLOC)
     if requests and requests[-1] >= len(events):
         raise ValueError(
             f"the trace has {len(events)} allocs, but the allocator served more: "
@@ -133,6 +133,6 @@ def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
     asked = events[requests]
     if trace.label is not None:
         return [trace.labels[index] for index in trace.label[asked].tolist()]
-    marks = np.flatnonzero(trace.op == _MARK)
+    marks = np.flatnonzero(trace.op == MARK)
     last = np.searchsorted(marks, asked) - 1
     return [trace.labels[trace.block[marks[mark]]] if mark >= 0 else "" for mark in last.tolist()]

@@ -18,11 +18,10 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 class GpuUse:
     """A program's use of the memory of one GPU. Sizes in bytes, latencies in seconds.
 
-    `stats` and `counters` are the allocator's; blocks of captured graphs, which have memory of
-    their own, are not in them. `seen` has what the program met with: latencies, requests that
-    failed for good, deferred frees; and `seen.totals`, all blocks, those of graphs too.
-    `gpu_peak_used` is the most that left the GPU's free memory since the start, other processes'
-    use included, as the driver tells it.
+    `stats` and `counters` are those of the allocator, without blocks of captured graphs, which have
+    memory of their own. `seen` contains latencies, requests that finally failed, and deferred
+    frees; `seen.totals` covers all blocks, also those of graphs. `gpu_peak_used` is the largest
+    decrease of the free memory that the driver reports, including the use by other processes.
     """
 
     ordinal: int
@@ -68,20 +67,20 @@ class Program:
     limit: bytes that may be reserved on each GPU.
     poison: fill freed memory with NaNs, to expose reads of freed memory.
 
-    Safe to use from any thread. Nothing of CUDA is called before memory is first asked for.
-    Raises SpecError for a spec that is wrong; without a GPU, the first request does.
+    Safe to use from any thread. CUDA is not called before memory is first requested. Raises
+    SpecError for a wrong spec; without a GPU, the first request raises it.
     """
 
     def __init__(self, spec: str, *, limit: str | int | None = None, poison: bool = False) -> None:
         self.spec = spec
-        most = None if limit is None else parse_bytes(limit)
-        self._core = _core.Program.start(factory.layers(spec), most, poison)
+        limit_bytes = None if limit is None else parse_bytes(limit)
+        self._core = _core.Program.start(factory.layers(spec), limit_bytes, poison)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give free memory back to the GPUs; live blocks and the allocator stay."""
+        """Return free memory to the GPUs; live blocks and the allocator stay."""
         self.trim()
 
     @property
@@ -94,7 +93,7 @@ class Program:
         return self._core.on(ordinal)
 
     def trim(self) -> None:
-        """Give free memory back to the GPUs."""
+        """Return free memory to the GPUs."""
         for memory in self._core.memories():
             memory.trim()
 

@@ -14,15 +14,15 @@ _PROTOCOL = "__cuda_stream__"
 
 
 def use(spec: str, *, limit: str | int | None = None, poison: bool = False) -> Program:
-    """Let RMM get the memory of the current GPU from an allocator, from now on.
+    """Make RMM get the memory of the current GPU from an allocator from now on.
 
-    For other GPUs, give `rmm.mr.set_per_device_resource` a `resource` of the same program. For the
-    parameters and what is raised, see `allocbench.allocators.programs.Program`. Needs RMM 25.12 or
-    later. A request that fails raises MemoryError.
+    For other GPUs, pass a `resource` of the same program to `rmm.mr.set_per_device_resource`. See
+    `allocbench.allocators.programs.Program` for the parameters and the errors raised. Requires RMM
+    25.12 or later. A failed request raises MemoryError.
     """
     if not hasattr(rmm.pylibrmm.stream.Stream, _PROTOCOL):
         raise SpecError(
-            f"RMM {rmm.__version__} is too old: 25.12 and later tell the handle of a stream"
+            f"RMM {rmm.__version__} is too old: handles of streams require 25.12 or later"
         )
     program = Program(spec, limit=limit, poison=poison)
     ordinal = rmm._cuda.gpu.getDevice()

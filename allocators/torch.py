@@ -27,7 +27,7 @@ without it, blocks used on a second stream would be reused while they are still 
 _NEEDED = "set_record_stream_fn"
 
 NATIVE_ONLY = torch_native_only.FEATURES
-"""What PyTorch has with its own allocator alone: under any pluggable one these raise."""
+"""Features that PyTorch supports only with its own allocator; with any other they raise."""
 
 _used: Program | None = None
 
@@ -37,17 +37,17 @@ def use(
 ) -> Program:
     """Make PyTorch allocate all its GPU memory through an allocator until this process ends.
 
-    To be called once, before anything is on a GPU: PyTorch cannot change its allocator later.
-    A request that fails raises torch.OutOfMemoryError with the numbers of the allocator.
-    PyTorch's own statistics, those of `torch.cuda` and of `torch.accelerator`, report this
-    allocator's numbers; its snapshots and the memory history do not exist then, nor does what
-    `NATIVE_ONLY` names. Nothing of CUDA is called before the program first asks for GPU memory.
+    Call it once, before anything is on a GPU: PyTorch cannot change its allocator later. A failed
+    request raises torch.OutOfMemoryError with the numbers of the allocator. The statistics of
+    `torch.cuda` and `torch.accelerator` report the numbers of this allocator. The features in
+    `NATIVE_ONLY`, such as snapshots and the memory history, are not available. CUDA is not called
+    before the program first requests GPU memory.
 
     spec, limit, poison: see `allocbench.allocators.programs.Program`.
     steps: begin a step after each call of an optimizer's `step`.
 
-    Raises SpecError when the spec is wrong, when this is the second call, when CUDA has started
-    already, and when PyTorch is too old or built without CUDA.
+    Raises SpecError if the spec is wrong, if it is called a second time, if CUDA is already
+    initialized, and if PyTorch is too old or was built without CUDA.
     """
     global _used
     if _used is not None:
@@ -60,15 +60,15 @@ def use(
         )
     address = _core.entry_point
     alloc, free = address("allocbench_torch_alloc"), address("allocbench_torch_free")
-    plugged = torch._C._cuda_customAllocator(alloc, free)
-    if not hasattr(plugged, _NEEDED):
+    pluggable = torch._C._cuda_customAllocator(alloc, free)
+    if not hasattr(pluggable, _NEEDED):
         raise SpecError(f"PyTorch {torch.__version__} is too old: it has no {_NEEDED}")
     program = Program(spec, limit=limit, poison=poison)
     for setter, function in HOOKS.items():
-        if hasattr(plugged, setter):
-            getattr(plugged, setter)(address(function))
+        if hasattr(pluggable, setter):
+            getattr(pluggable, setter)(address(function))
     _core.serve_torch(program._core)
-    torch._C._cuda_changeCurrentAllocator(plugged)
+    torch._C._cuda_changeCurrentAllocator(pluggable)
     _used = program
     _answer_for(program)
     if steps:
@@ -77,6 +77,6 @@ def use(
 
 
 def _answer_for(program: Program) -> None:
-    """Let PyTorch's functions, which raise under a pluggable allocator, tell its numbers."""
+    """Replace functions of PyTorch that raise with a pluggable allocator."""
     torch_statistics.install(program)
     torch_native_only.install(program.spec)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch has with its own allocator alone.
+"""Features that PyTorch supports only with its own allocator.
 
-Under any pluggable allocator PyTorch raises for these, with the advice to file an issue there. Here
-the error says why, and it is noted, so that `allocbench run` can name what the program asked for.
+With any pluggable allocator, PyTorch raises an error that advises to file an issue. Here the error
+says why, and the feature is stored, so that `allocbench run` can name it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _FUNCTIONS = {
     ("UntypedStorage", "_share_cuda_"): "sharing CUDA tensors between processes",
 }
 FEATURES = tuple(dict.fromkeys(_FUNCTIONS.values()))
-"""What a program cannot have, by what it is called."""
+"""Names of the features."""
 
 met: list[str] = []
-"""Those of the features that this process asked for and did not get, in order."""
+"""The features that this process tried to use, in order."""
 
 
 def install(spec: str) -> None:

@@ -111,7 +111,7 @@ except allocators.SpecError as error:
     )
     first, *_, last = output_text.splitlines()
     assert first.startswith("caching: out of memory: asked for 1.00 TiB")
-    assert last == "RMM 25.12.00 is too old: 25.12 and later tell the handle of a stream"
+    assert last == "RMM 25.12.00 is too old: handles of streams require 25.12 or later"
 
 
 def test_numba_uses_an_allocator(tmp_path: Path) -> None:
