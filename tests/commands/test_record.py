@@ -229,7 +229,7 @@ def test_a_program_that_is_killed() -> None:
 def test_commands_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     for line, message in (
         ("record -o t.parquet -- ./nowhere --fast", "./nowhere: No such file or directory"),
-        ("record -o - -- ls", "--output -: standard output is the command's; name a file"),
+        ("record -o - -- ls", "--output -: standard output belongs to the command; name a file"),
         ("record -o t.txt -- ls", "t.txt: the extension must be .parquet or .csv"),
     ):
         done = run(line)
