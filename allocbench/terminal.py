@@ -64,17 +64,17 @@ def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Tabl
 
 
 @contextmanager
-def progress_bar(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar; call the yielded function with the name of each step as it begins.
+def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
+    """Show a bar; call the yielded function with the name of each stage as it begins.
 
     The bar is drawn only in these calls: no thread takes time from the measured code.
     """
-    with dashboard(steps) as (begin, _):
+    with dashboard(stages) as (begin, _):
         yield begin
 
 
 @contextmanager
-def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
+def dashboard(stages: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
     """Show a bar, like `progress_bar`, and above it a table of the results so far.
 
     Call the second function with each finished result row. Both disappear when the block ends.
@@ -92,7 +92,7 @@ def dashboard(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     )
-    task = bar.add_task("", total=steps, completed=-1)
+    task = bar.add_task("", total=stages, completed=-1)
     rows: list[Row] = []
 
     def drawn() -> RenderableType:

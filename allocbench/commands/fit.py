@@ -48,7 +48,7 @@ def run(
         typer.Option(
             metavar="NAME=A..B",
             help="For a program: the largest value of {NAME} in its command line that fits the"
-            " card of --device, exactly; without --device, roughly for every card. A..B:STEP and"
+            " card of --device, exactly; without --device, roughly for every card. A..B:EVERY and"
             " A,B,C work too.",
         ),
     ] = None,
