@@ -56,7 +56,7 @@ def fit(
     time_limit: seconds to look for the best plan, 0 for none.
     """
     trace, device = _case(workload, device)
-    chosen = inputs.allocator_specs(inputs.ALL, device) if specs is None else specs
+    chosen = inputs.allocator_specs(options.ALL, device) if specs is None else specs
     known = fitting.bounds(trace, time_limit)
     return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=known)
 

@@ -5,26 +5,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from allocbench.allocators import SpecError
-from allocbench.null_gpu.torch_build import NullGpuError
-from allocbench.reports.output import ResultError
-from allocbench.workloads import TraceError
-from allocbench.workloads.fake_cuda import CaptureError
-from allocbench.workloads.recording import RecordError
 
 
 class UsageError(ValueError):
     """Invalid arguments. The message is one line, which says what would be valid."""
 
 
-USER_ERRORS = (
-    UsageError,
-    SpecError,
-    TraceError,
-    ResultError,
-    CaptureError,
-    RecordError,
-    NullGpuError,
-)
+def user_errors() -> tuple[type[Exception], ...]:
+    """The errors that are a user's to mend; imports every module that defines one."""
+    from allocbench.null_gpu.torch_build import NullGpuError
+    from allocbench.reports.output import ResultError
+    from allocbench.workloads import TraceError
+    from allocbench.workloads.fake_cuda import CaptureError
+    from allocbench.workloads.recording import RecordError
+
+    return (
+        UsageError,
+        SpecError,
+        TraceError,
+        ResultError,
+        CaptureError,
+        RecordError,
+        NullGpuError,
+    )
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Unavailable
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
+from allocbench.questions import PASSES
 from allocbench.questions.capacity import roomy
 from allocbench.questions.recorded import in_force, takes_over
 from allocbench.questions.runner import (
@@ -32,7 +33,7 @@ from allocbench.questions.runner import (
     fresh,
     innermost,
 )
-from allocbench.questions.timing import PASSES, Times, time_passes
+from allocbench.questions.timing import Times, time_passes
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Features, Trace, features

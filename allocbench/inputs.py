@@ -15,6 +15,7 @@ from allocbench import allocators, experiment
 from allocbench.allocators import human_bytes, spec
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
+from allocbench.options import ALL
 from allocbench.programs import program
 from allocbench.questions import recorded
 from allocbench.workloads import (
@@ -27,7 +28,6 @@ from allocbench.workloads import (
     read_plannable,
 )
 
-ALL = "all"
 STANDARD_INPUT = "-"
 SMALLEST_DEVICE = 64 << 10  # bytes
 

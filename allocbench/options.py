@@ -12,6 +12,8 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import read
 from allocbench.workloads.serving.models import MODELS
 
+ALL = "all"
+"""All allocators of `list`."""
 DEVICE = "sim:80GiB"
 DEVICE_GIVEN = "allocbench.device"
 """Key of a command's `context.meta`: the device as it was written."""

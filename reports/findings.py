@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allocbench.reports import units
-from allocbench.reports.ranking import Case, best, extremes, ranked
+from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked
 from allocbench.reports.recommending import advise
 from allocbench.reports.results import COLUMNS, SCHEMA
 
@@ -91,8 +91,8 @@ def _fastest(case: Case) -> Claim | None:
 
 
 def _no_difference(case: Case) -> str:
-    alone = (case.rows["passes"] == 1).any()
-    return "one pass cannot distinguish them" if alone else "no clear difference"
+    few = (case.rows["passes"] < FEWEST_PASSES).any()
+    return "too few passes to tell them apart" if few else "no clear difference"
 
 
 def _runner_up(case: Case, metric: str) -> str:

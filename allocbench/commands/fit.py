@@ -34,7 +34,7 @@ _TIME_LIMIT = 5.0  # seconds
 
 def run(
     workload: options.Workload,
-    allocators: options.Allocators = inputs.ALL,
+    allocators: options.Allocators = options.ALL,
     device: options.Device = options.DEVICE,
     model: options.Model = None,
     time_limit: Annotated[

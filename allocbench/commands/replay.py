@@ -17,8 +17,8 @@ from allocbench import experiment, inputs, options, replayed
 from allocbench.experiment import Effort
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.questions import PASSES
 from allocbench.questions.runner import Arrays, Row
-from allocbench.questions.timing import PASSES
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
 from allocbench.workloads.exporters.perfetto import write_perfetto

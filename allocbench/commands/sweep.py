@@ -14,8 +14,7 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from allocbench import inputs, options
-from allocbench.commands import compare
+from allocbench import comparing, inputs, options
 from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
@@ -33,7 +32,7 @@ EXAMPLES = (
 
 def run(
     workloads: options.Workloads,
-    allocators: options.Allocators = inputs.ALL,
+    allocators: options.Allocators = options.ALL,
     devices: Annotated[
         str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
     ] = options.DEVICE,
@@ -111,7 +110,7 @@ def run(
         return
     rows = _requested(found, traces, specs, places)
     if not rows.empty:
-        compare.show(rows, options.reference_of(None, specs))
+        comparing.show(rows, options.reference_of(None, specs))
     out = console()
     skipped = max(0, len(found) - added[0])
     out.print(Text(f"{output}: {len(found):,} rows, {skipped:,} of them from earlier sweeps"))

@@ -17,9 +17,10 @@ from allocbench import allocators
 from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, StrategyInfo
 from allocbench.allocators.spec import parse
 from allocbench.cards import cards, context
+from allocbench.questions import PASSES
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.questions.recorded import in_force
-from allocbench.questions.timing import PASSES, device_seconds, time_passes
+from allocbench.questions.timing import device_seconds, time_passes
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Trace
 

@@ -20,9 +20,6 @@ from allocbench.workloads import Trace
 Row: TypeAlias = dict[str, Any]
 Seconds: TypeAlias = NDArray[np.float32]
 
-PASSES = 6
-"""Passes behind a time: the least and the most of six enclose the median in 97 runs of 100."""
-
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
 """In percent, by the name that they have in a column."""
 

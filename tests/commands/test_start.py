@@ -48,3 +48,7 @@ def test_a_list_imports_no_arrays_and_reads_no_trace(what: list[str]) -> None:
 
 def test_a_command_imports_what_it_needs() -> None:
     assert {"numpy", "pyarrow"} <= imported("convert", "random:allocs=1", "-")
+
+
+def test_the_help_of_compare_imports_no_arrays() -> None:
+    assert not imported("compare", "--help") & HEAVY
