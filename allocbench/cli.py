@@ -95,9 +95,9 @@ def _fail(error: Exception) -> int:
         standard_output.abandon()
         message = failure
     else:
-        from allocbench.errors import user_errors
+        from allocbench.errors import USER_ERRORS
 
-        if not isinstance(error, user_errors()):
+        if not isinstance(error, USER_ERRORS):
             raise error
         message = str(error)
     print(f"error: {one_line(message)}", file=sys.stderr)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from allocbench.allocators import SpecError
 
@@ -11,15 +12,21 @@ class UsageError(ValueError):
     """Invalid arguments. The message is one line, which says what would be valid."""
 
 
-def user_errors() -> tuple[type[Exception], ...]:
-    """The errors that are a user's to mend; imports every module that defines one."""
+_Kind: TypeAlias = type[Exception]
+USER_ERRORS: tuple[_Kind, _Kind, _Kind, _Kind, _Kind, _Kind, _Kind]
+
+
+def __getattr__(name: str) -> tuple[_Kind, ...]:
+    """`USER_ERRORS`, when it is first asked for: imports every module that defines one."""
+    if name != "USER_ERRORS":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from allocbench.null_gpu.torch_build import NullGpuError
     from allocbench.reports.output import ResultError
     from allocbench.workloads import TraceError
     from allocbench.workloads.fake_cuda import CaptureError
     from allocbench.workloads.recording import RecordError
 
-    return (
+    globals()[name] = found = (
         UsageError,
         SpecError,
         TraceError,
@@ -28,6 +35,7 @@ def user_errors() -> tuple[type[Exception], ...]:
         RecordError,
         NullGpuError,
     )
+    return found
 
 
 @contextmanager

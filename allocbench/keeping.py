@@ -12,7 +12,7 @@ from functools import partial
 import pandas as pd
 
 from allocbench import standard_output
-from allocbench.errors import UsageError, user_errors
+from allocbench.errors import USER_ERRORS, UsageError
 from allocbench.outputs import write_records
 
 Write = Callable[[str], object]
@@ -39,7 +39,7 @@ def written(outputs: Mapping[str, Write], extension: str, keep: Write) -> Iterat
     where = _kept(extension, keep) if failed else ""
     yield
     for failure in failed:
-        if not isinstance(failure, (*user_errors(), OSError)):
+        if not isinstance(failure, (*USER_ERRORS, OSError)):
             failure.add_note(where)
             raise failure
     if failed:
@@ -66,10 +66,9 @@ def _kept(extension: str, keep: Write) -> str:
         os.close(handle)
     except OSError as error:
         return f"the results could not be kept in a temporary file either: {error.strerror}"
-    expected: tuple[type[Exception], ...] = (*user_errors(), OSError)
     try:
         keep(path)
-    except expected as error:
+    except (*USER_ERRORS, OSError) as error:
         os.unlink(path)
         return f"the results could not be kept in a temporary file either: {error}"
     return f"the results are kept in {path}"

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from allocbench.capturing import FAKE, Where, where
-from allocbench.errors import user_errors
+from allocbench.errors import USER_ERRORS
 from allocbench.workloads import Trace, TraceError, again, catalog
 
 Recreate = Callable[[Sequence[str], Path], None]
@@ -74,7 +74,7 @@ def main() -> int:
                 recreate(names(), folder)
         if not arguments.check:
             catalog.write_sizes()
-    except user_errors() as error:
+    except USER_ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for name in others:

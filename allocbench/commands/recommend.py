@@ -74,7 +74,7 @@ def run(
     check_outputs(json)
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
-    inputs.tell_recorded({name: trace}, inputs.allocator_specs(inputs.ALL, device), device)
+    inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)
     with progress_bar(recommending.stages(device, None, orders, tuning)) as begin:
         found = recommending.study(
             trace,
