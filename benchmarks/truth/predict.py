@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One row of the table -> what its training program reserves on a null GPU."""
+"""One row of the table -> what its training program reserves on a null GPU.
+
+allocbench is imported where it is used: asv imports this file beside commits without a null GPU.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from allocbench.allocators import SpecError
-from allocbench.null_gpu import launch
-from allocbench.null_gpu.torch_build import NullGpuError
 from benchmarks.truth.environment import python
 from benchmarks.truth.rows import KINDS, Prediction, Row, TruthError
 
@@ -57,6 +57,8 @@ def device(row: Row, options: str = "") -> str:
 
 def fingerprint() -> str:
     """What a prediction depends on besides its row: the programs and the native library."""
+    from allocbench.null_gpu import launch
+
     made = hashlib.sha256()
     for path in sorted(PROGRAMS.iterdir()):
         made.update(path.read_bytes() if path.is_file() else b"")
@@ -69,6 +71,10 @@ def predict(row: Row, options: str, mark: str) -> Prediction:
 
     options: of the null GPU. mark: a `fingerprint`, by which a stored prediction is found.
     """
+    from allocbench.allocators import SpecError
+    from allocbench.null_gpu import launch
+    from allocbench.null_gpu.torch_build import NullGpuError
+
     if row.kind not in KINDS:
         raise TruthError(f"kind {row.kind!r} is not one of {', '.join(KINDS)}")
     line = command(row, python(row.torch))
