@@ -23,14 +23,13 @@ class GraphMemory {
   Allocator& allocator() { return *allocator_; }
   Size reserved() const { return device_.reserved(); }  // bytes
   // No graph uses the memory any more: what is free may go back from now on.
-  void release() { device_.release(); }
+  void release() { device_.keep_memory(false); }
 
  private:
   class Keeping final : public Device {
    public:
-    explicit Keeping(Device& device) : device_(device) {}
+    explicit Keeping(Device& device) : device_(device) { keep_memory(true); }
     ~Keeping() override { device_.free_all(this); }
-    void release() { keeps_ = false; }
     Size capacity() const override { return device_.capacity(); }
     Size granularity() const override { return device_.granularity(); }
     bool simulated() const override { return device_.simulated(); }
@@ -39,8 +38,8 @@ class GraphMemory {
    private:
     Address do_allocate(Size size, Size, double&) override { return device_.allocate(size, this); }
     bool do_free(Address segment, Size, double&) override {
-      if (!keeps_) device_.free(segment);
-      return !keeps_;
+      device_.free(segment);
+      return true;
     }
     Address do_reserve(Size, double&) override { return 0; }
     bool do_unreserve(Address, Size, double&) override { return false; }
@@ -48,7 +47,6 @@ class GraphMemory {
     bool do_unmap(Address, Size, double&) override { return false; }
 
     Device& device_;
-    bool keeps_ = true;
   };
 
   Keeping device_;

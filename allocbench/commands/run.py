@@ -98,7 +98,15 @@ def run(
         for path, report in zip(_paths(record, found), found, strict=True):
             write_trace(_trace(report, command, null_name), path)
     if json:
-        results.write([_row(report, command, allocator, null_name) for report in found], json)
+        pids = [report.pid for report in found]
+        names = [_name(report, command, several=pids.count(report.pid) > 1) for report in found]
+        results.write(
+            [
+                _row(report, name, allocator, null_name)
+                for name, report in zip(names, found, strict=True)
+            ],
+            json,
+        )
     out = Console(stderr=True, highlight=False)
     for report in found:
         out.print(_table(report, allocator, null_name))
@@ -153,15 +161,19 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
     )
 
 
-def _row(
-    report: Report, command: Sequence[str], allocator: str, null_name: str | None
-) -> dict[str, object]:
+def _name(report: Report, command: Sequence[str], *, several: bool) -> str:
+    """The workload of a row; with the GPU if the process used several."""
+    gpu = f", cuda:{report.ordinal}" if several else ""
+    return f"{program_name(command)} (process {report.pid}{gpu})"
+
+
+def _row(report: Report, name: str, allocator: str, null_name: str | None) -> dict[str, object]:
     """A result row. The time of device calls on a null GPU says nothing about a GPU: no value."""
     row = dict(report.row)
     if null_name:
         row |= {"device_kind": KIND, "device_seconds": None, "device_seconds_source": None}
     return {
-        "workload": f"{program_name(command)} (process {report.pid})",
+        "workload": name,
         "allocator": allocator,
         "device": _device(report, null_name),
         "events": report.extra["requests"] + report.extra["frees"],

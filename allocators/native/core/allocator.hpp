@@ -95,6 +95,8 @@ class Allocator {
   // `least`. Sizes are multiples of `unit`; so must `least` be.
   Acquired acquire_between(Size least, Size wanted, Size unit);
   void release(Address segment, Size size);
+  // False while the device takes nothing back. What a strategy gives back then serves no request.
+  bool returns_memory() const { return !device_.keeps_memory(); }
   // Both take over memory at a given address without a device call; false if the device cannot.
   bool acquire_at(Address segment, Size size);
   bool reserve_at(Address reservation, Size size, Size page, std::vector<Segment> const& mapped);

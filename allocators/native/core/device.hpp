@@ -87,6 +87,7 @@ class Device {
   // While memory is kept, nothing goes back to the device: what is given back stays as if the
   // device had not taken it, and counts as reserved. All of that is offered again at the end.
   void keep_memory(bool keep);
+  bool keeps_memory() const { return keeps_memory_; }
 
   // Takes back whatever `owner` still holds.
   void free_all(void const* owner);
@@ -113,8 +114,7 @@ class Device {
   virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
  protected:
-  void fail(std::string what);                         // for take_failure
-  bool keeps_memory() const { return keeps_memory_; }  // for the `do_` functions
+  void fail(std::string what);  // for take_failure
 
  private:
   enum class Kind : std::uint8_t { kSegment, kReservation, kPooled };
@@ -172,7 +172,7 @@ class Device {
   DeviceStats stats_;
   bool keeps_calls_ = false;
   std::vector<Call> calls_;
-  bool keeps_memory_ = false;
+  std::atomic<bool> keeps_memory_ = false;
   bool closed_ = false;
   bool gone_ = false;  // closed with nothing left to free; do_close has run
   std::mutex failure_mutex_;

@@ -36,6 +36,7 @@ Index Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
 }
 
 Size Stitching::give_up_free_pages(Size most) {
+  if (!returns_memory()) return 0;
   Size bytes = 0;
   for (auto const& [block, pages] : idle(most, {}, 0)) {
     bytes += pages.size();
@@ -83,6 +84,7 @@ Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
 bool Stitching::make_room(Spot const& spot, Stream stream, bool refused) {
   Size const room = round_down(this->room(), page_);
   Size const short_of = spot.missing - std::min(spot.missing, room);
+  if (!returns_memory()) return short_of == 0;
   Size const wished = refused ? spot.missing : std::max(short_of, excess(spot));
   auto const donors = idle(wished, spot.place, stream);
   Size bytes = 0;

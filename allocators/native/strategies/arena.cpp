@@ -107,6 +107,7 @@ Index Arena::grow(Size size) {
 
 // Returns the arena and the pool's segments if they have no live block; false if none was returned.
 bool Arena::give_back() {
+  if (!returns_memory()) return false;
   bool const any = pool_.give_back([this](Address segment, Size size) { release(segment, size); });
   if (arena_ == 0 || !alive_.empty()) return any;
   release(arena_, height_);

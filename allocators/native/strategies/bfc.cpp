@@ -120,6 +120,7 @@ bool Bfc::collect(Size rounded) {
 }
 
 bool Bfc::give_back() {
+  if (!returns_memory()) return false;
   bool const any = pool_.give_back([this](Address region, Size size) { release(region, size); });
   if (any) timestamps_.forget();
   return any;

@@ -71,6 +71,7 @@ bool Buddy::grow(Size size) {
 
 // Returns every region that is one free block; false if there was none.
 bool Buddy::give_back() {
+  if (!returns_memory()) return false;
   auto const idle = [this](auto const& region) {
     Index const node = blocks_.find(region.first);
     Block const& block = nodes_[node].block;

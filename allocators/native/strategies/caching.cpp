@@ -16,7 +16,7 @@ Block Caching::do_allocate(Size requested, Stream stream) {
   Pool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
   Index block = find(pool, wanted);
   if (block == kNone) {
-    if (settings_.collects()) collect();
+    if (settings_.collects() && returns_memory()) collect();
     block = obtain(pool, wanted);
     if (block == kNone) block = obtain_after_release(pool, wanted);
     if (block == kNone) return {};
@@ -93,6 +93,7 @@ Index Caching::obtain(Pool& pool, Size wanted) {
 }
 
 Index Caching::obtain_after_release(Pool& pool, Size wanted) {
+  if (!returns_memory()) return kNone;
   if (release_oversize(pool, wanted))
     if (Index const block = obtain(pool, wanted); block != kNone) return block;
   do_trim();

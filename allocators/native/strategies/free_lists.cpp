@@ -94,6 +94,7 @@ bool FreeLists::grow(Size size) {
 
 // Returns every buffer without a live slice; false if there was none.
 bool FreeLists::give_back() {
+  if (!returns_memory()) return false;
   bool any = false;
   for (Index index = 0; index < buffers_.size(); ++index) {
     Buffer& buffer = buffers_[index];

@@ -120,6 +120,7 @@ bool Planned::map_run(Pages::Run run) {
 
 // Unmaps idle pages of the plan.
 void Planned::do_give_up(Size most) {
+  if (!returns_memory()) return;
   for (std::size_t rest = most / page(); rest > 0 && plan_.pages.idle() > 0;) {
     Pages::Run const idle = plan_.pages.idle_run(rest);
     unmap(plan_.begin(idle), plan_.bytes(idle), page());

@@ -86,6 +86,7 @@ void Slab::release_slab(Slabs::iterator slab) {
 
 // Returns every empty slab; false if there was none.
 bool Slab::give_back() {
+  if (!returns_memory()) return false;
   bool any = false;
   for (Kind& kind : kinds_)
     for (; !kind.empty.empty(); any = true) release_slab(kind.empty.begin());

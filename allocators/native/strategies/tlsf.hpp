@@ -66,7 +66,8 @@ class Tlsf final : public Allocator {
   }
 
   bool give_back() {
-    return pool_.give_back([this](Address segment, Size size) { release(segment, size); });
+    return returns_memory() &&
+           pool_.give_back([this](Address segment, Size size) { release(segment, size); });
   }
 
   Size segment_size_;

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs see the same with each allocator as with PyTorch's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from allocbench import allocators
+from allocbench.reports import results
+from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
+
+CARD = "null:h100,memory=2GiB,count=2"
+CHECKS = str(PROGRAMS / "checks.py")
+SMALL = {"buddy": "buddy:region=64MiB", "free_lists": "free_lists:buffer=64MiB"}
+"""Their regions of 1 GiB leave no room on a card of 2 GiB."""
+EVERY = (
+    *(SMALL.get(name, name) for name in allocators.names() if name != "bump"),  # it reuses nothing
+    "caching:expandable_segments=true",
+)
+of_each_version = pytest.mark.parametrize("version", VERSIONS)
+
+
+@cache
+def native(version: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        return seen("checks", Path(folder), on=CARD, version=version)
+
+
+@of_each_version
+def test_every_check_ends_well_with_pytorchs_own_allocator(version: str) -> None:
+    found = native(version)
+    assert [name for name, values in found.items() if isinstance(values, str)] == []
+    assert found["out_of_memory"]["errors"] == ["OutOfMemoryError: CUDA out of memory."] * 2
+    assert found["training"]["ooms"] == 2
+    assert [rank[2] for rank in found["distributed"]["ranks"]] == [2, 2]
+
+
+@pytest.mark.parametrize("allocator", EVERY)
+@of_each_version
+def test_programs_see_what_they_see_with_pytorchs_own_allocator(
+    version: str, allocator: str, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.json"
+    command = [*allocbench(), "run", "--device", CARD, "--allocator", allocator]
+    command += ["--json", str(rows), "--", python(version), CHECKS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    found, wanted = json.loads(done.stdout.splitlines()[-1]), native(version)
+    assert {name: found[name] for name in wanted} == wanted
+    frame = results.read(rows)
+    assert set(frame["allocator"]) == {allocator}
+    # Each process that used a GPU has a row for it; those of the errors have counted them.
+    assert frame["failures"].sum() >= 10
+
+
+NOT_KEPT = re.compile(
+    r"(small_pool|large_pool|inactive_split|oversize)|segment\.all\.peak|num_sync_all_streams"
+)
+
+
+def documented() -> dict[str, str]:
+    """What the page says of each function."""
+    page = (ROOT / "docs" / "on-a-gpu.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*`) \| (same|other|raises) \|", page, re.MULTILINE)
+    return {name: verdict for names, verdict in rows for name in re.findall(r"`(.+?)`", names)}
+
+
+def test_the_table_of_the_memory_api_is_right(tmp_path: Path) -> None:
+    own = seen("memory_api", tmp_path, str(tmp_path / "own.pickle"))
+    command = [*allocbench(), "run", "--device", "null:h100", "--allocator", "caching", "--"]
+    command += [python(), str(PROGRAMS / "memory_api.py"), str(tmp_path / "ours.pickle")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    ours = json.loads(done.stdout.splitlines()[-1])
+    verdicts = {}
+    for name in own:
+        refused = "raises" in ours[name] and "value" in own[name]
+        verdicts[name] = "same" if ours[name] == own[name] else "raises" if refused else "other"
+        assert not refused or "with its own allocator alone" in ours[name]["raises"]
+    assert verdicts == documented()
+    stats = [found["torch.cuda.memory_stats"]["value"] for found in (own, ours)]
+    assert set(stats[0]) == set(stats[1])
+    assert {name for name in stats[0] if stats[0][name] != stats[1][name]} <= {
+        name for name in stats[0] if NOT_KEPT.search(name)
+    }
