@@ -30,7 +30,8 @@ def run(program: Any) -> None:
         with torch.autograd.profiler.record_function(label):
             pass
 
-    torch.cuda.init()  # the recording begins here, before the first mark
+    # The recording begins here, before the first mark.
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.manual_seed(program.seed)
     gc.collect()
     gc.freeze()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import inputs, options, varying
-from allocbench.cards import find, note
+from allocbench.cards import cards, find, note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import fit
@@ -24,6 +24,7 @@ EXAMPLES = (
     "allocbench fit gpt2-train",
     "allocbench fit -- python train.py",
     "allocbench fit --device null:l4 --vary batch=8..256 -- python train.py --batch {batch}",
+    "allocbench fit gpt2-train --allocators caching --cards",
     "allocbench fit trace.csv --allocators caching,caching:expandable_segments=true",
     "allocbench fit trace.parquet --time-limit 2 --json -",
 )
@@ -52,6 +53,13 @@ def run(
             " A,B,C work too.",
         ),
     ] = None,
+    every_card: Annotated[
+        bool,
+        typer.Option(
+            "--cards",
+            help="Show for each card whether caching, else the first allocator, completes.",
+        ),
+    ] = False,
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -76,6 +84,9 @@ def run(
     with records_written(found, json):
         if json != STDOUT:
             _print(name, found, known, trace.provenance.device)
+            if every_card:
+                rows = {row["allocator"]: row for row in records(found)}
+                console().print(_card_table(rows.get(PYTORCH, rows[specs[0]])))
 
 
 def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> None:
@@ -120,6 +131,25 @@ def _table(name: str, found: pd.DataFrame) -> Table:
             row["card"] or "none of them",
         )
     return table
+
+
+def _card_table(row: dict[str, Any]) -> Table:
+    """For each card: whether an allocator completes the trace there, and what is left."""
+    numbers = ("usable", "context (model)", "left for PyTorch")
+    table = plain_table(f"{row['allocator']} on each card", "card", *numbers, "fits", right=numbers)
+    for card in cards():
+        sizes = map(units.size, (card.usable, card.context, card.free))
+        table.add_row(card.name, *sizes, _verdict(card.free, card.name in row["cards"], row))
+    return table
+
+
+def _verdict(free: int, fits: bool, row: dict[str, Any]) -> str:
+    needed = row["min_capacity"]
+    if fits:
+        return f"yes, {units.size(free - needed)} to spare"
+    if needed is None or needed <= free:  # it needs more on this card than on a smaller one
+        return "no"
+    return f"no, {units.size(needed - free)} too small"
 
 
 def _bounds(known: Bounds) -> str:

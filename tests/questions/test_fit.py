@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
@@ -17,7 +18,7 @@ from allocbench.questions.capacity import STEP, boundary, completes_on
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.runner import Runner
 from allocbench.reports.results import records
-from allocbench.workloads import ALLOC, FREE, Trace, catalog
+from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
 from tests.commands import QUICK, error, folder, output
 from tests.traces import Event, make
 
@@ -91,6 +92,18 @@ def test_cards_are_those_on_which_it_completes() -> None:
     (row,) = records(fit(make([(ALLOC, 0, smallest.free + 1)]), ["naive"], DEVICE))
     assert smallest.name not in row["cards"]
     assert context(smallest.name) == smallest.usable - smallest.free > 0
+
+
+def test_each_card_is_shown_with_what_is_left_or_lacking() -> None:
+    small, *_, large = [card for card in cards() if card.compute]
+    write(make([(ALLOC, 0, small.free + 64 * MIB)]), "trace.csv")
+    shown = output("fit trace.csv --allocators tlsf,naive,caching --cards --time-limit 0")
+    table = shown[shown.index("caching on each card") :].splitlines()
+    assert all(any(line.startswith(card.name) for line in table) for card in cards())
+    verdicts = [line for line in table if line.startswith((small.name, large.name))]
+    assert re.search(r"no, 6\d\.\d MiB too small", verdicts[0])  # the size is rounded up to 2 MiB
+    assert re.search(r"yes, \d+ GiB to spare", verdicts[1])
+    assert "tlsf on each card" in output("fit trace.csv --allocators tlsf,naive --cards")
 
 
 def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> None:
