@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from allocbench import allocators
 from allocbench.agreement import Call, Compared, calls_of, until
 from allocbench.allocators import Segment, human_bytes
 from allocbench.workloads import ALLOC
-from allocbench.workloads.recordings import CALLS
+from allocbench.workloads.recordings import CALLS, Gaps
 
 _SAID = {
     "segment_alloc": "obtains a segment of {size} at {at}",
@@ -26,9 +26,10 @@ _SAID = {
 class Difference:
     """Where a replay first did something else.
 
-    kind: "segment calls", "reserved bytes", "placement" or "failed request". alloc: which alloc of
-    the trace, from 0; event: which event of the trace, None after the last alloc. requested: bytes.
-    recorded, predicted: what each did. reason: "" where none is known.
+    kind: "segment calls", "reserved bytes", "placement", "failed request", or, where the recording
+    contradicts itself, "missing free" or "missing alloc". alloc: which alloc of the trace, from 0;
+    event: which event of the trace, None after the last alloc. requested: bytes. recorded,
+    predicted: what each did. reason: "" where none is known.
     """
 
     kind: str
@@ -51,10 +52,50 @@ class Difference:
 
 
 def first_difference(found: Compared) -> Difference | None:
-    """The first difference, or None when everything is equal."""
-    alloc = found.agreement.first_unequal
+    """The first difference or contradiction, or None when there is neither."""
+    alloc, gaps = found.agreement.first_unequal, found.recording.gaps
     if alloc is None:
-        return None
+        return _contradiction(found, gaps) if len(gaps) else None
+    if len(before := gaps.before(alloc)):
+        return _contradiction(found, before)
+    difference = _unequal(found, alloc)
+    if not len(around := gaps.around(alloc)):
+        return difference
+    missing = (
+        f"the recording lacks the free of alloc {around.begun[0]}, whose block at "
+        f"{int(around.address[0]):#x} lives on in the replay"
+    )
+    reason = f"{difference.reason}; {missing}" if difference.reason else missing
+    return replace(difference, reason=reason)
+
+
+def _contradiction(found: Compared, gaps: Gaps) -> Difference:
+    """The first gap as a difference."""
+    trace = found.recording.trace
+    allocs = np.flatnonzero(trace.op == ALLOC)
+    begun, alloc, address = int(gaps.begun[0]), int(gaps.shown[0]), int(gaps.address[0])
+    event = int(allocs[alloc]) if alloc < len(allocs) else None
+    if begun < 0:
+        kind = "missing alloc"
+        did = "has a block"
+        predicted, reason = "has none there", "the recording lacks the alloc of that block"
+    else:
+        kind = "missing free"
+        did = "has no block" if event is None else "places a block"
+        predicted = f"has the block of alloc {begun} there"
+        reason = "the recording lacks the free of that block"
+    return Difference(
+        kind,
+        alloc,
+        event,
+        None if event is None else int(trace.size[event]),
+        f"allocator {did} at {address:#x}",
+        predicted,
+        reason,
+    )
+
+
+def _unequal(found: Compared, alloc: int) -> Difference:
     trace = found.recording.trace
     allocs = np.flatnonzero(trace.op == ALLOC)
     event = int(allocs[alloc]) if alloc < len(allocs) else None

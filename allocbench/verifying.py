@@ -28,7 +28,7 @@ class Verdict:
     file: its path. events: of its trace. version: of the rules that were applied; told: whether
     the user said so, else it is the one that agrees best. settings: the options of `caching` that
     the recording holds. unknown: why nothing can be told, or "". device: of several, which one.
-    frees_missing: how many blocks end only where the next one at their address begins.
+    frees_missing, allocs_missing: how many events the recording lacks, by its contradictions.
     """
 
     file: str
@@ -41,6 +41,7 @@ class Verdict:
     unknown: str = ""
     device: str = ""
     frees_missing: int = 0
+    allocs_missing: int = 0
 
     @property
     def name(self) -> str:
@@ -53,7 +54,7 @@ class Verdict:
         """0 when all is equal, 1 when not, 2 when that cannot be told."""
         if self.agreement is None:
             return 2
-        return 0 if self.agreement.equal else 1
+        return 0 if self.agreement.equal and self.difference is None else 1
 
     def row(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -66,6 +67,7 @@ class Verdict:
             "version_given": self.told,
             "settings": dict(self.settings or {}),
             "frees_missing": self.frees_missing,
+            "allocs_missing": self.allocs_missing,
             "reason": self.unknown,
         }
         if self.agreement:
@@ -115,7 +117,8 @@ def verify_all(
         len(recording.trace),
         told=told,
         settings=settings,
-        frees_missing=int(recording.trace.provenance.extra.get("frees_missing", 0)),
+        frees_missing=recording.gaps.frees,
+        allocs_missing=recording.gaps.allocs,
     )
     return [_judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)]
 

@@ -69,6 +69,49 @@ class Calls:
 
 
 @dataclass(frozen=True, eq=False)
+class Gaps:
+    """Contradictions that show that an alloc or a free is missing; arrays of equal length.
+
+    begun: int64, the alloc of the trace whose free is missing: its address is allocated again, or
+    free at the end. It is -1 where an alloc is missing: an address is freed twice, or its last
+    event is a free although a block lives there at the end. shown: int64, how many allocs of the
+    trace precede the event that contradicts; in ascending order. address: uint64.
+    """
+
+    begun: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    address: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.begun)
+
+    @property
+    def frees(self) -> int:
+        """How many frees are missing."""
+        return int(np.count_nonzero(self.begun >= 0))
+
+    @property
+    def allocs(self) -> int:
+        """How many allocs are missing."""
+        return len(self) - self.frees
+
+    def before(self, alloc: int) -> Gaps:
+        """Those that show before an alloc of the trace."""
+        count = int(np.searchsorted(self.shown, alloc))
+        return Gaps(self.begun[:count], self.shown[:count], self.address[:count])
+
+    def around(self, alloc: int) -> Gaps:
+        """Those of blocks that were allocated before an alloc and still live in the trace."""
+        found = (self.begun >= 0) & (self.begun < alloc) & (self.shown >= alloc)
+        return Gaps(self.begun[found], self.shown[found], self.address[found])
+
+    @staticmethod
+    def none() -> Gaps:
+        """No gaps."""
+        return Gaps(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
+@dataclass(frozen=True, eq=False)
 class Recording:
     """What a program asked of its allocator, and what it got.
 
@@ -77,7 +120,7 @@ class Recording:
     (m,), bytes reserved after each alloc as the recording itself tells them; None where they follow
     from the calls. options: those of `caching` for the settings in force. capacity: bytes of the
     device, where that is known. tells_pools: whether each event names its pool. unknown: why the
-    recording cannot be replayed from its start, or "".
+    recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
     """
 
     trace: Trace
@@ -88,3 +131,4 @@ class Recording:
     capacity: int | None = None
     tells_pools: bool = False
     unknown: str = ""
+    gaps: Gaps = field(default_factory=Gaps.none)

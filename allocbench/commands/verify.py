@@ -127,7 +127,7 @@ def _cells(verdict: Verdict) -> list[str]:
             calls += f" ({agreement.segment_calls_predicted:,} predicted)"
     return [
         name,
-        "equal" if agreement.equal else "different",
+        "different" if verdict.exit_code else "equal",
         verdict.version,
         f"{agreement.allocs:,}",
         f"{agreement.reserved_equal:,}",
@@ -150,8 +150,9 @@ def _notes(verdict: Verdict) -> list[str]:
     if verdict.settings:
         settings = ",".join(f"{name}={value}" for name, value in verdict.settings.items())
         notes.append(f"settings in the recording: {settings}")
-    if verdict.frees_missing:
-        notes.append(f"{verdict.frees_missing:,} frees are missing in the recording")
+    for count, what in ((verdict.frees_missing, "frees"), (verdict.allocs_missing, "allocs")):
+        if count:
+            notes.append(f"the recording contradicts itself: it lacks {count:,} {what}")
     if verdict.difference:
         notes.append(f"first difference: {verdict.difference}")
     return notes

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from allocbench.workloads.importers.addresses import Events, marks_before, traced
+from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import innermost, mark_of
@@ -119,6 +120,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         reserved=np.concatenate([at_start, reserved[kept]]),
         capacity=found.capacity.get(chosen.rpartition(":")[2]),
         unknown=start.unknown,
+        gaps=gaps_of(events, made.allocs_before),
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import Blocks, Events, Start, marks_before, traced
+from allocbench.workloads.importers.gaps import Range, gaps_of
 from allocbench.workloads.importers.labels import marks_of
 from allocbench.workloads.importers.pickles import DataPickle
 from allocbench.workloads.importers.snapshot_columns import Columns
@@ -143,6 +144,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         options=settings.options(),
         tells_pools=len(columns.pool) > 0 and min(columns.pool) >= 0,
         unknown=unknown,
+        gaps=gaps_of(events, found.allocs_before, live, _known(here)),
     )
 
 
@@ -171,6 +173,14 @@ def _whole(values: dict[str, Any], key: str, default: int) -> int:
     if type(value) is not int or not 0 <= value <= MAX_SIZE:
         raise TraceError(f"a segment or block has {key} {str(value)[:40]!r}")
     return value
+
+
+def _known(segments: Sequence[dict[str, Any]]) -> list[Range]:
+    """Where the final state of each address is known: in segments with a list of blocks."""
+    begun = [
+        (_whole(s, "address", 0), _whole(s, "total_size", 0)) for s in segments if s.get("blocks")
+    ]
+    return [(address, address + size) for address, size in begun]
 
 
 def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:

@@ -46,9 +46,10 @@ def layout_of(
     begin = np.array([one.address for one in segments], np.uint64)
     end = np.array([one.end for one in segments], np.uint64)
     inside = np.searchsorted(begin, initial.address, side="right").astype(np.int64) - 1
-    lost = np.flatnonzero((inside < 0) | (initial.address >= end[inside]))
-    if (len(segments) == 0 and len(initial.address)) or len(lost):
-        address = int(initial.address[lost[0] if len(lost) else 0])
+    lost = inside < 0
+    lost[~lost] = initial.address[~lost] >= end[inside[~lost]]
+    if lost.any():
+        address = int(initial.address[lost.argmax()])
         raise UnknownLayoutError(f"the block at {address:#x} lies in no segment that was held then")
     allocs = _Allocs(events)
     size = initial.granted.copy()
