@@ -55,8 +55,8 @@ def _explaining(original: Any, feature: str, spec: str) -> Callable[..., Any]:
             if feature not in met:
                 met.append(feature)
             raise RuntimeError(
-                f"{feature}: PyTorch has this with its own allocator alone, and the memory of "
-                f"this program comes from {spec}"
+                f"{feature}: PyTorch supports this only with its own allocator, and this program's"
+                f" memory comes from {spec}"
             ) from error
 
     return call

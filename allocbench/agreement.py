@@ -112,7 +112,9 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
     try:
         found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
     except (allocators.BadFree, allocators.InvariantViolation) as error:
-        raise CannotTellError(f"{spec} cannot go on at the recorded addresses: {error}") from error
+        raise CannotTellError(
+            f"{spec} cannot continue at the recorded addresses: {error}"
+        ) from error
     assert found.detail is not None
     placed, made = found.detail["placements"], found.detail["device_calls"]
     if (layout := trace.layout) is not None:

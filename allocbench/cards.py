@@ -120,15 +120,15 @@ def note(device: str = "", traced_on: str = "") -> str:
     """
     contexts = [card.context for card in cards() if card.compute]
     words = (
-        f"Cards: what their drivers report, less {min(contexts) >> 20} to {max(contexts) >> 20}"
+        f"Cards: what their drivers report, minus {min(contexts) >> 20} to {max(contexts) >> 20}"
         " MiB for the CUDA context (an estimate)"
     )
     if device.startswith("sim:") and label(device) == device:
         words += f"; a program can use all of {device}"
     if traced_on.startswith("cpu"):
         words += (
-            ". The trace is of the memory of a CPU: on a GPU the same program makes other"
-            " allocations, so the cards are a guess"
+            ". The trace shows CPU memory; on a GPU the same program allocates differently, so"
+            " the cards are a guess"
         )
     return f"{words}."
 

@@ -16,7 +16,7 @@ from allocbench.workloads.recordings import CALLS, Gaps
 
 _SAID = {
     "segment_alloc": "obtains a segment of {size} at {at}",
-    "segment_free": "gives a segment of {size} at {at} back",
+    "segment_free": "returns a segment of {size} at {at}",
     "segment_map": "maps {size} at {at}",
     "segment_unmap": "unmaps {size} at {at}",
 }
@@ -196,10 +196,10 @@ def _placement_reason(address: int, other: int, granted: int, segments: Sequence
             if block.address <= address < block.address + block.size
         ]
         if around and around[0].allocated:
-            return "a block is still allocated there: the recording lacks its free"
+            return "a block is still allocated there: its free is missing from the recording"
         if around:
-            return "a free block lies around it, but does not begin there"
-        return "no memory is held there: the recording lacks a segment"
+            return "a free block contains it, but does not begin there"
+        return "no memory is held there: a segment is missing from the recording"
     size, chosen = free[address], free.get(other)
     if chosen is None:
         return f"the replay did not choose the free block of {size} bytes there"
@@ -247,7 +247,7 @@ def _calls_reason(
         return f"the recording keeps {len(gives)} segments that the replay gives back"
     kinds = {CALLS[call[1]].removeprefix("segment_") for call in (*recorded, *more)}
     if {"alloc", "map"} <= kinds:
-        return "expandable_segments was switched meanwhile; only the last settings are recorded"
+        return "expandable_segments changed in between; only the last settings are recorded"
     if got:
         granted = int(found.replayed.size[alloc]) if alloc < len(found.replayed.size) else 0
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]

@@ -192,4 +192,4 @@ def pin(cpu: int | None) -> None:
     try:
         os.sched_setaffinity(0, {cpu})
     except (AttributeError, OSError, ValueError) as error:
-        raise UsageError(f"--pin {cpu}: this process cannot be kept on that processor") from error
+        raise UsageError(f"--pin {cpu}: this process cannot be pinned to that processor") from error

@@ -87,8 +87,8 @@ Values = Annotated[
     typer.Option(
         "--value",
         metavar="NAME=NUMBER",
-        help="On a null GPU: what a line of the program with this name reads, as in loss=1.0 or "
-        "train.py:88=1; *=1.0 for all lines. 0 without it. Can be given more than once.",
+        help="On a null GPU: what a line of the program with this name reads, such as loss=1.0 or"
+        " train.py:88=1; *=1.0 for all lines. Default: 0. Can be given more than once.",
     ),
 ]
 

@@ -193,7 +193,7 @@ def _on_cluster(
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
         reason = one_line(str(error)) or type(error).__name__
-        raise UsageError(f"--scheduler {address}: no scheduler answers: {reason}") from error
+        raise UsageError(f"--scheduler {address}: no scheduler responds: {reason}") from error
     traces: dict[str, Any] = {}
     with client:
 

@@ -58,7 +58,7 @@ def open_records(path: str) -> list[Record]:
             records = parse(whole, path)
             if end < len(whole):
                 if not records and not whole.startswith(BEGIN):
-                    raise UsageError(f"{path}: line 1: no result of a sweep")
+                    raise UsageError(f"{path}: line 1: not a sweep result")
                 text.truncate(end)
     except ResultError as error:
         raise UsageError(str(error)) from error

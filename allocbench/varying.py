@@ -101,8 +101,8 @@ def _print_card(asked: Program, varied: Variation, found: Largest, device: str) 
     if not found.monotone:
         out.print(
             Text(
-                "The need does not grow with the value everywhere: other values above the answer"
-                " may fit, and others below it may not."
+                "Memory use does not always grow with the value: some larger values may fit, and"
+                " some smaller ones may not."
             )
         )
 
@@ -117,8 +117,9 @@ def _print_cards(varied: Variation, found: Sequence[Between]) -> None:
     out.print(table)
     out.print(
         Text(
-            "fits, too large: values that were run. estimate: the largest that fits by a straight"
-            " line between the two, not run; --device null:CARD finds it exactly.",
+            "fits, too large: values that were run. estimate: the largest that should fit, from"
+            " a straight line between the two; it was not run, and --device null:CARD finds it"
+            " exactly.",
             "dim",
         )
     )

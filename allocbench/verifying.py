@@ -143,13 +143,13 @@ def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
     name = "per_process_memory_fraction"
     if "garbage_collection_threshold" in spec.options and name not in spec.options:
         return (
-            f"garbage_collection_threshold is a share of {name}, which the recording does not "
-            f"hold: give --allocator caching:{name}=SHARE --capacity BYTES"
+            f"garbage_collection_threshold is a share of {name}, which the recording does not"
+            f" contain: give --allocator caching:{name}=SHARE --capacity BYTES"
         )
     if name in spec.options and not (capacity or recording.capacity):
         return (
-            f"{name} is a share of the GPU's memory, whose size the recording does not hold: "
-            "give --capacity BYTES"
+            f"{name} is a share of the GPU's memory, whose size the recording does not contain:"
+            " give --capacity BYTES"
         )
     return ""
 

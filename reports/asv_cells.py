@@ -103,7 +103,9 @@ def load(path: Path) -> dict[str, Any]:
         raise ResultError(f"{path}: not JSON: {error}") from error
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(content, dict) or version != SCHEMA_VERSION:
-        raise ResultError(f"{path}: want asv results of schema {SCHEMA_VERSION}, found {version!r}")
+        raise ResultError(
+            f"{path}: expected asv results of schema {SCHEMA_VERSION}, found {version!r}"
+        )
     return content
 
 

@@ -66,7 +66,7 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
         for key in bundle.rows[list(results.KEY)].itertuples(index=False, name=None):
             if key in seen:
                 run = f"{' on '.join(key[:2])}, {key[2]}"
-                raise ResultError(f"{path}: {run} is in {seen[key]} already")
+                raise ResultError(f"{path}: {run} is already in {seen[key]}")
             seen[key] = path
     rows = results.frame(pd.concat([bundle.rows for bundle in bundles]))
     notes = tuple(note for bundle in bundles for note in bundle.notes)
@@ -97,7 +97,7 @@ def _swept(data: bytes, path: str | Path) -> Bundle:
     rows = results.frame([one["row"] for one in kept], str(path))
     older = len(found) - len(kept)
     what = "run is" if older == 1 else "runs are"
-    note = f"{path}: {older:,} older {what} left out: made again since, or of another trace"
+    note = f"{path}: {older:,} older {what} left out: repeated since, or of another trace"
     return Bundle(rows, notes=(note,) if older else ())
 
 

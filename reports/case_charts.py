@@ -88,8 +88,8 @@ KINDS = (
         "percentiles",
         "percentiles",
         "Percentiles of single calls",
-        "The mark is the median of the percentiles of the passes, the bar reaches from the least"
-        " to the most of them. The passes of the allocators take turns.",
+        "The mark is the median over the passes; the bar spans the lowest to the highest. The"
+        " allocators take turns, pass by pass.",
         lambda shown: describing.latency(shown.table("percentiles"), 0.99),
         lambda shown: call_figures.percentiles(shown.table("percentiles"), shown.looks),
     ),

@@ -74,7 +74,7 @@ _KINDS = (
         "overhead",
         "Overhead",
         "Peak reserved bytes divided by the max load; 1 is the lower bound. The axis fits the"
-        " candidates, so the bar of a floor can be cut off; its number is complete.",
+        " candidates, so the bar of a floor can be cut off; its label still gives the full number.",
         figures.overhead,
         ("overhead",),
     ),
@@ -172,7 +172,7 @@ def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator
         yield Chart(
             f"history-{n}",
             str(name),
-            "Commits in order of their dates, evenly spaced, the newest at the right. Bars are"
+            "Commits in order of their dates, evenly spaced, newest on the right. Bars are"
             " the 99 % confidence intervals of asv, if available.",
             describing.history(rows),
             rows.assign(date=rows["date"].dt.strftime("%Y-%m-%d %H:%M")),

@@ -139,7 +139,7 @@ COLUMNS: tuple[Column, ...] = (
         "memory",
         "bytes",
         "CUDA context",
-        "Bytes that a CUDA context takes of the card: an estimate, with which the card was found.",
+        "Bytes of the card that a CUDA context uses: an estimate, used to find the card.",
     ),
     _memory("peak_reserved", "peak reserved", "max over time of the bytes held from the device."),
     Column(

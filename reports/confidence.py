@@ -62,17 +62,17 @@ def confidence(
         )
     if orders:
         grounds.append(
-            f"With the steps in another order it completes in {orders - broken} of {orders} traces."
+            f"With the steps in another order, it completes {orders - broken} of {orders} traces."
         )
     others = _by_device_time(rows, advice, weights, {spec for spec in failed if failed[spec]})
     if others is not None:
         doubts += bool(others)
         grounds.append(
-            f"Device time is an estimate; were it a third or three times that, {others[0]} would"
-            " be advised instead."
+            f"Device time is an estimate; if it were a third or three times as long, {others[0]}"
+            " would be recommended instead."
             if others
-            else "Device time is an estimate; were it a third or three times that, the advice"
-            " would be the same."
+            else "Device time is an estimate; if it were a third or three times as long, the"
+            " recommendation would be the same."
         )
     grounds.append(_lengths(steps, kinds))
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
@@ -94,10 +94,13 @@ def _by_device_time(
 
 def _lengths(steps: int, kinds: int) -> str:
     if steps < 2:
-        return "The trace has no steps to tell what other inputs would need."
+        return "The trace has no steps, so it does not show what other inputs would need."
     if kinds == 1:
-        return f"Its {steps} steps ask for the same sizes: other lengths were not seen."
+        return (
+            f"The trace's {steps} steps request the same sizes; it shows nothing about other"
+            " lengths."
+        )
     return (
-        f"Its {steps} steps ask for {kinds} different sets of sizes; longer inputs than those were"
-        " not seen."
+        f"The trace has {steps} steps with {kinds} different sets of sizes; it shows nothing about"
+        " longer inputs."
     )

@@ -40,8 +40,8 @@ TABLES: Mapping[str, TableSpec] = {
     "memory": TableSpec(
         RUN,
         {"event": "whole", "requested": "whole", "allocated": "whole", "reserved": "whole"},
-        "Bytes after an event. Of each of some hundred intervals the events with the lowest and the"
-        " highest of each, so that no peak is lost.",
+        "Bytes after an event. Each of a few hundred intervals keeps the events with the lowest"
+        " and the highest value of each column, so that no peak is lost.",
     ),
     "moments": TableSpec(
         RUN,
@@ -52,12 +52,13 @@ TABLES: Mapping[str, TableSpec] = {
             "device_calls": "whole",
             "device_seconds": "number",
         },
-        "The state after an event, at even distances; device calls and seconds since the begin.",
+        "The state after evenly spaced events; device calls and seconds are totals since the"
+        " start.",
     ),
     "free_blocks": TableSpec(
         RUN,
         {"event": "whole", "size_class": "whole", "blocks": "whole", "bytes": "whole"},
-        "The free blocks after an event whose sizes are from 2^size_class up to twice that.",
+        "The free blocks after an event, by size: from 2^size_class bytes up to twice that.",
     ),
     "latency": TableSpec(
         RUN,
@@ -74,8 +75,8 @@ TABLES: Mapping[str, TableSpec] = {
             "high": "number",
             "count": "whole",
         },
-        "A percentile of the host seconds of `count` single calls: the median of the passes, the"
-        " least and the most of them; these are null where there was one pass.",
+        "A percentile of the host seconds of `count` single calls: the median, minimum and"
+        " maximum over the passes; the last two are null if there was one pass.",
     ),
     "scaling": TableSpec(
         RUN,
@@ -133,7 +134,7 @@ TABLES: Mapping[str, TableSpec] = {
             "place": "text",
         },
         "The first failed request: what was held, the longest gap between blocks, and the blocks"
-        " that pin the place where it would have needed fewest bytes to give way.",
+        " that pin the place where the fewest bytes would have had to move.",
     ),
     "omitted": TableSpec(
         RUN,
@@ -146,8 +147,8 @@ TABLES: Mapping[str, TableSpec] = {
     "lifetimes": TableSpec(
         WORKLOAD,
         {"size_class": "whole", "lifetime_class": "whole", "blocks": "whole", "bytes": "whole"},
-        "Requested blocks, by the powers of two that their size in bytes and their lifetime in"
-        " events reach.",
+        "Requested blocks by size in bytes and lifetime in events, each rounded down to a power"
+        " of two.",
     ),
 }
 
@@ -190,10 +191,10 @@ def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:
     try:
         made = frame[list(kinds)].astype({column: _DTYPES[kind] for column, kind in kinds.items()})
     except (TypeError, ValueError) as error:
-        raise ResultError(f"{where}: a column is of the wrong kind: {error}") from error
+        raise ResultError(f"{where}: a column has the wrong type: {error}") from error
     for column, kind in kinds.items():
         if kind == "text" and not made[column].map(lambda value: isinstance(value, str)).all():
-            raise ResultError(f"{where}: column {column!r} wants text")
+            raise ResultError(f"{where}: column {column!r} must be text")
     return made.reset_index(drop=True)
 
 

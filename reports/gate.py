@@ -117,7 +117,7 @@ def markdown(found: Comparison, base: str, head: str) -> str:
         parts += ["", "| failed | allocator | workload |", "|---|---|---|"]
         parts += _cut([_row(cell.benchmark, cell.allocator, cell.case) for cell in found.failed])
     if found.times:
-        parts += ["", "Time, which only informs; half of the pairs lie within the spread:", ""]
+        parts += ["", "Time, for information only; half of the pairs are within the spread:", ""]
         parts += ["| metric | pairs | head / base, median | spread | farthest |"]
         parts += ["|---|--:|--:|--:|---|", *_times(found.times)]
     return "\n".join(parts) + "\n"
@@ -129,7 +129,9 @@ def _stated(found: Comparison) -> tuple[Difference, ...]:
 
 def _sentence(found: Comparison) -> str:
     if found.outcome == "nothing ran":
-        return "no counted metric was measured on both commits, on one machine and environment."
+        return (
+            "no counted metric was measured on both commits with the same machine and environment."
+        )
     stated = len(found.differences) - len(found.unstated)
     words = [
         f"{found.compared} counted values compared",

@@ -74,7 +74,7 @@ class Case:
             return next((one for one in self.allocators if one not in self.unavailable), first)
         if name not in self.rows.index:
             raise ResultError(
-                f"no row {name!r} to take ratios to on {self.title!r}; the rows are"
+                f"no row {name!r} to use as the reference on {self.title!r}; the rows are"
                 f" {', '.join(self.allocators)}"
             )
         return name

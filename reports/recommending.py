@@ -289,7 +289,7 @@ def _line(
 ) -> str:
     head = f"Best {what}: "
     if best is None:
-        return head + _none(what, options, unfit or f"none that was tried fits {device}")
+        return head + _none(what, options, unfit or f"nothing that was tried fits {device}")
     if best.need is None:
         return f"{head}{best.name}"
     verb = "completes on" if best.searched else "reserves"
@@ -304,7 +304,7 @@ def _unfit(load: int, capacity: int | None, device: str) -> str:
     """Why nothing fits a device: no allocator can, or none that was tried."""
     if capacity and load > capacity:
         return f"the load of {units.size(load)} exceeds {device}"
-    return f"none that was tried fits {device}"
+    return f"nothing that was tried fits {device}"
 
 
 def _needs_more(option: Option, default: Option) -> bool:
@@ -317,13 +317,13 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
     if not those:
         return "none was tried."
     if any(one.fits for one in those):
-        return "none is needed, and a driver call for each request is the only one that was tried."
+        return "none is needed; the only one that was tried makes a driver call for each request."
     needs = [one for one in those if one.need is not None]
     if not needs:
         return f"{words}."
     least = min(needs, key=lambda one: one.need or 0)
     card = f", smallest card {least.card}" if least.card else ""
-    return f"{words}; {least.name} needs least, {units.size(least.need or 0)}{card}."
+    return f"{words}; {least.name} needs the least, {units.size(least.need or 0)}{card}."
 
 
 def _against(best: Option, default: Option | None) -> str:
@@ -332,7 +332,7 @@ def _against(best: Option, default: Option | None) -> str:
     share = 1 - best.need / default.need
     size = units.size(default.need)
     if abs(share) < 0.0005:
-        return ", as much as the default"
+        return ", the same as the default"
     less = f"{units.percent(abs(share))} {'less' if share > 0 else 'more'}"
     return f", {less} than the default ({size})"
 
@@ -354,7 +354,7 @@ def _ends(best: Option, default: Option | None, capacity: int | None, device: st
             ""
             if default is None or not default.card
             else (
-                ", as for the default"
+                ", the same as for the default"
                 if default.card == best.card
                 else f" (the default: {default.card})"
             )

@@ -80,7 +80,7 @@ def from_json(text: str | bytes, where: str) -> pd.DataFrame:
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where}: not JSON: {error}") from error
     if not isinstance(rows, list):
-        raise ResultError(f"{where}: want a list of result rows, found {_kind(rows)}")
+        raise ResultError(f"{where}: expected a list of result rows, found {_kind(rows)}")
     return frame(rows, where)
 
 
@@ -108,7 +108,7 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _row(row: object, where: str) -> dict[str, Any]:
     if not isinstance(row, Mapping):
-        raise ResultError(f"{where}: want an object, found {_kind(row)}")
+        raise ResultError(f"{where}: expected an object, found {_kind(row)}")
     unknown = [str(name) for name in row if name not in SCHEMA]
     if unknown:
         raise ResultError(
@@ -129,21 +129,22 @@ def _value(column: Column, value: Any, where: str) -> Any:
     if column.name == "candidate":
         if isinstance(plain, bool):
             return plain
-        raise ResultError(f"{where}: column 'candidate' wants true or false, found {value!r}")
+        raise ResultError(f"{where}: column 'candidate' must be true or false, found {value!r}")
     if column.unit == "":
         if not isinstance(plain, str):
-            raise ResultError(f"{where}: column {column.name!r} wants text, found {_kind(value)}")
+            raise ResultError(f"{where}: column {column.name!r} must be text, found {_kind(value)}")
         if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in plain):
             raise ResultError(f"{where}: column {column.name!r} has control characters: {plain!r}")
         return plain
     if isinstance(plain, bool) or not isinstance(plain, int | float):
-        raise ResultError(f"{where}: column {column.name!r} wants a number, found {_kind(value)}")
+        raise ResultError(f"{where}: column {column.name!r} must be a number, found {_kind(value)}")
     if not math.isfinite(plain):
         return None
     if column.unit in ("bytes", "count"):
         if plain != int(plain) or not 0 <= plain < 2**63:
             raise ResultError(
-                f"{where}: column {column.name!r} wants a whole number from 0 on, found {plain}"
+                f"{where}: column {column.name!r} must be a whole number of at least 0, found"
+                f" {plain}"
             )
         return int(plain)
     return float(plain)

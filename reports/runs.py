@@ -53,7 +53,7 @@ def parse(text: bytes, where: str) -> list[Record]:
                 raise TypeError
             found.append({name: one[name] for name in ("key", "row", "error")})
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise ResultError(f"{where}: line {number}: no result of a sweep") from error
+            raise ResultError(f"{where}: line {number}: not a sweep result") from error
     return found
 
 

@@ -80,4 +80,4 @@ def test_it_is_told_who_takes_the_first_segments_over() -> None:
     assert takes_over("caching", recorded("cold"), "sim:80GiB") is None
     *_, line = told("warm", trace, ["caching", "bfc", "naive"], "sim:80GiB")
     assert "taken over by caching;" in line
-    assert line.endswith("with the blocks in them allocated: bfc, naive")
+    assert line.endswith("with its blocks allocated: bfc, naive")

@@ -238,7 +238,7 @@ def test_a_report_is_made_of_what_a_sweep_wrote() -> None:
     shown = run("report s.jsonl --markdown")
     assert shown.exit_code == 0
     assert shown.stderr == (
-        "note: s.jsonl: 2 older runs are left out: made again since, or of another trace\n"
+        "note: s.jsonl: 2 older runs are left out: repeated since, or of another trace\n"
     )
     assert shown.stdout.startswith("### same\n")
     lines = shown.stdout.splitlines()
@@ -249,14 +249,14 @@ def test_a_report_is_made_of_what_a_sweep_wrote() -> None:
     Path("empty.jsonl").touch()
     assert "empty.jsonl: no result rows to report" in error("report empty.jsonl")
     Path("broken.jsonl").write_text('{"key": 7}\n')
-    assert "broken.jsonl: line 1: no result of a sweep" in error("report broken.jsonl")
+    assert "broken.jsonl: line 1: not a sweep result" in error("report broken.jsonl")
 
 
 def test_what_cannot_be_is_one_line() -> None:
     Path("other.jsonl").write_text('{"a": 1}\n')
-    assert "line 1: no result of a sweep" in error("sweep good.csv -o other.jsonl")
+    assert "line 1: not a sweep result" in error("sweep good.csv -o other.jsonl")
     Path("half.txt").write_text("hello")
-    assert "no result of a sweep" in error("sweep good.csv -o half.txt")
+    assert "not a sweep result" in error("sweep good.csv -o half.txt")
     assert Path("half.txt").read_text() == "hello"
     assert "no device is called 'x'" in error("sweep good.csv --devices x:1")
     assert "given twice" in error("sweep good.csv --devices sim:1GiB,sim:1GiB")
@@ -266,7 +266,7 @@ def test_what_cannot_be_is_one_line() -> None:
 
 def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allocbench.sweep._CONNECT_SECONDS", 0.5)
-    with pytest.raises(UsageError, match="no scheduler answers"):
+    with pytest.raises(UsageError, match="no scheduler responds"):
         sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")
 
 

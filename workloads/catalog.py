@@ -195,7 +195,7 @@ def load(spec: str, **options: Value) -> Trace:
     name, written = parsed.name, parsed.options
     workload = info(name)
     if parsed.inner:
-        raise TraceError(f"{spec}: a workload wraps nothing; of= belongs to an allocator")
+        raise TraceError(f"{spec}: a workload cannot wrap anything; of= is an option of allocators")
     if isinstance(workload, Generator):
         try:
             return workload.trace(options | written)

@@ -85,7 +85,7 @@ class Rows:
                 count = len(row)
                 if count > most:
                     if any(field.strip() for field in row[most:]):
-                        self.refuse(f"{count} fields under {most} columns", example)
+                        self.refuse(f"{count} fields for {most} columns", example)
                 elif count < most:
                     if not any(field.strip() for field in row):
                         continue

@@ -147,4 +147,4 @@ def _check_options(found: Format, options: dict[str, str | int]) -> None:
     for name in options:
         if name not in found.options:
             valid = f"valid options: {', '.join(found.options)}" if found.options else "it has none"
-            raise TraceError(f"has no option '{name}', being {found.name}; {valid}")
+            raise TraceError(f"is {found.name}, which has no option '{name}'; {valid}")

@@ -68,7 +68,8 @@ def run(
     there = where(device, python)
     if scratch and there.device != FAKE:
         raise UsageError(
-            f"--scratch: models what fake tensors miss; a capture on {there.device} has it already"
+            f"--scratch: models what fake tensors miss; a capture on {there.device} already"
+            " includes it"
         )
     with Console(stderr=True).status(f"capturing {escape(name)}"):
         trace, notes = there.capture(workload.module, workload.name)

@@ -128,7 +128,7 @@ def _table(name: str, found: pd.DataFrame) -> Table:
             "none" if capacity is None else units.size(capacity),
             units.NOT_AVAILABLE if capacity is None else f"{capacity >> 20:,}",
             units.NOT_AVAILABLE if overhead is None else units.times(overhead),
-            row["card"] or "none of them",
+            row["card"] or "none",
         )
     return table
 

@@ -102,7 +102,7 @@ def read(text: str) -> NullDevice:
     except SpecSyntaxError as error:
         raise SpecError(str(error)) from error
     if spec.name != KIND:
-        raise SpecError(f"'{text}': the only device here is {KIND}:CARD, as {KIND}:h100")
+        raise SpecError(f"'{text}': the only device here is {KIND}:CARD, such as {KIND}:h100")
     if unknown := [option for option in spec.options if option not in _OPTIONS]:
         raise SpecError(
             f"{KIND} has no option {unknown[0]}; its options: {', '.join(_OPTIONS[1:])}"
@@ -131,11 +131,13 @@ def _checked(device: NullDevice) -> NullDevice:
             f"{device.card.name}: context={device.context} leaves nothing of memory={device.memory}"
         )
     if device.addresses not in ("down", "up"):
-        raise SpecError(f"addresses={device.addresses}: down, as mostly on Linux, or up")
+        raise SpecError(
+            f"addresses={device.addresses} must be down, as on most Linux systems, or up"
+        )
     if device.count > MOST_DEVICES:
         raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")
     if (device.rank is None) != (device.world is None):
-        raise SpecError("rank and world are given together: rank=3,world=64")
+        raise SpecError("rank and world must be given together: rank=3,world=64")
     if device.rank is not None and device.world is not None and device.rank >= device.world:
         raise SpecError(f"rank={device.rank} is not below world={device.world}")
     return device
@@ -148,7 +150,7 @@ def _card(name: str) -> Card:
     if not found:
         near = _nearest(name.lower(), [card.slug for card in with_compute])
         known = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
-        raise SpecError(f"'{name}' is not a card that the null GPU can be; {known}")
+        raise SpecError(f"'{name}' is not a card that the null GPU supports; {known}")
     if len({card.nominal for card in found}) > 1:
         several = ", ".join(card.slug for card in found)
         raise SpecError(f"'{name}' is the name of several cards: {several}")

@@ -52,7 +52,7 @@ def limits_of(
         except ValueError:
             name = ""
         if not name:
-            raise SpecError(f"--value {text}: write NAME=NUMBER, as in loss=1.0")
+            raise SpecError(f"--value {text}: write NAME=NUMBER, such as loss=1.0")
     return Limits(steps, seconds, read)
 
 
@@ -171,11 +171,13 @@ def notes(found: Summary) -> list[str]:
     total = sum(found.reads.values())
     values = "all of them 0"
     if found.chosen:
-        values = f"{found.chosen:,} of them as --value says, the others 0"
+        values = f"{found.chosen:,} of them set by --value, the others 0"
     lines = [f"{total:,} reads of computed values, {values}; {_most(found.reads)}"]
     if found.shapes:
         count = sum(found.shapes.values())
-        lines.append(f"{count:,} of them decide on a shape, which is empty; {_most(found.shapes)}")
+        lines.append(
+            f"{count:,} of them determine a shape, which is then empty; {_most(found.shapes)}"
+        )
     return lines
 
 

@@ -49,7 +49,7 @@ def find(folder: Path) -> TorchBuild:
     cuda = _quoted(text, "cuda")
     if not cuda or not (folder / "lib" / "libtorch_cuda.so").exists():
         raise NullGpuError(
-            f"torch {version} in {folder.parent} is not built for CUDA, as the null GPU needs it: "
+            f"torch {version} in {folder.parent} is not built for CUDA, which the null GPU needs: "
             f"pip install --no-deps torch==={version.partition('+')[0]} from PyPI"
         )
     release = tuple(int(part) for part in version.split("+")[0].split(".")[:2])

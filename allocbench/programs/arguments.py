@@ -89,14 +89,14 @@ def _options(
         typer.Option(
             metavar="N",
             min=1,
-            help="Steps of an optimizer after which a program ends, besides one to warm up;"
+            help="End a program after this many optimizer steps, not counting one to warm up;"
             " default: 5.",
         ),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.001, help="On a null GPU: end the program after so many."
+            metavar="SECONDS", min=0.001, help="On a null GPU: end the program after this many."
         ),
     ] = None,
     world: Annotated[
@@ -108,7 +108,7 @@ def _options(
         ),
     ] = None,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run the program even if a recording of it is kept.")
+        bool, typer.Option("--rerun", help="Run the program even if a recording of it is stored.")
     ] = False,
 ) -> None:
     """How a program is run."""

@@ -218,8 +218,8 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
     out_of_memory = ran.ooms > 0
     if ran.ooms and device is not None and settings.ample:
         notes.append(
-            f"it ran out of memory on {read_device(device).name}, and was recorded again with all"
-            " the memory that it asks for"
+            f"it ran out of memory on {read_device(device).name}, and was recorded again with as"
+            " much memory as it requests"
         )
         kind, _, options = device.partition(",")
         others = [one for one in options.split(",") if one and not one.startswith("memory=")]

@@ -58,7 +58,7 @@ def sentences(found: Steps, limit: int | None) -> list[str]:
     """
     seen = len(found.peaks)
     if not seen:
-        return ["it ran to its end and made no optimizer step"]
+        return ["it ran to the end without an optimizer step"]
     count = f"{seen} optimizer step{'s' * (seen > 1)}"
     ended = limit is not None and seen >= limit
     top = max(found.peaks)
@@ -68,7 +68,7 @@ def sentences(found: Steps, limit: int | None) -> list[str]:
         + (
             f"memory still grew in the last one, by {units.size(found.grew)}: try more --steps"
             if found.grew
-            else f"the highest load, {units.size(top)}, came in step {where}, and none after it"
+            else f"the highest load, {units.size(top)}, came in step {where}, and no later step"
             " needed more"
             if where < seen
             else f"the highest load is {units.size(top)}"
@@ -80,7 +80,7 @@ def sentences(found: Steps, limit: int | None) -> list[str]:
         )
     if ended:
         lines.append(
-            "it was ended there: evaluation, checkpoints and longer sequences that come later"
+            "it was stopped there: evaluation, checkpoints and longer sequences that come later"
             " were not seen"
         )
     elif found.after > top:

@@ -55,7 +55,7 @@ def variation(text: str) -> Variation:
     else:
         raise UsageError(f"--vary {text}: write batch=8..256, batch=8..256:8 or batch=8,16,24")
     if len(values) < 2 or list(values) != sorted(set(values)):
-        raise UsageError(f"--vary {text}: two values or more, ascending")
+        raise UsageError(f"--vary {text}: expected at least two values, in ascending order")
     return Variation(found[1], values)
 
 

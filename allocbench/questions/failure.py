@@ -91,7 +91,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     except OutOfMemory:
         pass
     else:
-        raise AssertionError(f"event {event} fails in one replay and not in another")
+        raise AssertionError(f"event {event} fails in one replay but not in another")
     stats = again.stats()
     steps = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
     return Failure(

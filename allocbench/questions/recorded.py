@@ -91,8 +91,8 @@ def told(name: str, trace: Trace, specs: Sequence[str], device: str) -> list[str
         held = f"{human_bytes(trace.layout.reserved)} in {len(trace.layout.address):,} segments"
         line = f"{name}: the recording begins with {held}"
         if begun:
-            line += f"; they are taken over by {', '.join(begun)}"
+            line += f"; it is taken over by {', '.join(begun)}"
         if others:
-            line += f"; these start with the blocks in them allocated: {', '.join(others)}"
+            line += f"; these allocators start with its blocks allocated: {', '.join(others)}"
         lines.append(line)
     return lines

@@ -38,11 +38,11 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:memory_limit": "a limit",
     "bfc:per_process_memory_fraction": "a limit",
     "bfc:system_reserve": "a limit",
-    "bfc:retry_seconds": "waits for other threads, of which a replay has none",
+    "bfc:retry_seconds": "waits for other threads, and a replay has none",
     "caching:per_process_memory_fraction": "a limit",
     "caching:version": "the PyTorch that is installed",
-    "caching:conf": "the other options, written in one",
-    "cuda_async:release_threshold": "works on no simulated device",
+    "caching:conf": "all other options in one string",
+    "cuda_async:release_threshold": "does not work on a simulated device",
     "planned:plan": "a file of an earlier run",
 }
 """Options of which no value is tried, and why."""

@@ -24,7 +24,7 @@ def conf(text: str) -> str:
     """
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner:
-        raise SpecError(f"'{text}': only caching is set by {VARIABLES[1]}")
+        raise SpecError(f"'{text}': {VARIABLES[1]} configures only caching")
     options = {key: value for key, value in parsed.options.items() if key not in _NOT_IN_CONF}
     items = [f"{key}:{_FLAGS.get(value, value)}" for key, value in options.items()]
     return ",".join(filter(None, [parsed.options.get("conf", ""), *items]))

@@ -249,7 +249,7 @@ class _Search:
     ) -> None:
         parsed = spec.parse(allocator)
         if parsed.inner:
-            raise SpecError(f"'{allocator}': what is tuned is a strategy, without wrappers")
+            raise SpecError(f"'{allocator}': only a strategy without wrappers can be tuned")
         self.name = parsed.name
         self.given = parsed.options
         self.trials: dict[str, Trial] = {}

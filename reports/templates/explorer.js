@@ -231,7 +231,7 @@ class Explorer {
     const steps = this.marks.label.slice(0, mark + 1).filter((label) => label === "step").length;
     const where = mark < 0 ? "" : this.marks.label[mark] === "step" ? `, step ${steps}` : `, after ${this.marks.label[mark]}${steps ? ` of step ${steps}` : ""}`;
     this.root.querySelector(".readout").textContent =
-      `${this.cursor === null ? "At the end, event" : "Event"} ${units.count(at)}${where}: ${METRICS[metric].title}, beside each name.`;
+      `${this.cursor === null ? "At the end, event" : "Event"} ${units.count(at)}${where}: ${METRICS[metric].title}, shown next to each name.`;
     dispatchEvent(new CustomEvent("cursor", { detail: { about: this.about, event: this.cursor } }));
   }
 
@@ -322,7 +322,7 @@ function swatch(one) {
 // Free bytes by size class under a chart, its events below those of the chart.
 function freePicture(place, chart, one, free, [low, high]) {
   const canvas = make("canvas", { className: "free", role: "img", "aria-label": `free bytes of ${one.name} by the size of the free blocks, over the events` });
-  const tip = make("p", { className: "tip quiet", text: "Free blocks by size: small below, large above; the brighter the more bytes." });
+  const tip = make("p", { className: "tip quiet", text: "Free blocks by size: small at the bottom, large at the top; brighter means more bytes." });
   place.append(canvas, tip);
   const events = [...new Set(free.event)];
   const top = largest(free.bytes);

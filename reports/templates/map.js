@@ -98,7 +98,7 @@ class AddressMap {
     this.slider.setAttribute("aria-valuetext", words);
     this.canvas.setAttribute("aria-label", `Address map of ${this.one.name}. ${words} Arrow keys go from block to block.`);
     const omitted = this.omitted.blocks && this.omitted.blocks.length
-      ? ` ${units.count(this.omitted.blocks[0])} blocks of up to ${units.bytes(this.omitted.largest[0])} are too small to be drawn: where they lie looks free.` : "";
+      ? ` ${units.count(this.omitted.blocks[0])} blocks of up to ${units.bytes(this.omitted.largest[0])} are too small to be drawn; the map shows their places as free.` : "";
     this.root.querySelector(".scale").textContent = omitted;
     this.draw();
     this.tell();
@@ -247,7 +247,7 @@ class AddressMap {
       mark.style.background = colour;
       return make("li", {}, mark, words);
     }));
-    this.root.querySelector(".line").textContent = `One line is ${units.bytes(Math.round(this.perRow))}; a dark stroke begins a segment.`;
+    this.root.querySelector(".line").textContent = `One line is ${units.bytes(Math.round(this.perRow))}; a dark stroke marks the start of a segment.`;
   }
 }
 

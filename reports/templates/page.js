@@ -57,5 +57,5 @@ report.ready = unpack().then(() => {
   document.documentElement.classList.remove("runs");
   const said = document.getElementById("trouble");
   said.hidden = false;
-  said.textContent = `The charts to explore need a newer browser (${error.message}); the rest of the page is whole.`;
+  said.textContent = `The interactive charts need a newer browser (${error.message}); the rest of the page works.`;
 });

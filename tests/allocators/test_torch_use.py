@@ -376,6 +376,6 @@ def test_what_pytorch_has_with_its_own_allocator_alone_is_named(script: Path) ->
     script.write_text(REFUSED)
     done = allocbench("--allocator", "bfc", "--", sys.executable, str(script))
     assert done.returncode == 0, done.stderr
-    said = "memory snapshots (torch.cuda.memory_snapshot): PyTorch has this with its own allocator"
+    said = "memory snapshots (torch.cuda.memory_snapshot): PyTorch supports this only with its own"
     assert done.stdout.count(said) == 2
     assert done.stderr.count("the program used memory snapshots") == 1

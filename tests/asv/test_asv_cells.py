@@ -99,7 +99,7 @@ def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
     ("path", "text", "words"),
     [
         ("benchmarks.json", None, "cannot read"),
-        ("benchmarks.json", "[]", "want asv results of schema 2, found None"),
+        ("benchmarks.json", "[]", "expected asv results of schema 2, found None"),
         ("sim/x.json", "{", "not JSON"),
         ("sim/x.json", '{"version": 3}', "schema 2, found 3"),
         ("sim/x.json", '{"version": 2}', "not asv results"),

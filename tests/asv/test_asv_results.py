@@ -128,7 +128,7 @@ def test_a_history_has_the_columns_of_results(tmp_path: Path) -> None:
     [
         ("benchmarks.json", None, "benchmarks.json: cannot read"),
         ("benchmarks.json", "{", "benchmarks.json: not JSON"),
-        ("bench/a.json", "[]", "a.json: want asv results of schema 2, found None"),
+        ("bench/a.json", "[]", "a.json: expected asv results of schema 2, found None"),
         ("bench/a.json", '{"version": 1}', "found 1"),
         ("bench/a.json", '{"version": 2}', "a.json: not asv results: KeyError('results')"),
     ],

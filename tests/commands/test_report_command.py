@@ -74,7 +74,7 @@ def test_markdown_takes_names_literally() -> None:
         ("report none.zip", "none.zip: cannot read: No such file"),
         ("report text.csv", "text.csv: not JSON"),
         ("report results.zip --reference slab", "--reference slab: not compared; compared are"),
-        ("report results.zip results.zip", "bfc is in results.zip already"),
+        ("report results.zip results.zip", "bfc is already in results.zip"),
         ("report results.zip --markdown -o -", "two outputs cannot both go to standard output"),
         ("report results.zip --figures good.csv", "good.csv: cannot write: Not a directory"),
         ("report results.zip -o nowhere/report.html", "nowhere/report.html: cannot write"),

@@ -69,9 +69,7 @@ def test_a_shape_that_depends_on_a_value_is_told_at_once(tmp_path: Path) -> None
         'values.py:20 seen["selected"] = list(there[there > 0].shape)',
     ]
     assert "the shape of nonzero depends on a computed value" in warnings[0]
-    assert (
-        "note: 5 reads of computed values, 1 of them as --value says, the others 0" in done.stderr
-    )
+    assert "note: 5 reads of computed values, 1 of them set by --value, the others 0" in done.stderr
 
 
 def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(tmp_path: Path) -> None:

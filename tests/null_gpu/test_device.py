@@ -46,21 +46,21 @@ def test_every_card_of_nvidia_can_be_one() -> None:
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ("null:voodoo2", "'voodoo2' is not a card that the null GPU can be; these are: rtx-3070"),
+        ("null:voodoo2", "'voodoo2' is not a card that the null GPU supports; these are: rtx-3070"),
         (
             "null:rtx4900",
-            "'rtx4900' is not a card that the null GPU can be; nearest: rtx-4090-24gb",
+            "'rtx4900' is not a card that the null GPU supports; nearest: rtx-4090-24gb",
         ),
-        ("null:h101", "'h101' is not a card that the null GPU can be; nearest: h100-pcie-80gb"),
+        ("null:h101", "'h101' is not a card that the null GPU supports; nearest: h100-pcie-80gb"),
         ("null", "'' is not a card"),
-        ("null:mi300x", "'mi300x' is not a card that the null GPU can be"),
+        ("null:mi300x", "'mi300x' is not a card that the null GPU supports"),
         ("null:a100", "'a100' is the name of several cards: a100-40gb, a100-80gb"),
         ("null:h100,speed=2", "null has no option speed; its options: memory, context, count"),
         ("null:h100,memory=lots", "'lots' is not a number of bytes"),
         ("null:h100,memory=1GiB,context=2GiB", "context=2147483648 leaves nothing of memory="),
         ("null:h100,count=0", "count=0 is not a whole number of at least 1"),
         ("null:h100,count=17", "count=17: at most 16 null GPUs"),
-        ("null:h100,rank=3", "rank and world are given together: rank=3,world=64"),
+        ("null:h100,rank=3", "rank and world must be given together: rank=3,world=64"),
         ("null:h100,rank=64,world=64", "rank=64 is not below world=64"),
         ("null:h100,count=2,count=2", "gives the option count twice"),
         ("cuda:0", "the only device here is null:CARD"),
@@ -103,9 +103,9 @@ def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
     found = summary(tmp_path)
     assert found.kernels == 10
     assert notes(found) == [
-        "26 reads of computed values, 1 of them as --value says, the others 0; "
+        "26 reads of computed values, 1 of them set by --value, the others 0; "
         "24 at train.py:88 loss.item(), 2 at train.py:3 x.nonzero()",
-        "2 of them decide on a shape, which is empty; 2 at train.py:3 x.nonzero()",
+        "2 of them determine a shape, which is then empty; 2 at train.py:3 x.nonzero()",
     ]
     assert notes(summary(tmp_path / "none")) == []
 

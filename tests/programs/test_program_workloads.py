@@ -111,7 +111,7 @@ def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
     assert (row["workload"], row["max_load"]) == ("train", 6000)
     done = run(f"inspect --steps 3 -- {sys.executable} train.py")
     assert "4 optimizer steps, the first a warm-up" in done.stderr
-    assert "it was ended there" in done.stderr
+    assert "it was stopped there" in done.stderr
 
 
 def test_a_program_beside_a_trace() -> None:
@@ -265,4 +265,4 @@ def test_steps_and_what_they_need() -> None:
     assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
     assert "came after the last step" in steps.sentences(found, None)[-1]
     none = steps.steps(make([(ALLOC, 0, 9)]))
-    assert steps.sentences(none, 6) == ["it ran to its end and made no optimizer step"]
+    assert steps.sentences(none, 6) == ["it ran to the end without an optimizer step"]

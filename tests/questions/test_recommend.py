@@ -95,7 +95,7 @@ def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
     assert (found.chosen, found.setting) == (OTHER, None)
     assert "it fits the card with 1.00 GiB to spare; the default does not fit" in found.lines[1]
     assert found.lines[0] == (
-        f"Best setting: none that was tried fits the card; {SETTING} needs least, 24.5 GiB."
+        f"Best setting: nothing that was tried fits the card; {SETTING} needs the least, 24.5 GiB."
     )
 
 
@@ -104,7 +104,7 @@ def test_naive_is_the_last_resort() -> None:
     assert advise(last).chosen == "naive"
     none = advise(rows(20, default=(25, 0.8, False), naive=(23, 51, False), bump=(1, 0, True)))
     assert (none.chosen, none.costs) == (None, {})
-    assert "naive needs least, 23.0 GiB" in none.lines[1]
+    assert "naive needs the least, 23.0 GiB" in none.lines[1]
 
 
 def test_room_counts_before_cost_up_to_one_percent_of_the_device() -> None:
@@ -152,21 +152,22 @@ def test_confidence_says_what_it_rests_on() -> None:
     assert found.level == "high"
     assert found.grounds == (
         "It still fits if the program needs twice as much.",
-        "With the steps in another order it completes in 3 of 3 traces.",
-        "Device time is an estimate; were it a third or three times that, the advice would be the"
-        " same.",
-        "Its 12 steps ask for 12 different sets of sizes; longer inputs than those were not seen.",
+        "With the steps in another order, it completes 3 of 3 traces.",
+        "Device time is an estimate; if it were a third or three times as long, the"
+        " recommendation would be the same.",
+        "The trace has 12 steps with 12 different sets of sizes; it shows nothing about longer"
+        " inputs.",
     )
     tight = rows(24, default=(25, 1, False), other=(23.5, 1, True))
     assert sure(tight, caching=3).level == "medium"
     found = sure(tight, caching=3, slab=1)
     assert found.level == "low"
-    assert "completes in 2 of 3 traces" in found.text
+    assert "completes 2 of 3 traces" in found.text
 
 
 def test_advice_that_hangs_on_device_time_says_so() -> None:
     found = sure(rows(24, default=(25, 1, False), setting=(22, 0, True), other=(12, 3, True)))
-    assert any("would be advised instead" in ground for ground in found.grounds)
+    assert any("would be recommended instead" in ground for ground in found.grounds)
 
 
 def test_a_study_runs_all_and_remembers() -> None:

@@ -69,7 +69,9 @@ def test_files_join_and_keep_the_details_of_a_workload_once(tmp_path: Path) -> N
     assert found.details["memory"]["allocator"].tolist() == ["a", "a", "b", "b"]
     assert len(found.details["marks"]) == 2
     bundle.write(full("train", "a"), tmp_path / "again.zip")
-    with pytest.raises(ResultError, match=r"again\.zip: train on sim:80GiB, a is in .*a\.zip"):
+    with pytest.raises(
+        ResultError, match=r"again\.zip: train on sim:80GiB, a is already in .*a\.zip"
+    ):
         bundle.read_all([tmp_path / "a.zip", tmp_path / "again.zip"])
 
 
@@ -104,11 +106,11 @@ def parquet(frame: pd.DataFrame) -> bytes:
         ),
         (
             {"memory__parquet": parquet(memory("a", GIB).assign(event="late"))},
-            "memory.parquet: a column is of the wrong kind",
+            "memory.parquet: a column has the wrong type",
         ),
         (
             {"memory__parquet": parquet(memory("a", GIB).assign(allocator=1))},
-            "memory.parquet: column 'allocator' wants text",
+            "memory.parquet: column 'allocator' must be text",
         ),
     ],
 )

@@ -65,7 +65,9 @@ def test_ratios_are_to_the_first_candidate_or_the_row_named() -> None:
     assert cell(table, "ground", "min_capacity").ratio == 0.8
     (table,) = tables.comparison(rows, reference="b")
     assert cell(table, "a", "peak_reserved").ratio == pytest.approx(10 / 15)
-    with pytest.raises(ResultError, match="no row 'c' to take ratios to on 'train'; the rows are"):
+    with pytest.raises(
+        ResultError, match="no row 'c' to use as the reference on 'train'; the rows are"
+    ):
         tables.comparison(rows, reference="c")
 
 

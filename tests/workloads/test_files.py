@@ -70,7 +70,7 @@ def test_an_option_that_the_format_has_not_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(GOOD_CSV)
     told = message_of(lambda: read(path, device=1))
-    assert told == f"{path}: has no option 'device', being CSV op,id,size; it has none"
+    assert told == f"{path}: is CSV op,id,size, which has no option 'device'; it has none"
 
 
 def test_a_file_of_many_parts(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) ->
     folder.mkdir()
     assert message_of(lambda: write(make(GOOD), folder)) == f"{folder}: Is a directory"
     other = tmp_path / "t.json"
-    assert "must say the format, .parquet or .csv" in message_of(lambda: write(make(GOOD), other))
+    assert "the extension must be .parquet or .csv" in message_of(lambda: write(make(GOOD), other))
     assert list(tmp_path.iterdir()) == [folder]
 
 

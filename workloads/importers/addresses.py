@@ -280,7 +280,7 @@ def _dense(streams: NDArray[np.int64]) -> tuple[NDArray[np.uint16], list[int]]:
     """Streams numbered in order of appearance, the default stream 0 being 0; and what each was."""
     found, first, index = np.unique(np.append(0, streams), return_index=True, return_inverse=True)
     if len(found) > _MOST_STREAMS:
-        raise TraceError(f"has {len(found)} streams; a trace holds {_MOST_STREAMS}")
+        raise TraceError(f"has {len(found)} streams; a trace can have at most {_MOST_STREAMS}")
     number = np.empty(len(found), np.uint16)
     in_order = np.argsort(first, kind="stable")
     number[in_order] = np.arange(len(found))

@@ -93,7 +93,7 @@ class _Text:
             except json.JSONDecodeError as error:  # or the value goes on after this part
                 if not self._more():
                     where = self._before + self._at
-                    told = f"is cut off or no JSON: the value at character {where}"
+                    told = f"is truncated or not JSON: the value at character {where}"
                     raise TraceError(told) from error
             except RecursionError as error:
                 raise TraceError("is JSON nested too deeply") from error
@@ -115,8 +115,8 @@ class _Text:
     def refuse(self) -> NoReturn:
         """Raise TraceError for the place that was reached."""
         if not self.peek():
-            raise TraceError("is cut off: its JSON does not end")
-        raise TraceError(f"is no JSON at character {self._before + self._at}")
+            raise TraceError("is truncated: its JSON does not end")
+        raise TraceError(f"is not JSON at character {self._before + self._at}")
 
     def _more(self) -> bool:
         """Read on; at least as much as there is, so that long values take no long time."""

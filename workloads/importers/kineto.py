@@ -107,7 +107,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra
     )
     if chosen == _CPU:
-        unknown = "its events are of the processor, which has no caching allocator"
+        unknown = "its events are of the CPU, which has no caching allocator"
         made = traced(events, provenance)
         return Recording(made.trace, made.address, unknown=unknown)
     start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved)

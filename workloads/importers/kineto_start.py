@@ -33,7 +33,7 @@ class KinetoStart:
 
     def _of_events(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> str:
         if not len(reserved) or reserved.min() < 0 or allocated.min() < 0:
-            return "its events do not tell Total Allocated and Total Reserved"
+            return "its events do not contain Total Allocated and Total Reserved"
         change = np.where(events.is_alloc, 1, -1) * events.size.astype(np.int64)
         jumps = np.flatnonzero(np.diff(allocated) != change[1:])
         if len(jumps):
@@ -51,8 +51,8 @@ class KinetoStart:
                 self._fill(begins, lowest - begins)
                 return ""
         return (
-            f"{before} bytes were allocated before its first event, and their places do not follow "
-            "from it; a memory snapshot tells them"
+            f"{before} bytes were allocated before its first event, and it does not show their"
+            " addresses; a memory snapshot does"
         )
 
     def _fill(self, begins: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:

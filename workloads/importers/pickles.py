@@ -163,9 +163,12 @@ class DataPickle:
         """The next `count` bytes, which the file must have."""
         left = self._size - self._before - self._at
         if count > left:
-            raise TraceError(f"is cut off or no pickle: {count} bytes are to come, and {left} do")
+            raise TraceError(
+                f"is truncated or not a pickle: {count} more bytes were expected, and"
+                f" {left} are left"
+            )
         if count > most:
-            raise TraceError(f"is no data of a trace: a value of {count} bytes")
+            raise TraceError(f"is not the data of a trace: a value of {count} bytes")
         while len(self._data) - self._at < count:
             self._refill()
         self._at += count
@@ -177,7 +180,7 @@ class DataPickle:
     def _line(self) -> bytes:
         while (end := self._data.find(b"\n", self._at)) < 0:
             if len(self._data) - self._at > _MOST_TEXT:
-                raise TraceError(f"is no data of a trace: a line of over {_MOST_TEXT} bytes")
+                raise TraceError(f"is not the data of a trace: a line of over {_MOST_TEXT} bytes")
             have = len(self._data) - self._at
             self._refill()
             if len(self._data) == have:
@@ -199,7 +202,7 @@ class DataPickle:
             what = ".".join(str(part)[:80] for part in self._stack[-2:])
         raise TraceError(
             f"is a pickle that holds a callable or an object{f', {what}' if what else ''} "
-            f"({name}): only plain data are read, and nothing of it was run"
+            f"({name}): only plain data is read, and none of it was run"
         )
 
     def _set(self, items: list[Any]) -> None:
@@ -294,11 +297,14 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
     def frame() -> None:
         length, left = u64(), m._size - m._before - m._at
         if length > left:
-            raise TraceError(f"is cut off or no pickle: a frame of {length} bytes, and {left} come")
+            raise TraceError(
+                f"is truncated or not a pickle: a frame of {length} bytes was expected,"
+                f" and {left} are left"
+            )
 
     def protocol() -> None:
         if (version := u8()) > 5:
-            raise TraceError(f"is a pickle of protocol {version}; those from 0 to 5 are read")
+            raise TraceError(f"is a pickle of protocol {version}; protocols 0 to 5 are supported")
 
     acts: dict[bytes, Callable[[], object]] = {
         b"\x80": protocol,
@@ -358,4 +364,4 @@ def _slot(data: bytes, at: int, next_slot: int) -> tuple[int, int]:
 
 
 def _cut(size: int) -> str:
-    return f"is cut off: the pickle does not end within its {size} bytes"
+    return f"is truncated: the pickle does not end within its {size} bytes"

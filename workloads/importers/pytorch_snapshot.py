@@ -153,12 +153,12 @@ def _parts(data: Any) -> tuple[list[dict[str, Any]], list[list[Any]], list[Any]]
     if isinstance(data, list):  # what torch.cuda.memory_snapshot() returns
         data = {"segments": data}
     if not isinstance(data, dict) or not {"segments", "device_traces"} & data.keys():
-        raise TraceError("is a pickle, but no memory snapshot: it has no 'segments'")
+        raise TraceError("is a pickle, but not a memory snapshot: it has no 'segments'")
     segments, traces = data.get("segments", []), data.get("device_traces", [])
     if not _all(segments, dict):
-        raise TraceError("its 'segments' are no list of dicts")
+        raise TraceError("its 'segments' is not a list of dicts")
     if not _all(traces, list):
-        raise TraceError("its 'device_traces' are no list of lists")
+        raise TraceError("its 'device_traces' is not a list of lists")
     annotations = data.get("external_annotations", [])
     return segments, traces, annotations if isinstance(annotations, list) else []
 
@@ -187,7 +187,7 @@ def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """The blocks that live in a segment, and their addresses."""
     blocks = segment.get("blocks", [])
     if not _all(blocks, dict):
-        raise TraceError("the 'blocks' of a segment are no list of dicts")
+        raise TraceError("the 'blocks' of a segment is not a list of dicts")
     found, address = [], _whole(segment, "address", 0)
     for block in blocks:
         if block.get("state") in _LIVE:

@@ -97,7 +97,7 @@ def _number(text: str, field: str, line: int) -> int:
     if text in ("(nil)", "(null)", "nullptr"):
         return 0
     if not _NUMBER.fullmatch(text) or (number := int(text, 16 if text[1:2] in "xX" else 10)) < 0:
-        raise TraceError(f"line {line}: {field} {_shown(text)} is no number")
+        raise TraceError(f"line {line}: {field} {_shown(text)} is not a number")
     if number > MAX_SIZE:
         raise TraceError(f"line {line}: {field} {_shown(text)} is above {MAX_SIZE}")
     return number

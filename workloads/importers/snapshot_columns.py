@@ -53,7 +53,7 @@ class Columns:
             if type(event) is dict and (packer := self.packer_for(tuple(event))):
                 event = packer[0](list(event.values()))
             if type(event) is not _Event:
-                raise TraceError(f"event {n} is none: it has no action and no size")
+                raise TraceError(f"event {n} is not valid: it has no action and no size")
             found[n] = event
         return found
 
@@ -88,7 +88,9 @@ class Columns:
                 named = name == "alloc" and frames >= 0
                 self.label.append(self.label_number(values[frames]) if named else 0)
             except (TypeError, OverflowError) as error:
-                raise TraceError(f"event {number} in the file is none: {_shown(values)}") from error
+                raise TraceError(
+                    f"event {number} in the file is not valid: {_shown(values)}"
+                ) from error
             return _Event(number)
 
         return pack

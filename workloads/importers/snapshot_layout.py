@@ -50,7 +50,9 @@ def layout_of(
     lost[~lost] = initial.address[~lost] >= end[inside[~lost]]
     if lost.any():
         address = int(initial.address[lost.argmax()])
-        raise UnknownLayoutError(f"the block at {address:#x} lies in no segment that was held then")
+        raise UnknownLayoutError(
+            f"the block at {address:#x} is not in a segment that was held at that time"
+        )
     allocs = _Allocs(events)
     size = initial.granted.copy()
     address = initial.address.tolist()

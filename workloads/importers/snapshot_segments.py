@@ -63,7 +63,7 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
     """
     held = {segment.address: segment for segment in final}
     if len(held) < len(final):
-        raise UnknownLayoutError("two of its segments have one address")
+        raise UnknownLayoutError("two of its segments have the same address")
     ranges = _Ranges([segment for segment in final if segment.expandable])
     for segment in final:
         if segment.expandable:

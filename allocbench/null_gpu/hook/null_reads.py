@@ -53,7 +53,7 @@ class Reads:
         operators = self._operators()
         site = call_site(sys._getframe().f_back)
         if not site:  # a thread of PyTorch's, such as that of the backward pass
-            site = " ".join(["no line of Python:", *operators[-1:]])
+            site = " ".join(["outside Python:", *operators[-1:]])
         self._last.site = site
         self.sites[site] += 1
         for operator in filter(_SHAPES.match, operators):

@@ -132,7 +132,7 @@ def test_a_callable_is_refused_and_nothing_runs(
     for command in ("inspect", "compare", "plan", "replay --allocator bfc"):
         told = error(f"{command} evil.pickle")
         assert told.startswith("error: evil.pickle: is a pickle that holds a callable or an object")
-        assert "only plain data are read, and nothing of it was run" in told
+        assert "only plain data is read, and none of it was run" in told
         if protocol >= 3:
             assert name in told
     error("convert evil.pickle out.parquet")
@@ -184,7 +184,7 @@ def test_a_length_that_the_file_has_not_is_not_believed(tmp_path: Path, claim: s
     path.write_bytes(b"\x80\x04]\x94" + CLAIMS[claim] + b"abc.")
     told = message_of(lambda: read(path))
     number = 2**64 - 1 if "more" in claim else HUGE
-    assert told.startswith(f"{path}: is cut off or no pickle: ")
+    assert told.startswith(f"{path}: is truncated or not a pickle: ")
     assert str(number) in told
     assert " 4 " in told
 
@@ -204,10 +204,10 @@ def test_a_length_that_the_file_has_not_is_not_believed(tmp_path: Path, claim: s
         (b"\x80\x04\x86.", "is a broken pickle"),
         (b"\x80\x04\x8c\x02\xff\xff.", "is a broken pickle"),
         (b"\x80\x04}\xfe.", "is a broken pickle: no opcode 0xfe, at byte 3"),
-        (b"\x80\x04", "is cut off: the pickle does not end within its 2 bytes"),
-        (b"\x80\x04}\x94(", "is cut off: the pickle does not end within its 5 bytes"),
-        (b"\x80\x04Vabc", "is cut off: the pickle does not end within its 6 bytes"),
-        (b"\x80\x04\x80\x09.", "is a pickle of protocol 9; those from 0 to 5 are read"),
+        (b"\x80\x04", "is truncated: the pickle does not end within its 2 bytes"),
+        (b"\x80\x04}\x94(", "is truncated: the pickle does not end within its 5 bytes"),
+        (b"\x80\x04Vabc", "is truncated: the pickle does not end within its 6 bytes"),
+        (b"\x80\x04\x80\x09.", "is a pickle of protocol 9; protocols 0 to 5 are supported"),
     ],
 )
 def test_a_broken_pickle_is_told_so(tmp_path: Path, content: bytes, told: str) -> None:
@@ -237,7 +237,7 @@ def test_a_dict_like_an_event_with_a_list_for_a_key(tmp_path: Path) -> None:
     assert content.count(b"}\x94(h\x03K\x01h\x04K\x01h\x05K\x01u") == 1
     path = tmp_path / "event"
     path.write_bytes(content.replace(b"h\x05K\x01u", b"h\x01K\x01u"))
-    assert "its 'segments' are no list of dicts" in message_of(lambda: read(path))
+    assert "its 'segments' is not a list of dicts" in message_of(lambda: read(path))
 
 
 def test_what_follows_the_end_is_not_read(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_commands_take_the_devices_of_a_file_apart() -> None:
     Path("memory.dat").write_bytes(pickled(snapshot(one, three)))
     assert "choose one: device=N" in error("inspect memory.dat")
     assert "its devices are 0 (" in error("inspect memory.dat:device=5")
-    assert "no option 'gpu', being PyTorch memory snapshot; valid options: device" in error(
+    assert "is PyTorch memory snapshot, which has no option 'gpu'; valid options: device" in error(
         "inspect memory.dat:gpu=1"
     )
     assert "cuda:3" in output("inspect memory.dat:device=3")
@@ -338,26 +338,26 @@ def test_an_event_with_thirty_frames_takes_less_than_its_frames(
     ("data", "told"),
     [
         ([], "holds no events and no live blocks"),
-        ({"a": 1}, "is a pickle, but no memory snapshot: it has no 'segments'"),
-        (7, "is a pickle, but no memory snapshot: it has no 'segments'"),
-        ({"segments": 3}, "its 'segments' are no list of dicts"),
-        ({"segments": [3]}, "its 'segments' are no list of dicts"),
-        ({"device_traces": {}}, "its 'device_traces' are no list of lists"),
-        ({"segments": [{"blocks": 3}]}, "the 'blocks' of a segment are no list of dicts"),
+        ({"a": 1}, "is a pickle, but not a memory snapshot: it has no 'segments'"),
+        (7, "is a pickle, but not a memory snapshot: it has no 'segments'"),
+        ({"segments": 3}, "its 'segments' is not a list of dicts"),
+        ({"segments": [3]}, "its 'segments' is not a list of dicts"),
+        ({"device_traces": {}}, "its 'device_traces' is not a list of lists"),
+        ({"segments": [{"blocks": 3}]}, "the 'blocks' of a segment is not a list of dicts"),
         ({"segments": [{"device": "a"}]}, "a segment or block has device 'a'"),
         (
             {"segments": [{"blocks": [{"size": -1, "state": "active_allocated"}]}]},
             "a segment or block has size '-1'",
         ),
-        ({"device_traces": [[3]]}, "event 0 is none: it has no action and no size"),
-        ({"device_traces": [[{"size": 3}]]}, "event 0 is none: it has no action and no size"),
+        ({"device_traces": [[3]]}, "event 0 is not valid: it has no action and no size"),
+        ({"device_traces": [[{"size": 3}]]}, "event 0 is not valid: it has no action and no size"),
         (
             {"device_traces": [[{"action": "alloc", "size": "x", "addr": 1}]]},
-            "event 0 in the file is none: 'alloc', 'x', 1",
+            "event 0 in the file is not valid: 'alloc', 'x', 1",
         ),
         (
             {"device_traces": [[{"action": "alloc", "size": 1 << 64, "addr": 1}]]},
-            "event 0 in the file is none: 'alloc', 18446744073709551616, 1",
+            "event 0 in the file is not valid: 'alloc', 18446744073709551616, 1",
         ),
         (
             {"device_traces": [[{"action": "alloc", "size": -5, "addr": 1}]]},
@@ -365,7 +365,7 @@ def test_an_event_with_thirty_frames_takes_less_than_its_frames(
         ),
         (
             {"device_traces": [[{"action": ["alloc"], "size": 5, "addr": 1}]]},
-            "event 0 in the file is none: 5, 1",
+            "event 0 in the file is not valid: 5, 1",
         ),
     ],
 )

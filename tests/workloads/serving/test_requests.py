@@ -213,7 +213,7 @@ def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> N
             "serving",
         )
         assert trace.provenance.source == "requests.parquet"
-    with pytest.raises(TraceError, match="has no option 'seed', being request log"):
+    with pytest.raises(TraceError, match="is request log, which has no option 'seed'"):
         read(path, seed=1)
     with pytest.raises(TraceError, match="model=gpt-5 must be one of llama-3-8b, "):
         read(path, model="gpt-5")
