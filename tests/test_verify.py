@@ -56,6 +56,7 @@ def test_the_synthetic_recordings_cover_what_may_happen() -> None:
         "private pools",
         "overflow of the history",
         "max_split_size_mb",
+        "max_non_split_rounding_mb",
         "garbage_collection_threshold",
         "roundup_power2_divisions",
         "per_process_memory_fraction",

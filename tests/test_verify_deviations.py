@@ -148,22 +148,6 @@ def larger_map(data: Any) -> None:
     event["size"] += 20 << 20
 
 
-def no_divisions(data: Any) -> None:
-    data["allocator_settings"]["roundup_power2_divisions"] = {}
-
-
-def no_max_split(data: Any) -> None:
-    data["allocator_settings"]["max_split_size"] = -1
-
-
-def not_expandable(data: Any) -> None:
-    data["allocator_settings"]["expandable_segments"] = False
-
-
-def no_large_segment(data: Any) -> None:
-    data["allocator_settings"]["PYTORCH_CUDA_ALLOC_CONF"] = ""
-
-
 def saved(data: Any, folder: Path) -> Path:
     path = folder / "changed.pickle"
     path.write_bytes(pickle.dumps(data))
@@ -185,9 +169,6 @@ def saved(data: Any, folder: Path) -> Path:
         ("cold", other_size, "placement", "a block is still allocated there"),
         ("streams", other_stream, "segment calls", "without a new segment"),
         ("pools", other_pool, "segment calls", "it is in another pool"),
-        ("divisions", no_divisions, "placement", "a free block contains it"),
-        ("max_split", no_max_split, "segment calls", "settings forbid it"),
-        ("expandable", not_expandable, "segment calls", "expandable_segments changed"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -201,6 +182,72 @@ def test_a_planted_deviation_is_found_and_named(
     assert verdict.difference is not None
     assert verdict.difference.kind == kind, str(verdict.difference)
     assert reason in verdict.difference.reason
+
+
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "kind", "reason"),
+    [
+        ("divisions", {"roundup_power2_divisions": {}}, "placement", "a free block contains it"),
+        (
+            "divisions_2.10",
+            {"roundup_power2_divisions": {}},
+            "segment calls",
+            "segments of 41943040 and 39845888 bytes: other settings",
+        ),
+        ("max_split", {"max_split_size": -1}, "segment calls", "settings forbid it"),
+        ("max_split", {"max_split_size": 64 << 20}, "segment calls", "settings forbid it"),
+        (
+            "max_non_split_rounding",
+            {CONF: "max_split_size_mb:24"},
+            "segment calls",
+            "without a new segment",
+        ),
+        ("expandable", {"expandable_segments": False}, "segment calls", "expandable_segments changed"),
+        ("cold", {"expandable_segments": True}, "segment calls", "expandable_segments changed"),
+        (
+            "large_segment_medium",
+            {CONF: ""},
+            "segment calls",
+            "segments of 33554432 and 20971520 bytes: other settings",
+        ),
+        (
+            "large_segment_medium",
+            {CONF: "large_segment_size_mb:24"},
+            "segment calls",
+            "segments of 33554432 and 25165824 bytes: other settings",
+        ),
+        ("collection", {"garbage_collection_threshold": 0.0}, "segment calls", "keeps 1 segments"),
+        ("collection", {"garbage_collection_threshold": 0.8}, "segment calls", "keeps 1 segments"),
+        (
+            "fraction",
+            {CONF: "per_process_memory_fraction:0.2"},
+            "failed request",
+            "refuses what the GPU gave",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_other_settings_than_those_in_force_are_found_and_named(
+    name: str, changed: dict[str, Any], kind: str, reason: str, tmp_path: Path
+) -> None:
+    data, case = told(name), CASES[name]
+    data["allocator_settings"] |= changed
+    verdict = verify(saved(data, tmp_path), case["allocator"], case["capacity"])
+    assert verdict.exit_code == 1, verdict
+    assert verdict.difference is not None
+    assert verdict.difference.kind == kind, str(verdict.difference)
+    assert reason in verdict.difference.reason
+
+
+def test_a_start_that_other_settings_cannot_have_made_gives_no_verdict(tmp_path: Path) -> None:
+    data = told("large_segment_expandable")
+    data["allocator_settings"][CONF] = "expandable_segments:True"
+    verdict = verify(saved(data, tmp_path), "caching:version=2.13")
+    assert verdict.exit_code == 2
+    assert "cannot begin with the segments held at the start" in verdict.unknown
 
 
 def test_a_recording_that_contradicts_itself_gives_no_verdict(tmp_path: Path) -> None:

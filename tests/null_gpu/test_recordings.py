@@ -80,6 +80,19 @@ def test_retries_on_a_small_device(version: str, conf: str, tmp_path: Path) -> N
         agrees(path, version)
 
 
+@pytest.mark.parametrize(
+    ("kind", "conf"),
+    [
+        ("medium", "large_segment_size_mb:32"),
+        ("medium", "large_segment_size_mb:32,expandable_segments:True"),
+        ("large", "max_split_size_mb:24,max_non_split_rounding_mb:64"),
+    ],
+)
+def test_settings_of_the_newest(kind: str, conf: str, tmp_path: Path) -> None:
+    for path in recorded(tmp_path, NEWEST, kind, conf=conf):
+        agrees(path, NEWEST)
+
+
 def test_the_newest_names_the_pool_of_memory_that_was_given_back(tmp_path: Path) -> None:
     for path in recorded(tmp_path, NEWEST, *POOLS_GIVEN_BACK):
         agrees(path, NEWEST)

@@ -128,7 +128,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
             if len(here) == 0 and len(calls) == 0:
                 raise UnknownLayoutError("it holds no segments and no events of segments")
             before = at_start(final, calls)
-            before = with_kinds(before, events.address, events.size)
+            before = with_kinds(before, events.address, events.size, settings.large_segment)
             layout = layout_of(before, calls, settings, events, initial, pools.number)
         except UnknownLayoutError as error:
             unknown = str(error)

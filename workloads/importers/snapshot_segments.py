@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.snapshot_settings import LARGE_SEGMENT, MIB, SMALL_SEGMENT
+from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
     "segment_alloc",
@@ -132,11 +132,14 @@ class _Ranges:
 
 
 def with_kinds(
-    segments: Sequence[Segment], address: NDArray[np.uint64], size: NDArray[np.uint64]
+    segments: Sequence[Segment],
+    address: NDArray[np.uint64],
+    size: NDArray[np.uint64],
+    large_page: int,
 ) -> list[Segment]:
     """The segments, those of unknown kind by the blocks (address, requested bytes) seen in them.
 
-    Where none was seen, a range of whole pages of 20 MiB is of large blocks.
+    Where none was seen, a range of whole pages of `large_page` bytes is of large blocks.
     """
     order = np.argsort(address, kind="stable")
     address, size = address[order], size[order]
@@ -144,7 +147,7 @@ def with_kinds(
     for one in segments:
         if one.small is None:
             low, high = np.searchsorted(address, np.array([one.address, one.end], np.uint64))
-            small = one.size % LARGE_SEGMENT != 0
+            small = one.size % large_page != 0
             if low < high:
                 small = bool(size[low:high].max() <= MIB)
             one = replace(one, small=small)

@@ -38,6 +38,12 @@ class Settings:
     divisions: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def large_segment(self) -> int:
+        """Bytes of a segment for requests below 10 MiB, or of an expandable page for all."""
+        megabytes = self.options().get("large_segment_size_mb", "")
+        return int(megabytes) * MIB if megabytes.isdecimal() else LARGE_SEGMENT
+
+    @property
     def collects(self) -> bool:
         """Whether segments may be freed though nobody asked for a trim."""
         return self.threshold > 0

@@ -124,6 +124,26 @@ def two_snapshots():
     return load.step(100)
 
 
+def medium():
+    """Begins warm; the requests share segments of large_segment_size_mb."""
+    load = Load(27, live=40)
+    load.size = lambda: load.random.randint(MIB + 1, 10 * MIB - 1)
+    load.step(60)
+    start()
+    load.step(100)
+    torch.cuda.empty_cache()
+    return load.step(100)
+
+
+def large():
+    """Begins warm; free blocks of many sizes are larger than max_split_size_mb."""
+    load = Load(28, live=6)
+    load.size = lambda: load.random.randint(16 * MIB, 120 * MIB)
+    load.step(30)
+    start()
+    return load.step(120)
+
+
 def graphs():
     """Two captured graphs, and empty_cache between and after them."""
     load = Load(9).step(60)
