@@ -205,7 +205,12 @@ CONF = "PYTORCH_CUDA_ALLOC_CONF"
             "segment calls",
             "without a new segment",
         ),
-        ("expandable", {"expandable_segments": False}, "segment calls", "expandable_segments changed"),
+        (
+            "expandable",
+            {"expandable_segments": False},
+            "segment calls",
+            "expandable_segments changed",
+        ),
         ("cold", {"expandable_segments": True}, "segment calls", "expandable_segments changed"),
         (
             "large_segment_medium",
