@@ -2,7 +2,7 @@
 """Common cards: how much memory each has, and how much of it a program can use.
 
 The numbers and their sources are in `cards.json`. A card offers a program the bytes that the driver
-reports, less those that the CUDA context of the process takes.
+reports, minus what the process's CUDA context uses.
 """
 
 from __future__ import annotations

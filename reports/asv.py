@@ -24,7 +24,7 @@ COLUMNS = {
     "low": "float64",
     "high": "float64",
 }
-"""Of `history`; `low` and `high` are asv's 99 % confidence interval, NaN where it gives none."""
+"""The columns of `history`; `low` and `high`: asv's 99 % confidence interval, or NaN."""
 
 KEY = ("commit", "machine", "workload", "device_kind", "allocator")
 
@@ -32,8 +32,8 @@ KEY = ("commit", "machine", "workload", "device_kind", "allocator")
 def history(folder: str | Path) -> pd.DataFrame:
     """Every number of a folder of asv results, in order of the commits' dates; see COLUMNS.
 
-    The folder is asv's `results_dir`: `benchmarks.json` and a folder for each machine. What was
-    skipped, has failed, or was measured by another version of the benchmark, has no row. Raises
+    The folder is asv's `results_dir`: `benchmarks.json` and a folder for each machine. Results that
+    were skipped, that failed, or that another version of the benchmark measured have no row. Raises
     ResultError naming the file that is not there, cannot be read, or is not of schema 2.
     """
     rows = [
@@ -49,9 +49,9 @@ def frame(folder: str | Path) -> pd.DataFrame:
     """The same as result rows: one for each commit, machine, workload, device kind and allocator.
 
     After `commit` and `machine` come the columns of `results.frame`, in its order and of its kinds;
-    `date` is that of the commit. What asv's suites do not measure is null, and so is what they do
-    not keep, such as whether an allocator is a candidate. A metric that two benchmarks measure is
-    that of the first by name.
+    `date` is that of the commit. Metrics that asv's suites do not measure or keep, such as whether
+    an allocator is a candidate, are null. If two benchmarks measure a metric, the first by name
+    counts.
     """
     table = history(folder)
     table = table[table["metric"].isin(SCHEMA) & (table["parameters"] == "")]

@@ -35,10 +35,9 @@ class Cell:
 
     commit_date: milliseconds since 1970. allocator: that parameter, or the planner; empty when the
     benchmark has neither. device_kind: the parameter `device`, or that of the suite. parameters:
-    all but those and the workload, as `name=value`. `state`
-    is stale for what another version of the benchmark measured. value: NaN unless it is a number;
-    the median where there are samples, with their quartiles and asv's 99 % confidence interval
-    beside it.
+    all but those and the workload, as `name=value`. `state` is stale if another version of the
+    benchmark measured the cell. value: NaN unless it is a number; the median where there are
+    samples, with their quartiles and asv's 99 % confidence interval as well.
     """
 
     commit: str
@@ -66,7 +65,7 @@ class Cell:
 
     @property
     def deterministic(self) -> bool:
-        """Whether every machine measures the same: what is counted on the simulated device."""
+        """Whether every machine gets the same value: it is counted on the simulated device."""
         return self.device_kind == "simulated" and self.unit in _COUNTED
 
 
@@ -74,7 +73,7 @@ def cells(folder: str | Path) -> list[Cell]:
     """Every cell of a folder of results, by commit date, then file and benchmark.
 
     `folder` is asv's results_dir: `benchmarks.json`, and a folder for each machine. Raises
-    ResultError naming the file that is missing, no JSON, of another schema or not understood.
+    ResultError naming a file that is missing, not JSON, of another schema or not understood.
     """
     place = Path(folder)
     described = load(place / "benchmarks.json")
@@ -113,7 +112,7 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
     for name, row in stored["results"].items():
         columns = dict(zip(stored["result_columns"], row, strict=False))
         benchmark = described.get(name)
-        if benchmark is None:  # one that the suites have no more
+        if benchmark is None:  # one that the suites no longer have
             continue
         stale = columns.get("version") != benchmark["version"]
         combinations = list(itertools.product(*(columns.get("params") or [])))

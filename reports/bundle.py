@@ -28,7 +28,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same results give the sam
 class Bundle:
     """Checked result rows (`results.frame`) and their details, empty where there are none.
 
-    `notes` are what a reader should know of how the rows were read.
+    `notes` tell the reader how the rows were read.
     """
 
     rows: pd.DataFrame
@@ -52,7 +52,7 @@ def read(path: str | Path) -> Bundle:
 def read_all(paths: Sequence[str | Path]) -> Bundle:
     """Several files as one bundle; raises ResultError as `read` does, or when a run is there twice.
 
-    Where two files hold details of one workload, those of the first are taken.
+    If two files have details of the same workload, those of the first file are used.
     """
     bundles = [read(path) for path in paths]
     seen: dict[tuple[str, ...], str | Path] = {}
@@ -91,7 +91,7 @@ def write(bundle: Bundle, path: str | Path) -> None:
 
 
 def _swept(data: bytes, path: str | Path) -> Bundle:
-    """The rows of a sweep that may stand in one table."""
+    """The rows of a sweep that can be in the same table."""
     found = runs.parse(data, str(path))
     kept = runs.comparable(found)
     rows = results.frame([one["row"] for one in kept], str(path))
@@ -127,7 +127,7 @@ def _unpack(data: bytes, path: str | Path) -> Bundle:
 
 
 def _readme() -> str:
-    """What is in a bundle, for who opens it with other tools."""
+    """Describes the bundle for readers who open it with other tools."""
     lines = [
         "Results of allocbench, for `allocbench report` or any reader of JSON and Parquet.",
         "",

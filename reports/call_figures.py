@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of single calls: how long they take, how sure that is, and how it grows."""
+"""Figures of single calls: how long they take, with what uncertainty, and how that grows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _PERCENTILES = {0.5: "p50", 0.99: "p99", 0.999: "p99.9"}
 
 
 def latency_distribution(latency: pd.DataFrame, looks: Looks) -> Figure:
-    """The fraction of calls done within so many host seconds, on a logarithmic axis.
+    """The fraction of calls that took at most a given host time, on a logarithmic axis.
 
     `latency` is that table of one case. A panel for allocs, one for frees; the axis ends beyond the
     slowest 99.9th percentile.

@@ -47,8 +47,8 @@ class Shown:
 class Kind:
     """A chart of one table of the details.
 
-    words: describes the chart in text. missed: its name in the remark that it is missing, or None
-    for no remark. in_explorer: see `Chart`.
+    words: describes the chart in text. missed: its name in the note that it is missing, or None for
+    no note. in_explorer: see `Chart`.
     """
 
     key: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one column of the result row."""
+"""The definition of one column of the result row."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -26,7 +26,7 @@ class Column:
     `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
     0..1, shown in percent. `median` names the column that holds the median of the passes whose
     minimum this column holds. `low` and `high` name the columns that hold the interval of a
-    measured time: the least and the most of its passes.
+    measured time: the minimum and maximum of its passes.
     """
 
     name: str

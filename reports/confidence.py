@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far advice can be trusted, in words: what was tried beside the trace itself."""
+"""How far the advice can be trusted, in words: what was tried in addition to the trace itself."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from allocbench.reports.recommending import ROOM, Advice, Weights, advise
 from allocbench.reports.results import records
 
 DEVICE_RANGE = (1 / 3, 3.0)
-"""Between these times its estimate, device time is assumed to lie."""
+"""The real device time is assumed to be between these factors times its estimate."""
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """How sure advice is. grounds: a sentence for each thing that it rests on."""
+    """How reliable the advice is. grounds: one sentence per reason."""
 
     level: Literal["none", "low", "medium", "high"]
     grounds: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """The level and the grounds, as one line."""
+        """The level and the grounds on one line."""
         return " ".join([f"{self.level}.", *self.grounds])
 
 
@@ -40,10 +40,11 @@ def confidence(
     steps: int,
     kinds: int,
 ) -> Confidence:
-    """What the advice rests on.
+    """How reliable the advice is, and why.
 
-    orders: how many traces with the steps in another order were tried. failed: on how many of them
-    a request failed, by spec. steps, kinds: of the trace; steps of one kind ask for equal sizes.
+    orders: number of traces tried with the steps in another order. failed: by spec, the number of
+    those on which a request failed. steps, kinds: of the trace; steps of the same kind request the
+    same sizes.
     """
     if advice.chosen is None:
         return Confidence("none", ())
@@ -82,7 +83,7 @@ def confidence(
 def _by_device_time(
     rows: pd.DataFrame, advice: Advice, weights: Weights, shaky: set[str]
 ) -> list[str] | None:
-    """What else is advised at the ends of the range of device time; None where it was measured."""
+    """Different advice at the ends of the range of device time; None if it was measured."""
     if "device_seconds_source" in rows and set(rows["device_seconds_source"]) == {"measured"}:
         return None
     found = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Details: the tidy tables behind the charts that a flat result row cannot feed.
+"""Details: the tidy tables of charts that need more than a flat result row.
 
 Each table is a frame keyed by `RUN` (a result row) or by `WORKLOAD`. `TABLES` is the only place
-that names their columns. A report is made from rows alone too; the charts whose table is empty
-are then absent, and the report says so.
+that names their columns. A report can also be made from rows alone; it then lacks the charts whose
+tables are empty, and says so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _DTYPES = {"text": "object", "whole": "int64", "number": "float64", "flag": "boo
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table: its key, its other columns with their kinds, and what a row stands for."""
+    """One table: its key, its other columns with their types, and what a row means."""
 
     key: tuple[str, ...]
     columns: Mapping[str, Kind]
@@ -32,7 +32,7 @@ class TableSpec:
 
     @property
     def all(self) -> dict[str, Kind]:
-        """Every column by its kind, those of the key first."""
+        """Every column with its type, key columns first."""
         return {**dict.fromkeys(self.key, "text"), **self.columns}
 
 
@@ -164,7 +164,7 @@ def none() -> Details:
 
 
 def join(parts: Iterable[Details]) -> Details:
-    """The tables of several runs, one after the other; a table that a part lacks is empty."""
+    """The tables of several runs, concatenated; a table missing from a part counts as empty."""
     every = list(parts)
     joined = {}
     for name, spec in TABLES.items():
@@ -183,7 +183,7 @@ def of_run(details: Details, name: str, **key: str) -> pd.DataFrame:
 
 
 def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The frame with the columns and kinds of the schema; raises ResultError beginning `where`."""
+    """The frame with the columns and types of the schema; raises ResultError beginning `where`."""
     kinds = TABLES[name].all
     missing = [column for column in kinds if column not in frame]
     if missing:

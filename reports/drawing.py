@@ -46,7 +46,7 @@ def timeline(panel: Axes, line: Timeline, max_load: int | None, look: Look, divi
 def bars(
     panel: Axes, case: Case, column: Column, looks: Mapping[str, Look], bound: float | None
 ) -> None:
-    """A bar per allocator with its number at the end, the best in bold; n/a where it has none.
+    """A bar per allocator with its number at the end, the best in bold; n/a if it has no number.
 
     A line leads on to the median where the column is a minimum of passes. The axis fits the
     candidates: a floor's bar that does not fit is cut.
@@ -85,7 +85,7 @@ def bars(
         panel.axvline(bound / divisor, color=INK, lw=0.9, ls=":")
     panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     panel.xaxis.set_major_locator(MaxNLocator(5))
-    if column.fraction:  # nothing is more than the whole; the room beyond is for the numbers
+    if column.fraction:  # a share is at most 1; the space beyond it is for the numbers
         panel.set_xticks([tick for tick in panel.get_xticks() if 0 <= tick <= 100])
         panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     _finish_rows(panel, _axis_label(case, column, unit))
@@ -94,7 +94,7 @@ def bars(
 def dots(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> None:
     """A dot per allocator on a logarithmic axis, for numbers of very different sizes.
 
-    What is 0 or n/a has no place on the axis: its number stands at the left edge.
+    A value of 0 or n/a has no place on the axis; its number is at the left edge.
     """
     values = {name: case.number(name, column.name) for name in case.allocators}
     shown = [value for value in values.values() if value]
@@ -126,7 +126,7 @@ def trade(
 ) -> None:
     """Two latencies against bytes, joined per allocator, names in a column on the right.
 
-    A line of steps joins the candidates that none beats by bytes and the first latency both; the
+    A stepped line joins the candidates that no other beats in both bytes and the first latency; the
     bound on the bytes is dotted. Axes are logarithmic where the values span more than a factor of
     8. Floors far beyond the candidates are named below the panel instead.
     """
@@ -170,7 +170,7 @@ def trade(
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The names whose point no other beats in one coordinate while equal or better in the other.
+    """The names of the Pareto-optimal points: no other point dominates them.
 
     In order of the first coordinate; less is better in both.
     """
@@ -187,7 +187,7 @@ def side_title(panel: Axes, words: str) -> None:
 
 
 def apart(positions: Sequence[float], gap: float) -> list[float]:
-    """Positions within 0..1 moved as little as needed to lie `gap` apart, their order kept."""
+    """Positions within 0..1, moved as little as needed to be `gap` apart, in the same order."""
     order = np.argsort(positions, kind="stable")
     placed = np.array(positions, dtype=float)[order]
     for n in range(1, len(placed)):
@@ -207,7 +207,7 @@ def _served(case: Case) -> set[str]:
 
 
 def _bar_end(case: Case, name: str, column: Column) -> float | None:
-    """Where the mark of a bar ends: at its number, or at the median beside it."""
+    """Where the mark of a bar ends: at its number, or at the median next to it."""
     value = case.number(name, column.name)
     median = case.number(name, column.median) if column.median else None
     return value if value is None or median is None else max(value, median)
@@ -221,7 +221,7 @@ def _number(
     column: Column,
     notes: Sequence[str],
 ) -> None:
-    """The number of one row, right of the point, with what must be said about it."""
+    """The number of one row, right of the point, with any remark about it."""
     value = units.value(column, case.number(name, column.name))
     notes = [*notes, *(["failed"] if name in case.failed else [])]
     panel.annotate(
@@ -282,7 +282,7 @@ def _span_axis(panel: Axes, which: Literal["x", "y"], values: Sequence[float]) -
 def _names_at_right(
     panel: Axes, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Look]
 ) -> None:
-    """The name of each point right of the panel, none over another, led to by a thin line."""
+    """The name of each point, right of the panel and without overlap, connected by a thin line."""
     to_fraction = panel.transScale + panel.transLimits
     heights = [float(to_fraction.transform(point)[1]) for point in ends.values()]
     for (name, point), height in zip(ends.items(), apart(heights, 0.068), strict=True):
@@ -299,6 +299,6 @@ def _names_at_right(
 
 
 def _say(panel: Axes, words: str) -> None:
-    """Say in a panel why it shows nothing."""
+    """Write in a panel why it is empty."""
     panel.set_axis_off()
     panel.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, transform=panel.transAxes)

@@ -24,8 +24,8 @@ DOTS_PER_INCH = 200
 def write(results: Bundle, folder: str | Path, history: pd.DataFrame | None = None) -> list[Path]:
     """Draw every chart into `folder` as SVG and as PNG; the files written, in order.
 
-    `history` is what `asv.history` reads. The folder is made where there is none. The
-    same results give the same bytes. Raises ResultError naming the path that cannot be written.
+    `history` is what `asv.history` reads. The folder is created if it does not exist. The same
+    results give the same bytes. Raises ResultError naming the path that cannot be written.
     """
     place = Path(folder)
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures: a checked frame in, a Matplotlib figure out; one panel per workload or allocator.
 
-Every allocator keeps its look through all figures and is named beside its marks. Floors are grey
-and never stretch an axis: what does not fit is cut at the edge and its number written there.
+Every allocator looks the same in all figures and is named next to its marks. Floors are grey and
+never stretch an axis: a bar that does not fit is cut at the edge and labelled with its number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ def overhead(table: pd.DataFrame) -> Figure:
 
 
 def min_capacity(table: pd.DataFrame) -> Figure:
-    """The smallest device each allocator completes each workload on, beside the max load."""
+    """The smallest device on which each allocator completes each workload, with the max load."""
     return _bars(table, ["min_capacity"], bound=lambda case: case.max_load)
 
 
@@ -126,7 +126,7 @@ def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda cas
 def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
     """A row per allocator: a panel per workload, and per column side by side when there are two.
 
-    Names stand at the left panel only, where its neighbours have the same allocators.
+    Names are shown at the left panel only if its neighbours have the same allocators.
     """
     found = cases(table)
     looks, titles = theme.looks(found), theme.titles(found)

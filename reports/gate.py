@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two commits compared: what is counted must be equal unless it is stated, time only informs."""
+"""Two commits compared: counted values must be equal unless stated; time is only informative."""
 
 import math
 import statistics
@@ -26,7 +26,7 @@ class Statement:
     workload: str = "*"
 
     def covers(self, cell: Cell) -> bool:
-        """Whether the cell is one of those it is about."""
+        """Whether the statement covers the cell."""
         pairs = (
             (cell.metric, self.metric),
             (cell.allocator, self.allocator),
@@ -37,7 +37,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Difference:
-    """A cell that is not what it was; `stated` when a commit message says so."""
+    """A cell whose value changed; `stated` if a commit message says so."""
 
     base: Cell
     head: Cell
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of every cell of two commits.
+    """The result of comparing every cell of two commits.
 
     compared: counted cells in which the base has a number. failed: of the head. stale: measured by
     another version of a benchmark, and so not compared. times: seconds of both, base first.
@@ -65,7 +65,7 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """One word for all: failed before changed, for what failed may have changed too."""
+        """One word for all cells; failed takes priority, as failed cells may have changed too."""
         if self.failed:
             return "failed"
         if not self.compared:
@@ -78,8 +78,8 @@ def compare(
 ) -> Comparison:
     """Compare the cells of two commits, one by one, within each machine and environment.
 
-    A number that becomes n/a is a change; one that is new is none. A cell that the base measured
-    and the head has not at all has failed: its process gave no result.
+    A number that becomes n/a is a change; a new number is not. If the base measured a cell and the
+    head does not have it at all, the cell has failed: its process gave no result.
     """
     before = {_key(cell): cell for cell in base}
     after = {_key(cell): cell for cell in head}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML report: a bundle of results in, one self-contained file out.
 
-This module gathers; `tables`, `findings`, `charts` and the figures compute; `templates/` says how
-it looks and what it can do where scripts run.
+This module collects the parts; `tables`, `findings`, `charts` and the figures compute them;
+`templates/` contains the layout and the scripts.
 """
 
 import base64
@@ -41,7 +41,7 @@ _FIRST = 4  # allocators that an explorer shows at first
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart on the page with its pictures, for a wide screen and, unless None, for a phone."""
+    """A chart on the page with a picture for wide screens and, unless None, one for phones."""
 
     chart: Chart
     wide: Markup
@@ -83,9 +83,9 @@ def render(
 ) -> str:
     """The report as one HTML document; the same input gives the same text.
 
-    `results` may be rows without details: then charts that need them are absent, and the report
-    says so. `command` is shown as the command line that made the report. Ratios are to the
-    allocator `reference`, or to the first candidate. `history` is what `asv.history` reads. Raises
+    `results` may be rows without details; the report then lacks the charts that need them, and says
+    so. `command` is shown as the command line that made the report. Ratios are to the allocator
+    `reference`, or to the first candidate. `history` is what `asv.history` reads. Raises
     ResultError for rows that break their schema, for no rows, and for an unknown reference.
     """
     given = results if isinstance(results, Bundle) else Bundle(frame(results))
@@ -208,7 +208,7 @@ def _island(
 
 
 def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """What every allocator's blocks have in common is packed once; the page joins it again."""
+    """Packs the columns that all allocators' blocks share only once; the page joins them again."""
     of_trace = ["requested", "first", "last", "label"]
     allocs = blocks[["workload", "block", *of_trace]].drop_duplicates(["workload", "block"])
     return {
@@ -220,7 +220,7 @@ def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
 def _about(
     section: Section, looks: Mapping[str, theme.Look], reference: str | None
 ) -> dict[str, Any]:
-    """What scripts must know of a case beside its tables."""
+    """What scripts need to know about a case in addition to its tables."""
     case = section.case
     first = _shown_first(case, reference)
     return {
@@ -244,7 +244,7 @@ def _about(
 
 
 def _shown_first(case: Case, reference: str | None) -> set[str]:
-    """A few allocators to begin with: the reference, the best by memory and by time."""
+    """The allocators shown at first: the reference, the best by memory and the best by time."""
     metrics = ("min_capacity", "peak_reserved", "seconds_per_event_steady", "device_seconds")
     winners = [name for metric in metrics for name in best(case.rows, SCHEMA[metric])[:1]]
     return set(
@@ -267,7 +267,7 @@ def _vendored(name: str) -> str:
 
 
 def _digest(script: str) -> str:
-    """What the page's policy says of a script that may run."""
+    """The hash with which the page's content security policy allows a script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
 
 

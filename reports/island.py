@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables as one short text inside a page: by column, differences of numbers, packed, base64.
 
-`templates/data.js` reads it. No letter of what is packed appears on the page, so nothing in it can
-end the element that holds it.
+`templates/data.js` reads it. The packed text is base64, so nothing in it can close the element that
+contains it.
 """
 
 import base64

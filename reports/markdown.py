@@ -13,7 +13,7 @@ _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]<>#|~&$@]|(?<=:)/|(?<=www)\.")
 
 
 def render(table: pd.DataFrame, reference: str | None = None) -> str:
-    """A checked frame as GitHub's Markdown, the best in bold; names are taken literally.
+    """A checked frame as GitHub Markdown, with the best in bold; names appear literally.
 
     Raises ResultError when a workload has no row `reference`.
     """

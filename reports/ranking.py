@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rows may be compared, and which of them are best and worst.
 
-Only candidates that served every request are ranked: a floor may not be recommended, and a row
+Only candidates that served every request are ranked: floors are not recommended, and an allocator
 that failed requests did less work than the others.
 """
 
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def floors(self) -> list[str]:
-        """The allocators shown only to compare with."""
+        """The allocators shown only for comparison."""
         return [str(name) for name in self.rows.index[~self.rows["candidate"]]]
 
     @property
@@ -84,7 +84,7 @@ _KINDS = {"cuda": "measured", "null": "null GPU"}
 
 
 def cases(table: pd.DataFrame) -> list[Case]:
-    """The workload and device pairs of a checked frame, in their order, a workload's together."""
+    """The workload and device pairs of a checked frame in order, grouped by workload."""
     many_devices, many_kinds = (table[name].nunique() > 1 for name in ("device", "device_kind"))
     found = []
     for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
@@ -108,11 +108,12 @@ def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
 
 
 def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, float]:
-    """What a number of a row is known to lie between: both ends are the number if it was counted.
+    """The interval of a number of a row; both ends are the number itself if it was counted.
 
-    Of a measured time these are the least and the most of its passes: n passes enclose the median
-    with a probability of 1 - 2^(1 - n), which is 97 % for six (the sign test, inverted; Conover,
-    Practical Nonparametric Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus infinity.
+    For a measured time, the ends are the minimum and maximum of its passes: n passes enclose the
+    median with a probability of 1 - 2^(1 - n), which is 97 % for six (the sign test, inverted;
+    Conover, Practical Nonparametric Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus
+    infinity.
     """
     value = plain(rows.at[name, column.name])
     if value is None:
@@ -137,7 +138,7 @@ def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
 
 
 def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
-    """The marks of a column by allocator; none are best where none is clearly worse."""
+    """The marks of a column by allocator; none is best unless another is clearly worse."""
     order = ranked(rows, column)
     winners = best(rows, column)
     if len(winners) == len(order):
@@ -151,7 +152,7 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
 def _sharing(
     rows: pd.DataFrame, column: Column, order: "pd.Series[float]", place: str
 ) -> tuple[str, ...]:
-    """The allocators that do not clearly differ from the one of this name, itself among them."""
+    """The allocators that do not clearly differ from the named one, including itself."""
     low, high = interval(rows, place, column)
     near = [(str(name), *interval(rows, str(name), column)) for name in order.index]
     return tuple(name for name, least, most in near if least <= high and low <= most)
@@ -166,7 +167,7 @@ def _measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
 
 
 def extremes(case: Case, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The best and the worst allocators of a case by one metric, empty where none is clear."""
+    """The best and the worst allocators of a case by one metric, empty if not clear."""
     found = marks(case.rows, SCHEMA[metric])
     return (
         tuple(name for name, mark in found.items() if mark == "best"),

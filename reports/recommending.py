@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which setting and which allocator: the advice that every command and report gives.
+"""Which setting and which allocator to use: the advice that every command and report gives.
 
 Pure functions over rows with the columns of `reports.results`. The question is whether the program
-fits. Where the default fits with room, it is kept. Else what does not fit is left out, then what
-leaves clearly less room than another, and of the rest the one of least cost is advised. `naive`, a
-call to the driver for every request, is advised where nothing else fits.
+fits. If the default fits with room, the advice is to keep it. Otherwise, allocators that do not fit
+are left out, then those that leave clearly less room than another, and the one with the lowest cost
+among the rest is advised. `naive`, which calls the driver for every request, is advised only if
+nothing else fits.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from allocbench.reports.results import records
 Kind: TypeAlias = Literal["default", "setting", "plug-in", "uncached"]
 
 KEEP = "caching"
-"""What programs run on: PyTorch's own allocator."""
+"""The default: PyTorch's own allocator."""
 PROGRAM_SECONDS = 10e-6
-"""Seconds of a program's own work per event, an assumption: about one kernel launch."""
+"""Assumed seconds of a program's own work per event: about one kernel launch."""
 ROOM = 0.05
-"""The share of a device that is left where a program fits with room."""
+"""The share of a device that must stay free for a program to fit with room."""
 CLOSE = 0.01
-"""The share of a device by which two needs do not clearly differ."""
+"""Two needs that differ by less than this share of a device count as equal."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What things cost, in percent of a program's running time.
+    """Costs in percent of a program's running time.
 
     memory: for each percent of the device that is needed. time: for each percent by which the
     program takes longer, host and device time together, its own work taken as PROGRAM_SECONDS per
     event. setting: for each setting in an environment variable. plug_in: for a package and lines in
-    the program. breaks: for what no longer works: tensors shared between processes under a plug-in,
-    CUDA graphs without a cache.
+    the program. breaks: for features that no longer work: tensors shared between processes with a
+    plug-in, CUDA graphs without a cache.
     """
 
     memory: float = 1.0
@@ -50,14 +51,14 @@ class Weights:
 
 
 WEIGHTS = Weights()
-"""What is weighed when nothing else is asked for."""
+"""The default weights."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row as advice sees it.
+    """One row, as used to choose the advice.
 
-    need: bytes of the smallest device that is enough, else the bytes that it reserved, None where
+    need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
     neither is known. excess: bytes by which it leaves less than ROOM. seconds: host and device
     seconds per event, None where it failed.
     """
@@ -75,10 +76,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """What is advised, and the two lines that say so.
+    """The advice, and the two lines that state it.
 
-    chosen: the spec, None where nothing fits. setting, allocator: the best of each kind that fits,
-    None for none. costs: by spec, of all that fit. unfit: why nothing is chosen, in words.
+    chosen: the spec, None if nothing fits. setting, allocator: the best of each kind that fits, or
+    None. costs: by spec, for all that fit. unfit: why nothing was chosen, in words.
     """
 
     chosen: str | None
@@ -98,7 +99,7 @@ LOSSES: dict[Kind, str] = {
     "plug-in": "a package and lines in the program; tensors cannot be shared with other processes",
     "uncached": "a driver call for each request; CUDA graphs cannot be captured",
 }
-"""What a program gives up for each way of switching, in words."""
+"""What a program loses with each way of switching, in words."""
 
 
 def kind(spec: str) -> Kind:
@@ -122,10 +123,11 @@ def advise(
     weights: Weights = WEIGHTS,
     device_factor: float = 1.0,
 ) -> Advice:
-    """What to use, of the rows of one workload on one device.
+    """Choose among the rows of one workload on one device.
 
-    device: its name in the lines, else as in the rows. shaky: specs that fail when the program does
-    its work in another order; they have no room. device_factor: times the device seconds.
+    device: its name in the lines; default: as in the rows. shaky: specs that fail when the program
+    works in another order; they count as having no room. device_factor: multiplies the device
+    seconds.
     """
     given = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
     case = _Case.of(given, weights, device_factor, shaky)
@@ -166,7 +168,7 @@ def consequence(
 ) -> str:
     """Whether a program fits a device, and whether it does by default, in words.
 
-    need: bytes. default: the same two of the default, None where it is not to be named.
+    need: bytes. default: need and fits of the default, None if it should not be mentioned.
     """
     if capacity is None:
         return ""
@@ -185,8 +187,10 @@ def consequence(
 
 @dataclass(frozen=True)
 class _Case:
-    """What all rows are weighed with. capacity: bytes, None where unknown; then shares are of the
-    largest peak. by_default: seconds per event of the default, 0 where it failed.
+    """The values that all rows are compared with.
+
+    capacity: bytes, None if unknown; shares then refer to the largest peak. by_default: seconds per
+    event of the default, 0 if it failed.
     """
 
     capacity: int | None
@@ -265,7 +269,7 @@ def _seconds(row: dict[str, Any], device_factor: float) -> float:
 
 
 def _best(options: Sequence[Option], capacity: int | None) -> Option | None:
-    """The option to use: the default where it fits with room, else of those with most room."""
+    """The option to use: the default if it fits with room, else one with the most room."""
     fitting = [option for option in options if option.fits]
     if not fitting:
         return None
@@ -301,7 +305,7 @@ def _line(
 
 
 def _unfit(load: int, capacity: int | None, device: str) -> str:
-    """Why nothing fits a device: no allocator can, or none that was tried."""
+    """Why nothing fits a device: no allocator can, or no allocator that was tried does."""
     if capacity and load > capacity:
         return f"the load of {units.size(load)} exceeds {device}"
     return f"nothing that was tried fits {device}"

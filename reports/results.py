@@ -33,10 +33,10 @@ SOURCES: tuple[str, ...] = ("estimate", "measured")
 def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
     """Rows as a checked DataFrame: one row each, every column of the schema in its order.
 
-    Bytes and counts are exact (nullable Int64), seconds and ratios float64 with NaN for null.
-    A metric that a row lacks is null. Raises ResultError, beginning with `where`, for an unknown
-    column, a missing or null identity column, a value of the wrong kind, a second row for the
-    same workload, device and allocator, or device seconds without one known source per device.
+    Bytes and counts are exact (nullable Int64), seconds and ratios float64 with NaN for null. A
+    metric that a row lacks is null. Raises ResultError, beginning with `where`, for an unknown
+    column, a missing or null identity column, a value of the wrong type, a second row for the same
+    workload, device and allocator, or device seconds without one known source per device.
     """
     given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
     checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(given, 1)]
@@ -151,7 +151,7 @@ def _value(column: Column, value: Any, where: str) -> Any:
 
 
 def _check_sources(rows: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Device seconds say where they come from, and one device has one source."""
+    """Check that device seconds state their source, and that each device has a single source."""
     sources: dict[str, str] = {}
     for n, row in enumerate(rows, 1):
         if row["device_seconds"] is None:

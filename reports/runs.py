@@ -2,8 +2,8 @@
 """The file of a sweep: JSON lines, one for each run.
 
 A line is an object of `key` (workload, trace, allocator, device, code), `row` (a result row) and
-`error` (null, or what went wrong; the row then says so as well, and has no metrics). A process that
-was killed leaves at most its last line unfinished; that line is not read.
+`error` (null, or what went wrong; the row then says so as well, and has no metrics). A killed
+process leaves at most its last line incomplete; that line is ignored.
 """
 
 import json
@@ -23,7 +23,7 @@ BEGIN = b'{"key"'
 
 @dataclass(frozen=True)
 class Key:
-    """What a run is told apart by: the names and, by hash, the trace and the code."""
+    """The identity of a run: its names, and hashes of the trace and the code."""
 
     workload: str
     trace: str
@@ -33,7 +33,7 @@ class Key:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What results depend on; not the workload's name."""
+        """What results depend on, without the workload's name."""
         return self.trace, self.allocator, self.device, self.code
 
 
@@ -43,7 +43,7 @@ def key_of(one: Record) -> Key:
 
 
 def parse(text: bytes, where: str) -> list[Record]:
-    """The records of whole lines; raises ResultError, beginning with `where`, for any other."""
+    """The records of complete lines; raises ResultError, beginning with `where`, for others."""
     found = []
     for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
         try:
@@ -60,7 +60,7 @@ def parse(text: bytes, where: str) -> list[Record]:
 def frame(records: Iterable[Record]) -> pd.DataFrame:
     """Records as a frame: the columns of `allocbench.reports.results`, then trace, code and error.
 
-    Where a run is there twice, because it was tried again, the later one counts.
+    If a run appears twice because it was retried, the later one counts.
     """
     latest = {key_of(one).identity: one for one in records}
     rows = [
@@ -73,10 +73,10 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """The records that may stand in one table, by workload, device and allocator.
+    """The records that can be in one table, by workload, device and allocator.
 
-    A workload's name may stand for several traces and a run may have been made by several
-    versions: of each workload those of its last trace are taken, and of each run the last.
+    A workload's name may refer to several traces, and several versions may have made the same run:
+    only the last trace of each workload and the last record of each run are used.
     """
     traces = {one["key"]["workload"]: one["key"]["trace"] for one in records}
     kept: dict[tuple[str, str, str], Record] = {}
@@ -84,4 +84,4 @@ def comparable(records: Sequence[Record]) -> list[Record]:
         key = key_of(one)
         if key.trace == traces[key.workload]:
             kept[key.workload, key.device, key.allocator] = one
-    return [kept[run] for run in sorted(kept)]  # the file has them in the order of their ends
+    return [kept[run] for run in sorted(kept)]  # the file has them in the order in which they ended

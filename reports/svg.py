@@ -29,7 +29,7 @@ def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
     """The figure as one `<svg>` element, the same bytes for the same figure.
 
     Text stays text; ids begin with `key`, so that figures can share a page; a title and a
-    description stand for the picture where it cannot be seen.
+    description replace the picture for those who cannot see it.
     """
     root = ElementTree.fromstring(_draw(figure, key))
     for element in root.iter():

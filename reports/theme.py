@@ -31,7 +31,7 @@ SEQUENTIAL = "cividis"  # bytes and counts: even steps for every kind of sight
 class Look:
     """How one allocator is drawn in every figure; `label` is its name cut to fit.
 
-    `dash` has the lengths of strokes and gaps of its lines in points, none for a line unbroken.
+    `dash` has the lengths of strokes and gaps of its lines in points, none for a solid line.
     """
 
     label: str
@@ -44,8 +44,8 @@ class Look:
 def looks(cases: Sequence[Case]) -> dict[str, Look]:
     """One look per allocator over all cases; a floor is grey and hatched.
 
-    Colours are told apart by the colour-blind; past the seventh they repeat with another marker
-    and broken lines, and no figure relies on colour alone.
+    The colours suit colour-blind readers; after the seventh they repeat with another marker and
+    dashed lines, and no figure relies on colour alone.
     """
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
     floors = {name for case in cases for name in case.floors}
@@ -77,7 +77,7 @@ def titles(cases: Sequence[Case]) -> dict[str, str]:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The settings every figure is drawn in; text is taken literally, never as mathematics."""
+    """The settings for every figure; text is taken literally, never as mathematics."""
     settings: Any = {
         **seaborn.axes_style("whitegrid"),
         **seaborn.plotting_context("paper"),
@@ -109,7 +109,7 @@ def style() -> Iterator[None]:
 
 @contextmanager
 def narrow() -> Iterator[None]:
-    """Figures are drawn for a phone while this lasts: as narrow, one panel below the other."""
+    """Inside this context, figures are drawn for a phone: narrow, one panel below the other."""
     before = _narrow.set(True)
     try:
         yield
@@ -118,7 +118,7 @@ def narrow() -> Iterator[None]:
 
 
 def columns(wanted: int) -> int:
-    """How many panels stand side by side where `wanted` would fit a page."""
+    """How many panels are side by side where `wanted` would fit a page."""
     return 1 if _narrow.get() else wanted
 
 

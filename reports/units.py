@@ -71,7 +71,7 @@ def times(number: float) -> str:
 
 
 def percent(number: float) -> str:
-    """A fraction of one in percent, told apart from zero."""
+    """A fraction in percent; a small one is not rounded to zero."""
     if 0 < number < 0.0005:
         return "<0.1%"
     return f"{number * 100:.1f}%"
@@ -85,7 +85,7 @@ def names(items: tuple[str, ...] | list[str], most: int = 3) -> str:
 
 
 def short(names: list[str], width: int) -> dict[str, str]:
-    """Each name cut in its middle to at most `width` characters, the cut names still distinct."""
+    """Each name, shortened in the middle to at most `width` characters but still distinct."""
     cut: dict[str, str] = {}
     for name in dict.fromkeys(names):
         label = _cut(name, width)

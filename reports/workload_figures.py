@@ -105,7 +105,7 @@ def free_grid(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64],
 def heat_map(cases: Sequence[Case], metric: str) -> Figure:
     """One metric of every allocator on every workload; the ratio to the best of each workload.
 
-    Colour shows the ratio; the number is the metric itself, for n/a there is none.
+    Colour shows the ratio; the number is the metric itself, and n/a has no colour.
     """
     column = SCHEMA[metric]
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
@@ -144,7 +144,7 @@ def heat_map(cases: Sequence[Case], metric: str) -> Figure:
 def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) -> Figure:
     """The rank of every candidate over the workloads: mean, and from best to worst.
 
-    An allocator that failed requests on a workload has no rank there.
+    An allocator that failed requests on a workload has no rank on it.
     """
     with theme.style():
         rows = [ranks(cases, metric) for metric in metrics]

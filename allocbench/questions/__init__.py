@@ -2,4 +2,4 @@
 """The questions that a trace answers: fit, explain, tune, recommend, and what they share."""
 
 PASSES = 6
-"""Passes behind a time: the least and the most of six enclose the median in 97 runs of 100."""
+"""Passes per time: the minimum and maximum of six enclose the median in 97 of 100 runs."""

@@ -21,13 +21,12 @@ _PROBES = 16  # capacities tried, evenly spread, to either side of one found
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where completing begins, and what was seen around it. Bytes, multiples of STEP.
+    """The smallest capacity that is enough, and results around it. Bytes, multiples of STEP.
 
-    capacity: the trace completes on it and fails on STEP less; on no smaller one that was tried
-        does it complete. None when it completes on none up to LIMIT. Not a multiple of STEP where
-        it is one of those asked for and the next multiple is too small.
-    fails_above: larger capacities on which it was seen to fail, ascending: the allocator is not
-        monotone.
+    capacity: the trace completes on it and fails on STEP less, and it failed on every smaller one
+    that was tried. None if it completes on no capacity up to LIMIT. Not a multiple of STEP if it
+    was requested in `also` and the next multiple is too small. fails_above: larger capacities on
+    which the trace failed, ascending; the allocator is then not monotone.
     """
 
     capacity: int | None
@@ -39,8 +38,8 @@ def rough_capacity(
 ) -> int | None:
     """Bytes of a device on which every request of a trace succeeds, or None.
 
-    On one that is smaller by `_ROUGH` of that, or by STEP, one fails. Several times as quick as
-    `boundary`, which looks around what it finds; the arguments are the same.
+    On a device smaller by the share `_ROUGH`, or by STEP, a request fails. Several times as fast as
+    `boundary`, which also checks around its result; the arguments are the same.
     """
     between = _completing(enough, max_load, peak_reserved)
     return None if between is None else _bisect(enough, *between, _ROUGH)
@@ -56,18 +55,17 @@ def boundary(
 ) -> Boundary:
     """The smallest device on which every request of a trace succeeds.
 
-    enough: whether every request succeeds on a device of so many bytes, as `completes_on` tells.
+    enough: whether every request succeeds on a device of that many bytes; see `completes_on`.
 
     Bisection over multiples of STEP between two capacities. The lower one is the largest multiple
-    below `max_load`, which no allocator can do with. The upper one is the first to complete of
-    max(max_load, peak_reserved), rounded up to STEP, and its doublings.
+    below `max_load`, which is too small for any allocator. The upper one is max(max_load,
+    peak_reserved), rounded up to STEP, and doubled until the trace completes.
 
-    An allocator may complete on one capacity and fail on a larger one (regions that grow with
-    what is left, for example), so that bisection ends at any of several boundaries. Therefore
-    capacities below the one found are tried: those in `also` (bytes), some close by and some
-    evenly spread. From one that is enough, bisection goes on, until none is. With `above`,
-    capacities above are tried as well, up to twice the one found. What lies between those tried
-    stays unknown.
+    An allocator may complete on one capacity and fail on a larger one (regions that grow with what
+    is left, for example), so bisection may end at any of several boundaries. Therefore capacities
+    below the result are tried: those in `also` (bytes), some close by and some evenly spread. If
+    one of them is enough, bisection continues from there. With `above`, larger capacities are tried
+    as well, up to twice the result. Capacities between those tried remain unknown.
 
     `max_load` and `peak_reserved`, in bytes, are those of a replay of the trace.
     """
@@ -103,7 +101,7 @@ def _floor(max_load: int) -> int:
 def _completing(
     enough: Callable[[int], bool], max_load: int, peak_reserved: int
 ) -> tuple[int, int] | None:
-    """A capacity that is too small and a larger one that is enough; None when none is."""
+    """A capacity that is too small and a larger one that is enough; None if none is enough."""
     low, high = _floor(max_load), _up(max(1, max_load, peak_reserved))
     while not enough(high):
         low, high = high, 2 * high
@@ -113,7 +111,7 @@ def _completing(
 
 
 def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0.0) -> int:
-    """A capacity that is enough, while one that is smaller by STEP, or by that share, is not.
+    """A capacity that is enough, while one smaller by STEP or by `share` is not.
 
     `high` is enough, `low` is not.
     """
@@ -127,7 +125,7 @@ def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0
 
 
 def _around(found: int, end: int) -> list[int]:
-    """Multiples of STEP from `found` towards `end`, both left out: by doubling steps, and even."""
+    """Multiples of STEP between `found` and `end`, exclusive: doubling, and evenly spaced."""
     most = abs(end - found) // STEP - 1
     doubling = [1 << power for power in range(max(0, most).bit_length())]
     even = [most * n // _PROBES for n in range(1, _PROBES + 1)]
@@ -136,7 +134,7 @@ def _around(found: int, end: int) -> list[int]:
 
 
 def with_capacity(device: str, capacity: int) -> str:
-    """The spec of the same device on which a program can use other bytes; raises SpecError."""
+    """The spec of the same device with another capacity in bytes; raises SpecError."""
     if _is_cuda(device):
         parsed, option = spec.parse(device, first="ordinal"), "limit"
     else:
@@ -148,8 +146,8 @@ def with_capacity(device: str, capacity: int) -> str:
 def roomy(device: str, trace: Trace) -> str:
     """The spec of the same device, with room for twice all that `trace` ever allocates.
 
-    Twice, for what is lost where a block does not fit into the rest of a segment. A GPU is as large
-    as it is.
+    The factor covers space lost where a block does not fit into the rest of a segment. The size of
+    a real GPU does not change.
     """
     if _is_cuda(device):
         return device
@@ -164,8 +162,8 @@ def _is_cuda(device: str) -> bool:
 def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bool:
     """Whether every request succeeds on the same device with another capacity in bytes.
 
-    Options of the specs other than the capacity hold. Where the device or the allocator cannot be
-    made, the trace does not complete.
+    Other options of the specs apply. If the device or the allocator cannot be created, the trace
+    does not complete.
     """
     try:
         made = allocators.make_device(with_capacity(device, capacity))

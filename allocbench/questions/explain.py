@@ -21,14 +21,14 @@ Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
 
 
 _IN_PIECES = ("fragmentation", "rounding")
-"""Kinds of failure where blocks were in the way."""
+"""Kinds of failure in which blocks were in the way."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change that was tried. `completes`: whether every request of the trace is served then.
+    """One change that was tried. `completes`: whether the whole trace then completes.
 
-    `passes`: whether the request that failed is served; what comes later may fail.
+    `passes`: whether the failed request is then served; later ones may still fail.
     """
 
     what: str
@@ -41,15 +41,14 @@ class Change:
 class Explanation:
     """A failed request, the verdict on it, and what was tried.
 
-    kind: "full": what lives and the request are more than the device has, whatever the allocator.
-        "rounding": they would fit as requested, but not as set aside after rounding.
-        "fragmentation": enough is free, but not in one piece.
-        "refused": the device had room in one piece, and the allocator could not use it: a limit of
-        its own, or what it asks for is more than the request.
-    growths: what piles up from step to step.
+    kind: "full": live bytes and the request exceed the device, with any allocator. "rounding": they
+        would fit as requested, but not as set aside after rounding. "fragmentation": enough is
+        free, but not in one piece. "refused": the device had room in one piece, and the allocator
+        could not use it: it has its own limit, or it asks for more than the request.
+    growths: what accumulates from step to step.
     min_capacity, card: bytes of the smallest device on which this allocator completes the trace,
-        and the smallest of the common cards; None where none is enough.
-    changes: what was tried, the best first; none where nothing can help.
+        and the smallest of the common cards; None if none is enough.
+    changes: what was tried, best first; empty if nothing can help.
     """
 
     failure: Failure
@@ -66,7 +65,7 @@ class Explanation:
 
     @property
     def leaks(self) -> bool:
-        """Whether the request would fit, as bytes, without what piles up."""
+        """Whether the request would fit, by bytes, without what accumulates."""
         grown = sum(one.bytes for one in self.growths)
         return grown > 0 and self.failure.live - grown + self.failure.requested <= (
             self.failure.capacity
@@ -83,8 +82,8 @@ def explain(
 ) -> Explanation | None:
     """Why the first failed request of a trace fails, or None when none does.
 
-    begin: called with what is done next, once for each of `stages`. runner: of this trace and
-    device, where there is one. Raises SpecError.
+    begin: called with the name of each of the `STAGES` stages. runner: of this trace and device, if
+    one exists. Raises SpecError.
     """
     run = runner or Runner(trace, device)
     begin("replay")
@@ -102,7 +101,7 @@ def explain(
 
 
 STAGES = 3
-"""How often `explain` begins something."""
+"""Number of stages of `explain`."""
 
 
 def kind_of(failure: Failure) -> Kind:
@@ -119,7 +118,7 @@ def kind_of(failure: Failure) -> Kind:
 def pins(explanation: Explanation) -> pd.DataFrame:
     """The blocks in the way of the cheapest place for the request, in order of address.
 
-    There are none where that is not what it failed for.
+    Empty if the request failed for another reason.
 
     Columns: block (the number of its alloc), address, size (requested bytes), event of its
     alloc, operator, freed (the event, null for never).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first request of a trace that an allocator fails, and the memory as it was then."""
+"""The first request of a trace that an allocator fails, and the memory at that time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Failure:
-    """A failed request. Bytes throughout; the memory is that after the allocator had given up.
+    """A failed request. All sizes are bytes, after the allocator gave up.
 
-    event: of the request, from 0. step: how many steps had begun. operator: what asked, or empty.
-    live: requested bytes of the blocks alive; allocated: the same blocks as set aside.
-    reserved, capacity: held from the device, and what it has.
-    largest_free: the largest free block of the allocator; room: what the device still had.
-    segments: those held, with their blocks.
-    pins: the alive blocks, numbered by their allocs, in the way of the cheapest place for the
-        request; in_one_stretch: whether that lies in one segment, else whole segments would have
-        to be given back.
-    alive: all blocks alive; address: where each block of the trace was placed.
+    event: of the request, from 0. step: number of steps begun. operator: that requested it, or
+    empty. live: requested bytes of the live blocks; allocated: their bytes after rounding.
+    reserved, capacity: bytes held from the device, and its size. largest_free: the largest free
+    block of the allocator; room: bytes that the device still had. segments: those held, with their
+    blocks. pins: the live blocks, numbered by their allocs, in the way of the cheapest place for
+    the request; in_one_stretch: whether that place is in one segment; otherwise whole segments
+    would have to be returned. alive: all live blocks; address: where each block of the trace was
+    placed.
     """
 
     event: int
@@ -123,7 +122,7 @@ def before(trace: Trace, event: int) -> Trace:
 
 
 def operators(workload: Prepared, blocks: Ints) -> list[str]:
-    """The operator that asked for each of some blocks, else the last mark before; empty: unknown.
+    """The operator that requested each block, or else the last mark before it; empty if unknown.
 
     blocks: numbered by their allocs.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory a trace needs, allocator by allocator, and the cards that have as much."""
+"""How much memory a trace needs with each allocator, and the cards that have enough."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _ALIGNMENT = 256  # bytes: that of every allocator
 
 @dataclass(frozen=True)
 class Bounds:
-    """What no allocator needs less than, and what is enough when all lifetimes are known. Bytes.
+    """A lower bound for every allocator, and a plan made with all lifetimes known. Bytes.
 
-    `plan` is None where none was looked for.
+    `plan` is None if no search was made.
     """
 
     max_load: int
@@ -42,7 +42,7 @@ class Bounds:
 
 
 def bounds(trace: Trace, time_limit: float = TIME_LIMIT) -> Bounds:
-    """Max load, and the best plan that the exact planner finds in so many seconds; 0 for none."""
+    """Max load, and the exact planner's best plan within a time limit in seconds; 0: no plan."""
     if not time_limit or not trace.allocs:
         return Bounds(trace.max_load, None)
     blocks = lifetimes(trace)
@@ -64,17 +64,17 @@ def fit(
 ) -> pd.DataFrame:
     """The smallest device on which each allocator completes the trace: a row for each spec.
 
-    min_capacity, max_load, plan_height: bytes. Null where there is none: no device up to
-        `capacity.LIMIT` is enough, or no plan was looked for.
+    min_capacity, max_load, plan_height: bytes. Null if no device up to `capacity.LIMIT` is enough,
+        or if no plan was searched for.
     overhead: min_capacity / max_load.
-    fails_above: bytes of the largest device above min_capacity that was seen to be too small all
-        the same; null where every one that was tried is enough.
+    fails_above: bytes of the largest device above min_capacity that was too small nevertheless;
+        null if every larger one that was tried was enough.
     card, cards: the smallest of the common cards on which the trace completes, and all of them;
         each was tried.
 
-    device: its options hold, its capacity does not. known: what `bounds` found, else found here.
-    begin: called with each spec before its search. runner: of this trace and device, where there
-    is one. Raises SpecError.
+    device: its options apply, except for its capacity. known: the result of `bounds`; default:
+    computed here. begin: called with each spec before its search. runner: of this trace and device,
+    if one exists. Raises SpecError.
     """
     known = known or bounds(trace)
     run = runner or Runner(trace, device, workload)

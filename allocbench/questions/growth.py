@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that grows from step to step: a leak, or a cache without an end."""
+"""Memory that grows from step to step: a leak, or an unbounded cache."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from allocbench.questions.failure import Failure, operators
 from allocbench.workloads import MARK
 
 _STEPS = 3
-"""Steps before the last in each of which a group must have left blocks, to be seen as growing."""
-_WINDOWS = 8  # of equal length, where a trace has too few steps
+"""A group grows if it left blocks in each of this many steps before the last."""
+_WINDOWS = 8  # of equal length, for traces with too few steps
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Blocks of one operator and size that pile up: some of each of the last steps still live.
+    """Blocks of one operator and size that accumulate: each of the last steps left some alive.
 
-    blocks: those alive; size: bytes of each; steps: of how many steps, or stretches of the trace
-    where it has no steps, there are some.
+    blocks: those alive; size: bytes of each; steps: number of steps with such blocks, or of
+    stretches of the trace if it has no steps.
     """
 
     operator: str
@@ -37,11 +37,11 @@ class Growth:
 
 
 def growths(failure: Failure) -> list[Growth]:
-    """What was piling up when a request failed, the most bytes first.
+    """What was accumulating when a request failed, most bytes first.
 
-    Blocks count that the trace never frees. Those of the first step are the program's own, and
-    those of the last few may still be freed in time, so a group counts when each of the `_STEPS`
-    steps before the last one has left some.
+    Only blocks that the trace never frees count. Those of the first step belong to the program's
+    lasting state, and those of the last few may still be freed later, so a group counts if each of
+    the `_STEPS` steps before the last one left some.
     """
     workload, alive = failure.workload, failure.alive
     alive = alive[workload.last[alive] == len(workload.trace)]

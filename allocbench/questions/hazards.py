@@ -2,7 +2,7 @@
 """Settings that break something that a program does, by reports of users of PyTorch and vLLM.
 
 A recording names the features that its program used (workloads/recording_hook.py). Other traces do
-not tell: what they may hide is a caveat.
+not say; the possibility is then reported as a caveat.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from allocbench.questions.switching import conf
 from allocbench.workloads import Trace
 
 FEATURES = "features"
-"""Key of a provenance's extra: the features that the program used."""
+"""Key in a provenance's `extra`: the features that the program used."""
 _EXPANDABLE = "expandable_segments:True"
 _RESET = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
 _BREAKS = {
@@ -41,7 +41,7 @@ _RESETS = (
 
 
 def breaks(spec: str, trace: Trace) -> str | None:
-    """Why a setting must not be recommended for the program of a trace; None where it may be."""
+    """Why a setting must not be recommended for the program of a trace; None if it can be."""
     if _EXPANDABLE not in _conf(spec):
         return None
     used = trace.provenance.extra.get(FEATURES, ())

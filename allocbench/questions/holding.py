@@ -2,8 +2,8 @@
 """What holds memory at an instant of a training run: parameters, gradients, activations, ...
 
 The kinds follow from when a block is allocated and freed, as those of torch.profiler's memory
-timeline do (torch/profiler/_memory_profiler.py): a gradient is what a backward pass leaves behind
-in the size of a parameter. A trace shows passes by its labels: PyTorch marks `Optimizer.step`, and
+timeline do (torch/profiler/_memory_profiler.py): a gradient is a block of a parameter's size that a
+backward pass leaves behind. A trace shows passes by its labels: PyTorch marks `Optimizer.step`, and
 the threads of the autograd engine have no Python frames, so that allocs of a backward pass have no
 label while those of a forward pass have a line.
 """
@@ -39,17 +39,17 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Steps:
-    """Events at which updates by an optimizer begin and end, one of each for a step."""
+    """Events at which the optimizer's updates begin and end, one pair per step."""
 
     begins: Ints
     ends: Ints
 
 
 def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
-    """What is alive after an event, at the peak of the load when None, the largest first.
+    """What is alive after an event (None: at the peak of the load), largest first.
 
-    Columns: kind (empty where the trace does not tell), place (the label of the allocs), blocks,
-    bytes (requested).
+    Columns: kind (empty if the trace does not say), place (the label of the allocs), blocks, bytes
+    (requested).
     """
     if event is None:
         load = trace.load
@@ -72,7 +72,7 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
 
 
 def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
-    """The kinds of what `holders` found, the largest first.
+    """The kinds of what `holders` found, largest first.
 
     Columns: kind, blocks, bytes, share (of all bytes) and places: the `most` largest, with the
     bytes of each.
@@ -146,7 +146,7 @@ def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
 
 
 def _steps(trace: Trace) -> _Steps:
-    """The steps that are whole. Of several updates in one step, the first begins its end."""
+    """The complete steps. If a step has several updates, its end begins with the first."""
     marks = np.flatnonzero(trace.op == MARK)
     names = [trace.labels[int(label)] for label in trace.block[marks]]
     begins, ends = list[int](), list[int]()

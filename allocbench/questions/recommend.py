@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which setting and which allocator for a trace on a device: all are run, settings are searched."""
+"""The best setting and allocator for a trace on a device: all are run, settings are searched."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from allocbench.workloads import Trace
 from allocbench.workloads.perturbing import kinds_of_steps, perturbed
 
 ORDERS = 3
-"""Perturbed traces behind a confidence."""
+"""Perturbed traces used for the confidence."""
 TUNING = 60
-"""Settings of caching that are tried."""
+"""Settings of caching to try."""
 EXPANDABLE = "caching:conf=expandable_segments:True"
 COLUMNS = (
     "workload",
@@ -42,13 +42,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Study:
-    """What is advised, and what that rests on.
+    """The advice and the results that it is based on.
 
     rows: one for each allocator, those that fit first, by cost. Columns of `reports.results`, and
-    cost: see `reports.recommending.Weights`, null for what does not fit; failed_orders: on how many
-    of the traces with the steps in another order a request failed.
-    orders: how many such traces there were. warnings: settings that the program rules out, and what
-    to check before setting what is advised.
+    cost: see `reports.recommending.Weights`, null for what does not fit; failed_orders: number of
+    traces with the steps in another order on which a request failed. orders: number of such traces.
+    warnings: settings that the program rules out, and what to check before using the advice.
     """
 
     advice: Advice
@@ -74,10 +73,11 @@ def study(
 ) -> Study:
     """Run allocators on a trace and on perturbed ones, and advise.
 
-    specs: all strategies that can work on the device, and expandable segments, when None. orders:
-    how many perturbed traces. tuning: how many settings of caching are tried, 0 for none; needs the
-    extra `tune`. label: the name of the device in sentences. begin: called with what is done next,
-    at most `stages` times. runner: of this trace and device, where there is one. Raises SpecError.
+    specs: default: all strategies that can work on the device, and expandable segments. orders:
+    number of perturbed traces. tuning: number of settings of caching to try, 0 for none; needs the
+    extra `tune`. label: the name of the device in sentences. begin: called with the name of each
+    stage, at most `stages` times. runner: of this trace and device, if one exists. Raises
+    SpecError.
     """
     run = runner or Runner(trace, device, workload)
     chosen = list(_all(device) if specs is None else specs)
@@ -119,19 +119,19 @@ def study(
 def stages(
     device: str, specs: Sequence[str] | None = None, orders: int = ORDERS, tuning: int = TUNING
 ) -> int:
-    """How often `study` begins something, at most."""
+    """Maximum number of stages of `study`."""
     count = len(_all(device) if specs is None else specs)
     return count + 2 * bool(tuning) + orders
 
 
 def _all(device: str) -> list[str]:
-    """The default first, then PyTorch's own other setting, then the other strategies."""
+    """The default first, then PyTorch's other setting, then the other strategies."""
     names = allocators.names(allocators.make_device(device))
     return [KEEP, EXPANDABLE, *(name for name in names if name != KEEP)]
 
 
 def _tuned(runner: Runner, budget: int, seed: int) -> list[str]:
-    """The settings of caching to use; none where the default is as good."""
+    """The settings of caching to use; none if the default is as good."""
     from allocbench.questions.tune import tune
 
     found = tune(runner.trace, KEEP, runner.device, budget=budget, seed=seed, runner=runner)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording says about PyTorch's allocator: settings, version, and what it held first."""
+"""What a recording says about PyTorch's allocator: settings, version and initial segments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from allocbench.allocators.spec import Spec, parse
 from allocbench.workloads import Trace
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
-"""Options of `caching` beside which recorded settings stay in force."""
-_OLDEST, _NEWEST = 1, 13  # minor versions of PyTorch 2 whose rules `caching` has
+"""Options of `caching` with which recorded settings still apply."""
+_OLDEST, _NEWEST = 1, 13  # minor versions of PyTorch 2 whose rules `caching` implements
 
 
 def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
-    """The spec with the recorded settings (and version), where it is `caching` without settings.
+    """The spec with the recorded settings and version, if it is `caching` without settings.
 
-    A spec with a setting of its own has that setting alone, as a program has with a
-    PYTORCH_ALLOC_CONF of its own; `caching:conf=` has PyTorch's defaults. Raises SpecError.
+    A spec with its own settings has only those, like a program with its own PYTORCH_ALLOC_CONF;
+    `caching:conf=` has PyTorch's defaults. Raises SpecError.
     """
     *wrappers, inner = parse(text).layers
     if inner.name != "caching":
@@ -48,9 +48,9 @@ def settings_of(trace: Trace) -> dict[str, str]:
 
 
 def version_of(trace: Trace) -> dict[str, str]:
-    """The option of `caching` for the version that a trace was recorded with, where it is known.
+    """The option of `caching` for the version that a trace was recorded with, if known.
 
-    The newest version that `caching` has stands for itself and all later ones.
+    The newest version that `caching` implements is also used for all later ones.
     """
     told = trace.provenance.torch or str(trace.provenance.extra.get("rules", ""))
     match = re.match(r"2\.(\d+)", told)
@@ -61,8 +61,8 @@ def version_of(trace: Trace) -> dict[str, str]:
 def takes_over(text: str, trace: Trace, device: str) -> bool | None:
     """Whether an allocator begins with the segments that a recording began with.
 
-    If not, it starts with the blocks in them allocated. None where the trace begins with nothing,
-    or where the allocator cannot be made. Raises SpecError for a text that is no spec.
+    If not, it starts by allocating the blocks in them. None if the trace begins with no segments,
+    or if the allocator cannot be created. Raises SpecError for a text that is not a spec.
     """
     if trace.layout is None:
         return None
@@ -78,7 +78,7 @@ def takes_over(text: str, trace: Trace, device: str) -> bool | None:
 
 
 def told(name: str, trace: Trace, specs: Sequence[str], device: str) -> list[str]:
-    """Lines on what a recording decides about the allocators of some specs."""
+    """Notes on what a recording decides about the allocators of the specs."""
     lines = []
     changed = {one: in_force(one, trace) for one in specs}
     for one, actual in changed.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of a trace through an allocator: what is counted, what is timed, and what is enough.
+"""Runs of a trace through an allocator: counts, times and sufficient capacities.
 
 Every command and report takes its numbers from here. The keys of a row are columns of
 `reports.results`, which defines each metric.
@@ -29,7 +29,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
 class Runner:
-    """One trace on one device. What has been found once is remembered, by spec.
+    """One trace on one device. Results are cached by spec.
 
     capacity: bytes of the device that a program can use.
     Every method raises SpecError for a spec that cannot be made on the device.
@@ -48,26 +48,26 @@ class Runner:
         made = allocators.make_device(device)
         self.capacity, self.simulated = made.capacity, made.simulated
         self.counted = cache(self._counted)
-        """What a replay on the device counts; see `counted`."""
+        """The counts of a replay on the device; see `counted`."""
         self.completes = cache(self._completes)
-        """Whether every request succeeds with so many bytes, those of the device when None."""
+        """Whether every request succeeds with this capacity in bytes; default: the device's."""
         self.boundary = cache(self._boundary)
-        """Where completing begins, as `capacity.boundary` finds it."""
+        """The smallest sufficient capacity, as `capacity.boundary` finds it."""
         self.rough_capacity = cache(self._rough_capacity)
         """A capacity on which the trace completes, within 0.5 % of one that is too small."""
         self.seconds = cache(self._seconds)
-        """Host seconds per event, as `time_passes` finds them for this spec alone."""
+        """Host seconds per event, as `time_passes` measures them for this spec alone."""
 
     def on(self, device: str) -> Runner:
-        """A runner of the same trace on a device that differs in capacity alone."""
+        """A runner of the same trace on a device that differs only in capacity."""
         return Runner(self.trace, device, self.workload, self._known)
 
     def min_capacity(self, spec: str) -> int | None:
-        """Bytes of the smallest device that is enough, None when none is."""
+        """Bytes of the smallest device that is enough, or None."""
         return self.boundary(spec).capacity
 
     def cards(self, spec: str) -> tuple[str, ...]:
-        """The names of the common cards on which every request succeeds, the smallest first."""
+        """The names of the common cards on which every request succeeds, smallest first."""
         return tuple(self._enough(spec))
 
     def card(self, spec: str) -> str | None:
@@ -75,7 +75,7 @@ class Runner:
         return next(self._enough(spec), None)
 
     def enough(self, spec: str) -> Row:
-        """The columns that say what is enough: min_capacity, card and context."""
+        """The columns on sufficient capacity: min_capacity, card and context."""
         card = self.card(spec)
         return {
             "min_capacity": self.min_capacity(spec),
@@ -84,7 +84,7 @@ class Runner:
         }
 
     def _enough(self, spec: str) -> Iterator[str]:
-        """The common cards that are enough. A GPU tells only of those that are not larger."""
+        """The common cards that are enough. A GPU can check only cards that are not larger."""
         least = self.min_capacity(spec)
         for card in cards():
             known = self.simulated or card.free <= self.capacity
@@ -138,7 +138,7 @@ def innermost(text: str) -> str:
 
 
 def device_kind(device: Device) -> str:
-    """What a row says of a device: simulated or cuda."""
+    """The kind of a device in a row: simulated or cuda."""
     return "simulated" if device.simulated else "cuda"
 
 
@@ -147,7 +147,7 @@ def counted(
     allocator: Allocator,
     placements: Callable[[Arrays], None] | None = None,
 ) -> Row:
-    """What a replay through a new allocator counts: bytes, ratios, device calls, failures."""
+    """The counts of a replay through a new allocator: bytes, ratios, device calls, failures."""
     result = allocators.replay(trace, allocator, placements=placements or False)
     row = {
         "device_kind": device_kind(allocator.device),
@@ -165,7 +165,7 @@ def counted(
 
 def _memory(result: ReplayResult) -> Row:
     stats, peak = result.stats, result.peak
-    # Where requests failed, what was reserved did not carry the load that bounds it.
+    # If requests failed, the reserved bytes did not carry the load that bounds them.
     served = not stats.failures
     return {
         "max_load": result.max_load,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of an allocator that are worth trying, from the options that it declares.
+"""The settings of an allocator that are worth trying, based on the options that it declares.
 
-A flag is tried both ways and a number of bytes in powers of two around its default. What a plain
-number or a text may be no declaration says, so those values stand here. Left out are limits, which
-only take memory away, and what is given by the program's surroundings.
+A flag is tried both ways and a number of bytes in powers of two around its default. The
+declarations do not say which plain numbers or texts make sense, so those values are listed here.
+Limits, which only take memory away, and options that depend on the environment are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from allocbench.allocators import Option, spec
 from allocbench.questions.runner import can_be_made
 
 Settings = Mapping[str, str]
-"""Option -> value as written in a spec; an option that is not there has its default."""
+"""Option -> value as written in a spec; a missing option has its default."""
 
 DEFAULT = ""
 """The value that stands for leaving the option out."""
@@ -45,13 +45,13 @@ LEFT_OUT: Mapping[str, str] = {
     "cuda_async:release_threshold": "does not work on a simulated device",
     "planned:plan": "a file of an earlier run",
 }
-"""Options of which no value is tried, and why."""
+"""Options that are not tried, and why."""
 
 
 def values(strategy: str) -> dict[str, tuple[str, ...]]:
-    """The options of a strategy, each with the values to try: DEFAULT first.
+    """The options of a strategy, each with the values to try, DEFAULT first.
 
-    A value is one that is accepted alone, or with others. Raises SpecError for a name unknown.
+    Each value is valid alone or together with others. Raises SpecError for an unknown name.
     """
     options = allocators.info(strategy).options
     found = {option.name: (DEFAULT, *_values(strategy, option)) for option in options}
@@ -59,16 +59,16 @@ def values(strategy: str) -> dict[str, tuple[str, ...]]:
 
 
 def written(strategy: str, settings: Settings) -> str:
-    """The spec of a strategy in these settings; those at DEFAULT are left out."""
+    """The spec of a strategy with these settings; those at DEFAULT are left out."""
     given = {name: value for name, value in settings.items() if value != DEFAULT}
     return str(spec.Spec(strategy, given))
 
 
 def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
-    """The specs that differ from one by a single setting: what is changed, and the spec.
+    """The specs that differ from `text` in a single setting: what changed, and the spec.
 
-    The setting is of the innermost allocator; wrappers stay. Only specs that can be made on the
-    device are among them. Raises SpecError.
+    The setting is one of the innermost allocator; wrappers stay. Only specs that can be created on
+    the device are included. Raises SpecError.
     """
     *wrappers, inner = spec.parse(text).layers
     options = {option.name: option for option in allocators.info(inner.name).options}
@@ -101,7 +101,7 @@ def _values(strategy: str, option: Option) -> tuple[str, ...]:
 
 
 def _bytes(size: int) -> str:
-    """A power of two times a whole number, as short as it can be written exactly."""
+    """A number of bytes in the shortest exact form."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if size % (1 << power) == 0:
             return f"{size >> power}{unit}"

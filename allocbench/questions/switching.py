@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a program is made to use an allocator: an environment variable, or lines of Python."""
+"""How to make a program use an allocator: an environment variable, or lines of Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOT_IN_CONF = ("version", "conf")
 
 
 def conf(text: str) -> str:
-    """What PyTorch's variable has to hold for a spec of `caching`; empty for its defaults.
+    """The value of PyTorch's variable for a spec of `caching`; empty for its defaults.
 
     Raises SpecError for a spec of another allocator.
     """
@@ -33,9 +33,9 @@ def conf(text: str) -> str:
 def how(text: str) -> str:
     """The lines with which a PyTorch program uses the allocator of a spec.
 
-    For `caching` lines for the shell, which set the variable that the version in the spec reads,
-    both when it has none: nothing has to be installed. Otherwise Python, to run before anything is
-    on the GPU. Raises SpecError when the text is not a spec.
+    For `caching`, shell lines that set the variable that the version in the spec reads, or both
+    variables without a version; nothing needs to be installed. Otherwise Python code to run before
+    anything is on the GPU. Raises SpecError if the text is not a spec.
     """
     parsed = spec.parse(text)
     if parsed.name == "caching" and not parsed.inner:
@@ -56,7 +56,7 @@ def _variables(version: str) -> tuple[str, ...]:
 
 
 def with_conf(text: str) -> str:
-    """A spec of `caching` with its settings as a conf; any other spec as it is."""
+    """A spec of `caching` with its settings as a conf; any other spec unchanged."""
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner or not conf(text):
         return text

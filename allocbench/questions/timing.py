@@ -21,16 +21,16 @@ Row: TypeAlias = dict[str, Any]
 Seconds: TypeAlias = NDArray[np.float32]
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
-"""In percent, by the name that they have in a column."""
+"""In percent, by their names in columns."""
 
 
 @dataclass
 class Times:
-    """What the passes of one allocator took.
+    """The times of one allocator's passes.
 
     cold, steady: host seconds per event of each pass. statistics: other columns, a row for each
     pass. calls: host seconds of every alloc and of every free of the last pass, in order of the
-    trace; None where single calls were not timed.
+    trace; None if single calls were not timed.
     """
 
     cold: list[float] = field(default_factory=list)
@@ -63,8 +63,8 @@ def time_passes(
     Each pass makes an allocator and replays the trace through it three times: as a whole (cold),
     again as a whole (steady), and call by call (where `single_calls` is true). On a GPU a new
     allocator replays it once more, for the device time. The specs take turns within each pass, and
-    each pass begins with another one, so that what else the machine does falls on all of them
-    alike. Only one allocator exists at a time: they do not share the device.
+    each pass begins with a different one, so that other load on the machine affects all of them
+    equally. Only one allocator exists at a time, so they do not share the device.
 
     begin: called with each spec before its first pass. Raises SpecError.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of an allocator that suit a trace: the least capacity, then the least time (Optuna).
 
-What is enough is what `fit` finds: both ask `questions.runner`.
+The capacities are those that `fit` finds: both use `questions.runner`.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ COLUMNS = (
     "how",
 )
 SAME = 1.01
-"""Capacities within this factor do not differ: nobody would notice."""
+"""Capacities within this factor count as equal: nobody would notice."""
 SAME_TIME = 1.05
-"""Running times within this factor do not differ: they are estimates."""
+"""Running times within this factor count as equal: they are estimates."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """One setting that was tried.
 
-    capacity: bytes on which it completes: the smallest for what `Tuned.sure` names, else within
-    0.5 % of one that is too small; None where no device is enough. device_seconds: per event,
+    capacity: bytes on which it completes: the smallest for the specs in `Tuned.sure`, otherwise
+    within 0.5 % of one that is too small; None if no device is enough. device_seconds: per event,
     estimated on a simulated device. failures: requests that failed on the device.
     """
 
@@ -92,11 +92,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search has found.
+    """The result of a search.
 
-    default: the settings that it began with. trials: all that were made, each spec once, the
-    default first. sure: those whose capacity is exact; the best is among them. interrupted: whether
-    the search was stopped before its budget was used.
+    default: the initial settings. trials: all trials, each spec once, the default first. sure:
+    specs whose capacity is exact; the best is one of them. interrupted: whether the search was
+    stopped before its budget was used.
     """
 
     default: Trial
@@ -106,18 +106,18 @@ class Tuned:
 
     @property
     def front(self) -> list[Trial]:
-        """The Pareto front of those that served every request, least capacity first."""
+        """The Pareto front of the trials that served every request, smallest capacity first."""
         return front(trial for trial in self.trials if trial.spec in self.sure)
 
     @property
     def best(self) -> Trial | None:
-        """The one to set, the default where that is as good; None when all failed requests."""
+        """The trial to use; the default if it is as good; None if all failed requests."""
         found = best(trial for trial in self.trials if trial.spec in self.sure)
         return self.default if found and not _helps(found, self.default) else found
 
     @property
     def helps(self) -> bool:
-        """Whether the best needs over 1 % less than the default, or serves what that fails."""
+        """Whether the best needs over 1 % less than the default, or completes where that fails."""
         return self.best is not None and self.best != self.default
 
 
@@ -138,7 +138,7 @@ def best(trials: Iterable[Trial]) -> Trial | None:
 
 
 def front(trials: Iterable[Trial]) -> list[Trial]:
-    """Those that no other dominates, of equal ones the one with fewest settings.
+    """The trials that no other dominates; among equal ones, the one with the fewest settings.
 
     Least capacity first.
     """
@@ -163,16 +163,16 @@ def tune(
     """Search the settings of an allocator for the least capacity and the least device time.
 
     The default, for `caching` expandable segments, and every single change of a setting come first,
-    as far as the budget goes; what is left goes to combinations, by a tree of Parzen estimators for
-    both goals at once (Bergstra et al., NeurIPS 2011; multi-objective after Ozaki et al., GECCO
-    2020; Optuna's TPESampler). The search itself asks for capacities within 0.5 %; those of the
-    default and of the best are then found exactly, and the best is tried without each of its
-    settings. Both goals are counted, not timed, so that equal seeds give equal results. A setting
-    that cannot be made is no trial of the budget, and neither is one that was tried before.
-    KeyboardInterrupt ends the search and keeps what was found.
+    as far as the budget allows; the rest of the budget is for combinations, by a tree of Parzen
+    estimators for both goals at once (Bergstra et al., NeurIPS 2011; multi-objective after Ozaki et
+    al., GECCO 2020; Optuna's TPESampler). The search itself asks for capacities within 0.5 %; those
+    of the default and of the best are then found exactly, and the best is tried without each of its
+    settings. Both goals are counted, not timed, so that equal seeds give equal results. Settings
+    that cannot be created or were tried before do not count towards the budget. KeyboardInterrupt
+    ends the search and keeps what was found.
 
-    begin: called with the spec of each trial. runner: of this trace and device, where there is one.
-    Raises SpecError when `allocator` is wrong or is not a strategy alone.
+    begin: called with the spec of each trial. runner: of this trace and device, if one exists.
+    Raises SpecError if `allocator` is invalid or has wrappers.
     """
     search = _Search(runner or Runner(trace, device), allocator, budget, begin)
     study = _study(seed)
@@ -194,12 +194,12 @@ def tune(
 
 
 def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
-    """The trials as rows, the best first, then the Pareto front, then by capacity.
+    """The trials as rows: the best first, then the Pareto front, then by capacity.
 
     Bytes of min_capacity, null for trials whose capacity was not found exactly, and of
     peak_reserved; card: the smallest common one; device_seconds of the whole trace and per event
-    (estimated on a simulated device), host seconds_per_event_cold, measured here for the front and
-    the default alone; failures; default, best, pareto: whether it is that; how: what installs it.
+    (estimated on a simulated device), host seconds_per_event_cold, measured here only for the front
+    and the default; failures; default, best, pareto: flags; how: how to use it.
     """
     chosen = tuned.best or tuned.default
     members = {trial.spec for trial in (*tuned.front, tuned.default, chosen)}
@@ -271,7 +271,7 @@ class _Search:
         self._idle = 0
 
     def first(self) -> list[dict[str, str]]:
-        """The default, then what differs from it in one setting; flags first."""
+        """The default, then the specs that differ from it in one setting; flags first."""
         plain = dict.fromkeys(self._values, space.DEFAULT)
         changes = [(name, value) for name, tried in self._values.items() for value in tried[1:]]
         flags = {name for name, tried in self._values.items() if len(tried) == 2}
@@ -279,7 +279,7 @@ class _Search:
         return [plain, *({**plain, name: value} for name, value in changes)]
 
     def measure(self, text: str, *, exactly: bool = False) -> Trial:
-        """Try a spec, or remember; raises SpecError, also for one that the program rules out."""
+        """Try a spec unless already tried; raises SpecError, also if the program rules it out."""
         if text != self._default and (reason := breaks(text, self._runner.trace)):
             raise SpecError(f"{text}: {reason}")
         if text not in self.trials or (exactly and text not in self.sure):
@@ -312,7 +312,7 @@ class _Search:
                 return
 
     def _shorter(self, trial: Trial) -> list[str]:
-        """The specs without one of the settings that the search has made."""
+        """The specs without one of the settings that the search added."""
         settings = spec.parse(trial.spec).options
         return [
             space.written(self.name, {key: value for key, value in settings.items() if key != name})
@@ -336,7 +336,7 @@ class _Search:
         return made.capacity, made.device_seconds
 
     def stop_when_done(self, study: optuna.Study, _: Any) -> None:
-        """End when the budget is used, or when nothing new has come for long."""
+        """End when the budget is used, or when nothing new has been found for a long time."""
         if len(self.trials) >= self._budget or self._idle > self._budget:
             study.stop()
 

@@ -2,13 +2,13 @@
 """What `recommend` advises for every bundled workload on six cards, and what it misses.
 
 `python -m allocbench.questions.verdicts` prints the table of docs/verdicts.md. Each piece of advice
-stands beside what trying everything gives: every strategy, and every single setting of PyTorch's
-allocator with the combinations that `tune` adds.
+is compared with the result of trying everything: every strategy, and every single setting of
+PyTorch's allocator with the combinations that `tune` adds.
 
-Regret in bytes: by how much more the advice intrudes on the room that should be left than another
-choice does (`reports.recommending.ROOM`). Memory that is saved beyond that room buys nothing.
-Regret in time: by how much longer an event takes than with the quickest choice that intrudes as
-little. `naive` is another choice only where nothing else fits.
+Regret in bytes: how much more the advice uses of the room that should stay free
+(`reports.recommending.ROOM`) than another choice. Memory saved beyond that room has no value.
+Regret in time: how much longer an event takes than with the fastest choice that leaves as much
+room. `naive` counts as a choice only if nothing else fits.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ CARDS = (
     "A100 80GB",
 )
 BUDGET = 45
-"""Settings of caching that are tried: every single one."""
+"""Settings of caching to try: every single one."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """One piece of advice. Bytes, and host and device seconds per event.
 
-    chosen, need: what is advised, None where nothing fits. fits: whether it completes on the card.
-    default, least: what the default needs, and what the least choice does. regret: bytes;
+    chosen, need: the advice, None if nothing fits. fits: whether it completes on the card. default,
+    least: what the default needs, and what the choice with the smallest need does. regret: bytes;
     regret_seconds: per event, device time alone, which is counted.
     """
 
