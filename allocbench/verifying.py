@@ -20,6 +20,8 @@ from allocbench.workloads.vocabulary import SeveralDevicesError
 VERSIONS = ("2.11", "2.9", "2.12", "2.13")
 """One of each set of rules that `caching` has, in the order in which they are tried."""
 
+_NO_SETTINGS = ("conf", "version")  # options of `caching`
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -28,6 +30,7 @@ class Verdict:
     file: its path. events: of its trace. version: of the rules that were applied; told: whether
     the user said so, else it is the one that agrees best. settings: the options of `caching` that
     the recording holds. unknown: why nothing can be told, or "". device: of several, which one.
+    settings_recorded: whether it holds settings, if only PyTorch's own.
     frees_missing, allocs_missing: how many events the recording lacks, by its contradictions.
     """
 
@@ -40,6 +43,7 @@ class Verdict:
     difference: Difference | None = None
     unknown: str = ""
     device: str = ""
+    settings_recorded: bool = True
     frees_missing: int = 0
     allocs_missing: int = 0
 
@@ -66,6 +70,7 @@ class Verdict:
             "version": self.version,
             "version_given": self.told,
             "settings": dict(self.settings or {}),
+            "settings_recorded": self.settings_recorded,
             "frees_missing": self.frees_missing,
             "allocs_missing": self.allocs_missing,
             "reason": self.unknown,
@@ -110,17 +115,27 @@ def verify_all(
             ]
         return [Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))]
     spec = parse(allocator)
+    if not recording.tells_settings and "conf" not in options and (conf := _conf(spec)):
+        return verify_all(path, allocator, capacity, conf=conf, **options)
     told = "version" in spec.options
-    settings = dict(recording.options) if "conf" not in spec.options else {}
+    recorded = recording.tells_settings and "conf" not in spec.options
+    settings = dict(recording.options) if recorded else {}
     verdict = Verdict(
         str(path),
         len(recording.trace),
         told=told,
         settings=settings,
+        settings_recorded=recording.tells_settings,
         frees_missing=recording.gaps.frees,
         allocs_missing=recording.gaps.allocs,
     )
     return [_judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)]
+
+
+def _conf(spec: Spec) -> str:
+    """The settings of a spec as a text like PyTorch's."""
+    parts = [f"{name}:{value}" for name, value in spec.options.items() if name not in _NO_SETTINGS]
+    return ",".join(filter(None, [spec.options.get("conf"), *parts]))
 
 
 def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | None) -> Verdict:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,53 @@ def test_a_layout_survives_parquet_and_sets_where_a_replay_begins(
         allocator.check()
         reserved = int(result.timeline["reserved"][0])
         assert reserved == begins if begins else 0 < reserved < trace.layout.reserved
+
+
+OLD_SETTINGS = {
+    "divisions_2.9": "caching:version=2.9,roundup_power2_divisions=8",
+    "max_split": "caching:version=2.11,max_split_size_mb=24",
+    "expandable_warm": "caching:version=2.11,conf=expandable_segments:True",
+    "collection_2.11": "caching:version=2.11,per_process_memory_fraction=0.5,"
+    "conf=garbage_collection_threshold:0.6",
+}
+
+
+@pytest.mark.parametrize("name", OLD_SETTINGS)
+def test_given_settings_hold_for_the_start_of_a_recording_without_any(
+    name: str, tmp_path: Path
+) -> None:
+    """Snapshots up to PyTorch 2.3 are such."""
+    data = told(name)
+    del data["allocator_settings"]
+    path = tmp_path / "old.pickle"
+    path.write_bytes(pickle.dumps(data))
+    verdict = verify(path, OLD_SETTINGS[name], CASES[name]["capacity"])
+    assert verdict.exit_code == 0, verdict.difference or verdict.unknown
+    assert not verdict.row()["settings_recorded"]
+    assert verdict.row()["settings"] == {}
+    assert verify(path, f"caching:version={CASES[name]['torch'][:-2]}").exit_code == 1
+
+
+def test_given_settings_do_not_replace_those_by_which_a_start_is_found(tmp_path: Path) -> None:
+    path = SYNTHETIC / "divisions_2.9.pickle.gz"
+    told = read(path)
+    assert told.layout is not None
+    given = read(path, conf="max_split_size_mb:24")
+    assert given.layout is not None
+    assert to_json(given.layout) == to_json(told.layout)
+
+
+def test_a_snapshot_without_settings_is_read_under_those_given(tmp_path: Path) -> None:
+    data = told("divisions_2.9")
+    recorded = read(SYNTHETIC / "divisions_2.9.pickle.gz")
+    del data["allocator_settings"]
+    path = tmp_path / "old.pickle"
+    path.write_bytes(pickle.dumps(data))
+    given = read(path, conf="roundup_power2_divisions:[1:8,>:8]")
+    assert recorded.layout is not None
+    assert given.layout is not None
+    assert to_json(given.layout) == to_json(recorded.layout)
+    given_settings = given.provenance.extra["settings"]
+    assert given_settings == recorded.provenance.extra["settings"]
+    with pytest.raises(TraceError, match="settings 'max_split_size_mb:many' cannot be read"):
+        read(path, conf="max_split_size_mb:many")

@@ -91,7 +91,10 @@ FORMATS = (
         "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot()",
         "importers.pytorch_snapshot:is_pickle",
         "importers.pytorch_snapshot:read",
-        options={"device": "the number of a GPU, if several have events"},
+        options={
+            "device": "the number of a GPU, if several have events",
+            "conf": "the PYTORCH_CUDA_ALLOC_CONF of the program, if the snapshot lacks it (to 2.3)",
+        },
         recorder="importers.pytorch_snapshot:read_recording",
     ),
     Format(

@@ -119,7 +119,8 @@ class Recording:
     each was placed. calls: those to the device, None where they were not recorded. reserved: int64
     (m,), bytes reserved after each alloc as the recording itself tells them; None where they follow
     from the calls. options: those of `caching` for the settings in force. capacity: bytes of the
-    device, where that is known. tells_pools: whether each event names its pool. unknown: why the
+    device, where that is known. tells_pools: whether each event names its pool. tells_settings:
+    False for a snapshot that lacks the settings under which its start is found. unknown: why the
     recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
     """
 
@@ -130,5 +131,6 @@ class Recording:
     options: Mapping[str, str] = field(default_factory=dict)
     capacity: int | None = None
     tells_pools: bool = False
+    tells_settings: bool = True
     unknown: str = ""
     gaps: Gaps = field(default_factory=Gaps.none)

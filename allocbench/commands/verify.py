@@ -150,6 +150,11 @@ def _notes(verdict: Verdict) -> list[str]:
     if verdict.settings:
         settings = ",".join(f"{name}={value}" for name, value in verdict.settings.items())
         notes.append(f"settings in the recording: {settings}")
+    if not verdict.settings_recorded:
+        notes.append(
+            "the recording does not hold the allocator settings: if the program set any, give "
+            "--allocator caching:conf=SETTINGS"
+        )
     for count, what in ((verdict.frees_missing, "frees"), (verdict.allocs_missing, "allocs")):
         if count:
             notes.append(f"the recording contradicts itself: it lacks {count:,} {what}")

@@ -9,7 +9,8 @@ that failed and annotations of other kinds are no requests: they are counted in 
 Annotations (`record_function`, the profiler's steps) become marks, "ProfilerStep#3" a "step".
 
 A snapshot has the events of each device. Where several devices have some, the option `device`
-says which one is meant.
+says which one is meant. Snapshots of PyTorch up to 2.3 do not contain the allocator settings, which
+matter for how large the blocks were that lived at the start: the option `conf` tells them.
 """
 
 from __future__ import annotations
@@ -57,17 +58,23 @@ def is_pickle(head: bytes) -> bool:
     return _BEGINS.match(head) is not None
 
 
-def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trace:
+def read(
+    file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
+) -> Trace:
     """Read the events of one device of an open snapshot.
 
     device: its number; may be left out when one device alone has events (or, with history
-    disabled, blocks). Raises TraceError for a pickle that is no snapshot or more than data, and
-    for a device that is not there or not clear.
+    disabled, blocks). conf: the allocator settings of the program, as in PYTORCH_CUDA_ALLOC_CONF;
+    used if the snapshot holds none, as up to PyTorch 2.3. Raises TraceError for a pickle that is no
+    snapshot or more than data, for a device that is not there or not clear, and for settings that
+    cannot be read.
     """
-    return read_recording(file, path, device=device).trace
+    return read_recording(file, path, device=device, conf=conf).trace
 
 
-def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
+def read_recording(
+    file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
+) -> Recording:
     """Read the same with what the recorded allocator did; raises as `read` does."""
     columns = Columns()
     data = DataPickle(file, columns.packer_for).load()
@@ -78,7 +85,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     chosen = _choose(device, counts, {_whole(s, "device", 0) for s in segments if _live(s)})
 
     here = [s for s in segments if _whole(s, "device", 0) == chosen]
-    settings = read_settings(data)
+    settings = read_settings(data, str(conf))
     rows = columns.rows(traces[chosen] if chosen < len(traces) else [])
     action = np.asarray(columns.action)[rows]
     code = [columns.codes.get(name, -1) for name in _ACTIONS]
@@ -143,6 +150,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         calls=Calls.of(calls, found.allocs_before),
         options=settings.options(),
         tells_pools=len(columns.pool) > 0 and min(columns.pool) >= 0,
+        tells_settings=isinstance(data, dict) and "allocator_settings" in data,
         unknown=unknown,
         gaps=gaps_of(events, found.allocs_before, live, _known(here)),
     )

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from allocbench.workloads.vocabulary import TraceError
+
 MIB = 1 << 20
 BEFORE_POOLS = "2.11"
 """The version of PyTorch whose rules stand for all whose events do not name their pool."""
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 _ROUNDING = 512
+_INTERVALS = 16  # powers of two of MiB that roundup_power2_divisions distinguishes
 _IN_CONF_ALONE = (
     "max_non_split_rounding_mb",
     "large_segment_size_mb",
@@ -53,7 +56,7 @@ class Settings:
         if requested < _ROUNDING:
             return _ROUNDING
         power = requested.bit_length() - 1
-        steps = self.divisions.get(min(max(power - 20, 0), 15), 0)
+        steps = self.divisions.get(min(max(power - 20, 0), _INTERVALS - 1), 0)
         if steps <= 1 or requested <= _ROUNDING * steps:
             return -(-requested // _ROUNDING) * _ROUNDING
         step = (1 << power) // steps
@@ -78,11 +81,14 @@ class Settings:
         return found
 
 
-def read_settings(data: Any) -> Settings:
-    """The settings that a snapshot holds; those of PyTorch where it holds none."""
+def read_settings(data: Any, conf: str = "") -> Settings:
+    """The settings that a snapshot holds; if it holds none, those of a text like PyTorch's.
+
+    Raises TraceError if the text cannot be read.
+    """
     told = data.get("allocator_settings") if isinstance(data, dict) else None
     if not isinstance(told, dict):
-        return Settings()
+        return _of_conf(conf)
     confs = (told.get(name) for name in _CONFS)
     split, threshold = told.get("max_split_size"), told.get("garbage_collection_threshold")
     steps = told.get("roundup_power2_divisions")
@@ -93,6 +99,41 @@ def read_settings(data: Any) -> Settings:
         expandable=told.get("expandable_segments") is True,
         divisions=_divisions(steps) if isinstance(steps, dict) else {},
     )
+
+
+def _of_conf(conf: str) -> Settings:
+    """The settings of a text, by the rules of the versions whose snapshots hold none (to 2.3)."""
+    found = dict(re.findall(r"(\w+)\s*:\s*(\[[^\]]*\]|[^,\s]+)", conf))
+    split = found.get("max_split_size_mb")
+    try:
+        return Settings(
+            conf=conf,
+            max_split=None if split is None else int(split) * MIB,
+            threshold=float(found.get("garbage_collection_threshold", 0)),
+            expandable=found.get("expandable_segments", "").lower() == "true",
+            divisions=_divisions_of(found.get("roundup_power2_divisions", "[]")),
+        )
+    except ValueError:
+        raise TraceError(f"its allocator settings '{conf}' cannot be read") from None
+
+
+def _divisions_of(text: str) -> dict[int, int]:
+    """By power of two, from a number for all, or a list such as [1:4,256:8,>:2].
+
+    The first interval reaches down to 0; ">" is the last one and all above it. Raises ValueError.
+    """
+    if not text.startswith("["):
+        return dict.fromkeys(range(_INTERVALS), int(text))
+    found: dict[int, int] = {}
+    last = 0
+    for interval, steps in re.findall(r"([^,:\s\[]+)\s*:\s*([^,\s\]]+)", text):
+        if interval == ">":
+            found |= dict.fromkeys(range(last, _INTERVALS), int(steps))
+            continue
+        last = min(int(interval).bit_length() - 1, _INTERVALS - 1)
+        first = range(last + 1) if not found else (last,)
+        found |= dict.fromkeys(first, int(steps))
+    return found
 
 
 def _divisions(told: Mapping[Any, Any]) -> dict[int, int]:
