@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the blocks of a run lay at chosen instants, and what stood in the way of a failed request.
+"""Where the blocks of a run were at chosen instants, and what blocked a failed request.
 
-Made from what a replay keeps: the place of every block and every call to the device.
+Derived from what a replay keeps: the place of every block and every call to the device.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _OPENING = [CALL_KINDS.index("malloc"), _MAP]
 
 @dataclass(frozen=True, eq=False)
 class AddressMap:
-    """The blocks and the memory alive at one of `instants` at least.
+    """The blocks and the memory alive at one or more of `instants`.
 
-    blocks: which of the trace's blocks, by the number of their alloc; address, size: bytes.
+    blocks: the numbers of the blocks' allocs in the trace; address, size: bytes.
     ranges: columns address, size, first, last, mapped of the memory held from the device; pages
         that are mapped side by side are one piece of memory, segments are not.
     failure, pins: the first failed request, if any, and the blocks that pin its place.
-    omitted: how many blocks are left out as too small to be seen; the largest has so many bytes.
+    omitted: number of blocks left out as too small to be seen, and the bytes of the largest.
     """
 
     instants: Ints
@@ -49,7 +49,7 @@ def address_map(
 ) -> AddressMap:
     """The address map of a replay: at the workload's instants, at the peak, at the failure.
 
-    placements, calls: columns of the replay. most: how many blocks may be drawn.
+    placements, calls: columns of the replay. most: maximum number of blocks to draw.
     """
     size = placements["size"].astype(np.int64)
     address = placements["address"].astype(np.int64)
@@ -92,7 +92,7 @@ def _alive(instants: Ints, first: Ints, last: Ints) -> NDArray[np.bool_]:
 def _ranges(calls: Columns, events: int) -> dict[str, Ints]:
     """Each malloc and map with the free or unmap that ends it, in order of address.
 
-    What is taken and given back within one event is left out.
+    Memory obtained and returned within one event is left out.
     """
     served = np.flatnonzero(calls["refused"] == 0)
     address = calls["address"][served].astype(np.int64)
@@ -114,7 +114,7 @@ def _ranges(calls: Columns, events: int) -> dict[str, Ints]:
 
 
 def _peak(held: dict[str, Ints]) -> int:
-    """The event after which most bytes are held."""
+    """The event after which the most bytes are held."""
     events = np.concatenate([held["first"], held["last"]])
     change = np.concatenate([held["size"], -held["size"]])
     order = np.argsort(events, kind="stable")
@@ -177,10 +177,10 @@ def _largest_gap(areas: list[tuple[int, int]], begins: Ints, ends: Ints) -> int:
 def _in_the_way(
     areas: list[tuple[int, int]], begins: Ints, ends: Ints, requested: int, room: int
 ) -> tuple[Ints, str]:
-    """The blocks with fewest bytes that would have to go for the request to fit, and where.
+    """The blocks with the fewest bytes whose removal lets the request fit, and where.
 
-    Either those in one stretch of an area that is long enough, or those of one area that would
-    have to be given back to the device; and when no one is enough, those of the emptiest areas.
+    Either the blocks in one stretch of an area that is long enough, or those of one area that would
+    have to be returned to the device; if no single area is enough, those of the emptiest areas.
     """
     total = np.append(0, np.cumsum(ends - begins))
     best: tuple[int, int, int] | None = None

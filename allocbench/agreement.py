@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far an allocator does what a recorded one did."""
+"""How far an allocator agrees with a recording of another."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from allocbench.workloads import ALLOC, Trace
 from allocbench.workloads.recordings import CALLS, Calls, Recording
 
 CAPACITY = 1 << 40
-"""Bytes of the device where a recording does not tell them: more than any GPU's."""
+"""Bytes of the device if a recording does not say: more than any GPU has."""
 
-_ROUNDS = 4  # of replays that find out where the segments of a profiler trace lay
+_ROUNDS = 4  # of replays to find out where the segments of a profiler trace were
 Call = tuple[int, int, int, int]
-"""How many allocs came before, an index into CALLS, address and bytes."""
+"""Number of earlier allocs, index into CALLS, address and bytes."""
 
 
 class CannotTellError(ValueError):
@@ -33,10 +33,10 @@ class CannotTellError(ValueError):
 class Agreement:
     """How far a replay agrees with a recording: counts of allocs and calls since it began.
 
-    segment_calls: those of the recording, None where it does not have them; _predicted: those of
-    the replay; _equal: those that both made at the same alloc, with equal addresses and sizes.
-    peaks: bytes. first_unequal: the first alloc (from 0, of all in the trace) with another call
-    before it, other reserved bytes after it or another place; None when there is none.
+    segment_calls: those of the recording, None if it has none; _predicted: those of the replay;
+    _equal: those that both made at the same alloc, with equal addresses and sizes. peaks: bytes.
+    first_unequal: the first alloc (from 0, of all in the trace) that differs in the call before it,
+    the reserved bytes after it or its place; None if none does.
     """
 
     allocator: str
@@ -52,13 +52,13 @@ class Agreement:
 
     @property
     def equal(self) -> bool:
-        """Whether the replay did all that the recorded allocator did, and nothing else."""
+        """Whether the replay did exactly what the recorded allocator did."""
         return self.first_unequal is None
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """What a replay did with m allocs: address and size, int64 (m,), and its calls in order."""
+    """A replay of m allocs: address and size, int64 (m,), and its calls in order."""
 
     address: NDArray[np.int64]
     size: NDArray[np.int64]
@@ -77,11 +77,11 @@ class Compared:
 
     @property
     def recorded_calls(self) -> list[Call] | None:
-        """The calls of the recording, joined as those of the replay are."""
+        """The calls of the recording, merged like those of the replay."""
         return None if self.recording.calls is None else joined(_rows(self.recording.calls))
 
     def device(self) -> RecordedDevice:
-        """A new device that answers as the recorded one did."""
+        """A new device that answers like the recorded one."""
         calls = self.device_calls
         return RecordedDevice(self.capacity, calls.kind, calls.address, calls.size)
 
@@ -89,8 +89,8 @@ class Compared:
 def compare(recording: Recording, spec: str, capacity: int | None = None) -> Compared:
     """Replay a recording through the allocator of a spec, and compare.
 
-    capacity: bytes of the device, instead of those of the recording. Raises CannotTellError when
-    the replay cannot begin where the recording began, and SpecError.
+    capacity: bytes of the device, instead of those of the recording. Raises CannotTellError if the
+    replay cannot begin where the recording began, and SpecError.
     """
     if recording.unknown:
         raise CannotTellError(recording.unknown)
@@ -106,8 +106,8 @@ def compare(recording: Recording, spec: str, capacity: int | None = None) -> Com
 def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
     """Replay a trace through a new allocator.
 
-    Raises CannotTellError when it cannot begin with the trace's layout, or when the addresses of
-    the device contradict each other.
+    Raises CannotTellError if it cannot begin with the trace's layout, or if the addresses of the
+    device contradict each other.
     """
     try:
         found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
@@ -129,7 +129,7 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
 
 
 def joined(calls: Iterable[Call]) -> list[Call]:
-    """Calls in order; those of one kind at once by address, neighbouring ranges as one."""
+    """Calls in order; simultaneous ones of a kind sorted by address, adjacent ranges merged."""
     found: list[Call] = []
     for key, group in groupby(calls, key=lambda call: call[:2]):
         ranges = CALLS[key[1]] in ("segment_map", "segment_unmap")
@@ -165,8 +165,8 @@ def calls_of(rows: Iterable[Call]) -> Calls:
 def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
     """The calls that a recording without them must have made, if the allocator is the same.
 
-    A replay tells which allocs share a segment; the recorded address of the first of them tells
-    where the segment lay. Where that changes the replay, it is done again.
+    A replay shows which allocs share a segment; the recorded address of the first of them shows
+    where the segment was. If that changes the replay, it is repeated.
     """
     calls = calls_of([])
     for _ in range(_ROUNDS):
@@ -181,7 +181,7 @@ def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
 
 
 def _recorded_begin(recording: Recording, replayed: Replayed, call: Call) -> int:
-    """Where the recording had the segment that a replay obtained by a call."""
+    """The recorded address of the segment that a replay obtained with a call."""
     before, _, address, size = call
     inside = (replayed.address >= address) & (replayed.address < address + size)
     inside[:before] = False
@@ -229,7 +229,7 @@ def _agreement(recording: Recording, spec: str, replayed: Replayed) -> Agreement
 
 
 def best(found: Iterable[Compared]) -> Compared:
-    """The one that agrees best, the first of equals."""
+    """The replay that agrees best; the first one in case of a tie."""
 
     def key(one: Compared) -> tuple[bool, int, int, int]:
         agreement = one.agreement

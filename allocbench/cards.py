@@ -17,10 +17,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Compute:
-    """What a program sees of a card besides its memory. Bytes.
+    """The properties of a card that a program sees, in addition to its memory. Bytes.
 
     product: the name that the driver reports. capability: ten times the compute capability. l2: of
-    the cache. shared_per_block: shared memory that one block can have if it asks for it.
+    the cache. shared_per_block: the most shared memory that a block can opt in to.
     """
 
     product: str
@@ -44,8 +44,8 @@ class Card:
     """A graphics card. Bytes.
 
     nominal: what its name says. usable: what the driver reports. estimated: whether `usable` was
-    derived from `nominal`, because no report was found. context: what the CUDA context of one
-    process takes; an estimate. compute: None for a card that is not NVIDIA's.
+    derived from `nominal`, because no report was found. context: what one process's CUDA context
+    uses; an estimate. compute: None for cards not made by NVIDIA.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Card:
 
     @property
     def slug(self) -> str:
-        """The name in lower case, with hyphens: for specs."""
+        """The name in lower case with hyphens, for specs."""
         return self.name.lower().replace(" ", "-")
 
     @property
@@ -72,7 +72,7 @@ class Card:
 
 
 def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
-    """The cards of a table as in `cards.json`, the smallest first."""
+    """The cards of a table as in `cards.json`, smallest first."""
     share = table["estimated_share"]
     made = [
         Card(
@@ -106,9 +106,9 @@ def cards() -> tuple[Card, ...]:
 
 
 def context(name: str | None) -> int | None:
-    """Bytes that the CUDA context of one process takes on the card of a name: an estimate.
+    """Estimated bytes that one process's CUDA context uses on the named card.
 
-    None for a name that no card has.
+    None for an unknown name.
     """
     return next((card.context for card in cards() if card.name == name), None)
 
@@ -116,7 +116,8 @@ def context(name: str | None) -> int | None:
 def note(device: str = "", traced_on: str = "") -> str:
     """How much of a card, or of a device that is not a card, a program can use, in sentences.
 
-    traced_on: the device of the trace. A trace of a CPU is a guess about a GPU, and is named so.
+    traced_on: the device of the trace. A trace of a CPU is only a guess about a GPU; the text says
+    so.
     """
     contexts = [card.context for card in cards() if card.compute]
     words = (
@@ -134,12 +135,12 @@ def note(device: str = "", traced_on: str = "") -> str:
 
 
 def label(device: str) -> str:
-    """What a device is called in sentences: the card's name where its spec is that of a card."""
+    """The name of a device in sentences: the card's name if its spec is that of a card."""
     return next((card.name for card in cards() if card.device == device), device)
 
 
 def find(name: str) -> list[Card]:
-    """The cards that a name stands for: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two cards).
+    """The cards that match a name: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two cards).
 
     Whole words win over beginnings of words: "l4" is not an L40S. The name that the driver reports
     works as well: "NVIDIA-GeForce-RTX-4090".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many runs on many processes: those of this machine, or of a Dask cluster."""
+"""Many runs in many processes, on this machine or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BYTES_ALONE = Effort(passes=0)
 
 
 def measure(trace: Trace, key: Key, effort: Effort) -> Row:
-    """The result row of a run; raises when the code here is not that of the key."""
+    """The result row of a run; raises an error if this code is not the key's."""
     if key.code != code_version():
         raise RuntimeError(f"this worker runs {code_version()}, not {key.code}")
     row, _ = experiment.run(trace, key.allocator, key.device, effort, workload=key.workload)
@@ -62,17 +62,17 @@ def sweep(
 ) -> pd.DataFrame:
     """Run every trace through every allocator on every device, and return all rows of the file.
 
-    A run that `path` has already is skipped, one with an error too unless `retry`. Each result is
-    written to `path` when it comes. A run that raises, and one whose process dies, is a row with an
-    error: see `allocbench.reports.runs.frame`. An interrupt, an error and the end of this process
-    end its workers too.
+    Runs that are already in `path` are skipped, including failed ones unless `retry` is set. Each
+    result is written to `path` when it arrives. A run that raises, or whose process dies, becomes a
+    row with an error: see `allocbench.reports.runs.frame`. An interrupt, an error or the end of
+    this process also ends its workers.
 
-    workers: processes of this machine, one for each processor when 0. scheduler: the address of a
-    Dask scheduler, whose workers are used instead; needs the extra `cluster`. total: called once
-    with the number of runs to make, done with each as it ends. Host times are taken while other
-    runs are under way.
+    workers: processes of this machine; 0: one per processor. scheduler: the address of a Dask
+    scheduler, whose workers are used instead; needs the extra `cluster`. total: called once with
+    the number of runs to make. done: called with each run when it ends. Host times are measured
+    while other runs are in progress.
 
-    Raises UsageError when the file or the scheduler cannot be used.
+    Raises UsageError if the file or the scheduler cannot be used.
     """
     records = open_records(path)
     known = {key_of(one).identity for one in records if not (retry and one["error"])}
@@ -99,7 +99,7 @@ def _attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
     """One run, in a worker's process: its row, or its error."""
     try:
         return record(key, runner(trace, key, effort))
-    except Exception as error:  # whatever it is, it is this run's alone
+    except Exception as error:  # any error concerns only this run
         return _failed(key, trace, f"{type(error).__name__}: {error}")
 
 
@@ -114,7 +114,7 @@ def _failed(key: Key, trace: Trace, error: str) -> Record:
 def _on_processes(
     todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: Any
 ) -> Generator[Record]:
-    """The records as they come. Runs under way when a process died are made again, alone."""
+    """The records as they arrive. Runs in progress when a process died are repeated one by one."""
     left = dict(todo)
     while left:
         try:
@@ -145,7 +145,7 @@ def _processes(workers: int) -> Iterator[Executor]:
 
 
 def _end_with(parent: int) -> None:
-    """Let this process be killed when its parent ends, however that ends."""
+    """Have this process killed when its parent ends for any reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it ended before the call
@@ -154,11 +154,11 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold an interrupt back until the block ends; processes begun in it never see one.
+    """Delay an interrupt until the block ends; processes started in it never receive one.
 
     A terminal sends Ctrl-C to every process; this one ends the others.
     """
-    resource_tracker.ensure_running()  # begun later, it would unblock the signal
+    resource_tracker.ensure_running()  # started later, it would unblock the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -180,9 +180,9 @@ def _finished(
 def _on_cluster(
     todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, address: Any
 ) -> Generator[Record]:
-    """The records as they come from the workers of a Dask scheduler; each trace is sent once.
+    """The records as they arrive from the workers of a Dask scheduler; each trace is sent once.
 
-    Runs whose worker died are made again, alone.
+    Runs whose worker died are repeated one by one.
     """
     try:
         with needs_extra("cluster"):
@@ -198,7 +198,7 @@ def _on_cluster(
     with client:
 
         def submit(key: Key, trace: Trace) -> Any:
-            if key.trace not in traces:  # a task, for what is scattered dies with its worker
+            if key.trace not in traces:  # a task, because scattered data dies with its worker
                 traces[key.trace] = client.submit(_itself, trace, pure=False)
             return client.submit(_attempt, runner, traces[key.trace], key, effort, pure=False)
 
@@ -208,7 +208,10 @@ def _on_cluster(
             run = runs.pop(future)
             try:
                 one = future.result()
-            except (Exception, distributed.CancelledError):  # its worker died, perhaps of another
+            except (
+                Exception,
+                distributed.CancelledError,
+            ):  # its worker died, perhaps because of another run
                 lost.append(run)
             else:
                 yield one

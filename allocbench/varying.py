@@ -24,8 +24,8 @@ from allocbench.workloads import recording
 def answer(workload: str, text: str, device: str, json: str | None) -> None:
     """Search, write the rows and print the answer.
 
-    text: the variation, as in "batch=8..256". device: the spec of a simulated one of the size of
-    the card that was asked for. Raises UsageError, and as `programs.program.load`.
+    text: the variation, such as "batch=8..256". device: the spec of a simulated device of the
+    requested card's size. Raises UsageError, and as `programs.program.load`.
     """
     varied = vary.variation(text)
     if not program.is_program(workload):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording held against `caching`: with which settings and version, and what came out."""
+"""A recording compared with `caching`: the settings, the version and the result."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from allocbench.workloads.recordings import Recording
 from allocbench.workloads.vocabulary import SeveralDevicesError
 
 VERSIONS = ("2.11", "2.9", "2.12", "2.13")
-"""One of each set of rules that `caching` has, in the order in which they are tried."""
+"""One version for each set of rules that `caching` implements, in the order of trial."""
 
 _NO_SETTINGS = ("conf", "version")  # options of `caching`
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came out for one recording.
+    """The result for one recording.
 
-    file: its path. events: of its trace. version: of the rules that were applied; told: whether
-    the user said so, else it is the one that agrees best. settings: the options of `caching` that
-    the recording holds. unknown: why nothing can be told, or "". device: of several, which one.
-    settings_recorded: whether it holds settings, if only PyTorch's own.
+    file: its path. events: of its trace. version: of the rules that were applied; told: whether the
+    user gave it, otherwise it is the one that agrees best. settings: the options of `caching` in
+    the recording. unknown: why there is no result, or "". device: which one, if there are several.
+    settings_recorded: whether it has settings, even if only the defaults.
     frees_missing, allocs_missing: how many events the recording lacks, by its contradictions.
     """
 
@@ -55,13 +55,13 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 when all is equal, 1 when not, 2 when that cannot be told."""
+        """0 if everything is equal, 1 if not, 2 if that is unknown."""
         if self.agreement is None:
             return 2
         return 0 if self.agreement.equal and self.difference is None else 1
 
     def row(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """The verdict as plain values."""
         row: dict[str, Any] = {
             "recording": self.file,
             "device": self.device or None,
@@ -87,11 +87,11 @@ class Verdict:
 def verify(
     path: Path, allocator: str = "caching", capacity: int | None = None, **options: str
 ) -> Verdict:
-    """Hold a recording against `caching`.
+    """Compare a recording with `caching`.
 
-    allocator: a spec of it; its options go before those of the recording. capacity: bytes of the
-    device, where the recording does not tell. options: those of the format. What cannot be read or
-    compared is a verdict too. Raises SpecError.
+    allocator: a spec of it; its options override those of the recording. capacity: bytes of the
+    device, if the recording does not say. options: those of the format. A recording that cannot be
+    read or compared also gives a verdict. Raises SpecError.
     """
     found = verify_all(path, allocator, capacity, **options)
     if len(found) > 1:
@@ -154,7 +154,7 @@ def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | 
 
 
 def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
-    """What decides how a recording went on and is neither in it nor given, or ""."""
+    """What affects the replay but is neither in the recording nor given, or ""."""
     name = "per_process_memory_fraction"
     if "garbage_collection_threshold" in spec.options and name not in spec.options:
         return (
@@ -170,7 +170,7 @@ def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
 
 
 def _valid(specs: Sequence[str]) -> list[str]:
-    """Those whose settings their version has; raises SpecError where none has them."""
+    """The specs whose version has their settings; raises SpecError if there are none."""
     found, wrong = [], None
     for spec in specs:
         try:
@@ -185,9 +185,9 @@ def _valid(specs: Sequence[str]) -> list[str]:
 
 
 def _starts(recording: Recording) -> Iterator[Recording]:
-    """The recording, and with its first segments obtained in the opposite order.
+    """The recording, and a variant with its first segments obtained in the opposite order.
 
-    No recording tells in which order they were obtained.
+    Recordings do not say in which order they were obtained.
     """
     yield recording
     layout = recording.trace.layout
@@ -197,5 +197,5 @@ def _starts(recording: Recording) -> Iterator[Recording]:
 
 
 def _versions(recording: Recording) -> Iterator[str]:
-    """The versions whose rules may have been in force: events tell their pools from 2.13 on."""
+    """The versions whose rules may have applied: events name their pools from 2.13 on."""
     yield from VERSIONS if not recording.tells_pools else reversed(VERSIONS)

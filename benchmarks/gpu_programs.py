@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real programs on every allocator, on a GPU or on a null GPU: host latency, peaks, fragmentation.
 
-`device` is a parameter, so numbers of the two never share a series. A null GPU takes no time: what
-device calls cost is not tracked here. The Python that runs allocbench needs a CUDA build of
-PyTorch, or CUDA_PYTHON names another that has one; without any, all is n/a.
+`device` is a parameter, so the two never share a series. Device calls take no time on a null GPU,
+so their cost is not tracked here. The Python that runs allocbench needs a CUDA build of PyTorch, or
+CUDA_PYTHON names another one that has it; otherwise everything is n/a.
 """
 
 from __future__ import annotations

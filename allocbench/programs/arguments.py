@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`-- COMMAND` on the command line: the words after two dashes are a program, and a workload.
 
-Every command that takes a workload is made a `ProgramCommand` by `allocbench.cli`; the commands
-themselves see one more workload.
+`allocbench.cli` makes every command that takes a workload a `ProgramCommand`; to the commands
+themselves, a program is just another workload.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ProgramCommand(TyperCommand):
         self.params = [*self.params, *self.added.values()]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Turn what follows two dashes into one workload."""
+        """Turn the words after two dashes into one workload."""
         if _DASHES in args:
             from allocbench.programs.program import text_of
 
@@ -76,7 +76,7 @@ def _tell(line: str) -> None:
 
 
 def _parameters() -> list[Any]:
-    """The options of a program, as the command line has them."""
+    """The options of a program on the command line."""
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
     return [one for one in typer.main.get_command(alone).params if one.name != "help"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls a function from a file: `call.py FILE`, as `allocbench.programs.functions` writes it.
 
-Only the standard library may be imported before the paths of the file are in place.
+Only the standard library may be imported before the paths in the file are set.
 """
 
 import pickle

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Python function as a program: it is called in a process of its own, by this Python.
 
-The process is new because NVIDIA's libraries cannot be exchanged once PyTorch is imported.
+It needs a new process because NVIDIA's libraries cannot be replaced once PyTorch is imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST = 100  # files
 
 
 def program_of(function: Callable[[], object], settings: Settings) -> Program:
-    """The program that calls a function with all that it refers to, as cloudpickle copies it.
+    """The program that calls a function, copied by cloudpickle with everything that it refers to.
 
     Raises UsageError for a function that cannot be copied, and ModuleNotFoundError without
     cloudpickle.

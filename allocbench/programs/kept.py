@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of programs that are kept, and whether what they depend on is still the same.
+"""Stored recordings of programs, and whether what they depend on is unchanged.
 
-An entry is a folder with `about.json` and a Parquet file for each trace; it appears whole or not
-at all. Its name is a digest of all that is known before the program runs. The files that it
-imported are known afterwards: `about.json` has a digest of each.
+An entry is a folder with `about.json` and a Parquet file for each trace; it appears whole or not at
+all. Its name is a digest of everything known before the program runs. The files that the program
+imported are known only afterwards: `about.json` has a digest of each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from allocbench.base.caches import cache, keep_newest
 from allocbench.workloads import Trace, read, write
 
 _MOST = 100  # entries
-_LARGE = 64 << 20  # bytes: a larger file counts as changed when its size or time is another
+_LARGE = 64 << 20  # bytes: a larger file counts as changed if its size or time differs
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3")
 _SETTINGS = re.compile(
     r"PYTORCH_|TORCH|CUDA_|CUBLAS|CUDNN|NCCL_|PYTHONPATH$|(?:LOCAL_)?(?:RANK|WORLD_SIZE)$"
@@ -33,7 +33,7 @@ _ABOUT = "about.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of a program. traces: by what tells them apart. notes: lines for the user.
+    """A stored recording of a program. traces: by name. notes: lines for the user.
 
     out_of_memory: whether a request failed on the card.
     """
@@ -45,7 +45,7 @@ class Entry:
 
 
 def settings_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that decide what PyTorch allocates."""
+    """The environment variables that affect what PyTorch allocates."""
     return {name: environment[name] for name in sorted(environment) if _SETTINGS.match(name)}
 
 
@@ -61,7 +61,7 @@ def files_of(command: Sequence[str]) -> list[str]:
 
 
 def load(name: str) -> Entry | None:
-    """The entry of a name, if there is one and all its files are as they were."""
+    """The entry with a name, if it exists and none of its files have changed."""
     folder = _folder() / name
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def load(name: str) -> Entry | None:
 
 
 def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
-    """Keep an entry, in place of an older one of the name. Where that fails, nothing is kept."""
+    """Store an entry, replacing an older one of the same name. If that fails, nothing is stored."""
     root = _folder()
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -110,9 +110,9 @@ def _folder() -> Path:
 
 
 def _digest(path: str) -> str:
-    """What changes with a file: its content, or its size and time where it is large or installed.
+    """A file's fingerprint: its content, or its size and time if it is large or installed.
 
-    Empty for a file that is not there.
+    Empty for a missing file.
     """
     try:
         found = os.stat(path)

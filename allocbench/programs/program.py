@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program as a workload: the traces of what it allocates, recorded now or kept from before."""
+"""A program as a workload: the traces of its allocations, newly recorded or stored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from allocbench.workloads import Trace, recording
 from allocbench.workloads.recording import program_name
 
 DEFAULT_DEVICE = "null:h200"
-"""The null GPU where none is named: the largest of the most common compute capability, 9.0."""
+"""The default null GPU: the largest of the most common compute capability, 9.0."""
 STEPS = 5
 _PREFIX = "-- "
 Tell = Callable[[str], None]
@@ -35,15 +35,14 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """How programs are run. tell: called with each line that a user should know.
+    """How programs are run. tell: called with each note for the user.
 
-    device: a null GPU; None for the GPU of this machine, or `DEFAULT_DEVICE` where there is none.
-    steps: of an optimizer, to see after a warm-up; None: to the end of the program. seconds: after
-    which the program ends, None for never. world: how many ranks a distributed program believes to
-    have; its first and its last are run, each alone. again: whether kept recordings are not used.
-    ample: whether a program that runs out of memory is recorded once more with all the memory that
-    it asks for. quiet: whether the output of programs is not shown. variables: of the environment,
-    besides those of this process.
+    device: a null GPU; None for this machine's GPU, or `DEFAULT_DEVICE` without one. steps:
+    optimizer steps to record after a warm-up; None: until the program ends. seconds: time limit of
+    the program, or None. world: number of ranks that a distributed program sees; its first and its
+    last are run, each alone. again: ignore stored recordings. ample: record a program that runs out
+    of memory again, with as much memory as it requests. quiet: hide the output of programs.
+    variables: environment variables in addition to those of this process.
     """
 
     device: str | None = None
@@ -63,7 +62,7 @@ _settings: ContextVar[Settings] = ContextVar("settings", default=_DEFAULT)
 
 @contextmanager
 def asked(settings: Settings) -> Iterator[None]:
-    """While active, programs that are loaded by their text are run with these settings."""
+    """While active, programs that are loaded from their text run with these settings."""
     token = _settings.set(settings)
     try:
         yield
@@ -73,7 +72,7 @@ def asked(settings: Settings) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Program:
-    """A command line, and how to run it. name: of its traces; its script's when empty."""
+    """A command line, and how to run it. name: of its traces; default: its script's."""
 
     command: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
@@ -89,12 +88,12 @@ def text_of(command: Sequence[str]) -> str:
 
 
 def is_program(workload: str) -> bool:
-    """Whether the text of a workload is that of a command."""
+    """Whether the text of a workload is a command."""
     return workload.startswith(_PREFIX)
 
 
 def of_text(workload: str) -> Program:
-    """The program of such a text, with the settings that are active; raises UsageError."""
+    """The program of a workload's text, with the active settings; raises UsageError."""
     try:
         command = tuple(shlex.split(workload.removeprefix(_PREFIX)))
     except ValueError as error:
@@ -105,7 +104,7 @@ def of_text(workload: str) -> Program:
 
 
 def load(program: Program) -> Trace:
-    """The trace of a program: that with the largest load where there are several.
+    """The trace of a program; if there are several, the one with the largest load.
 
     Raises UsageError, RecordError, SpecError, NullGpuError.
     """
@@ -144,7 +143,7 @@ def _ranks(program: Program) -> list[str]:
 
 
 def _devices(settings: Settings) -> list[str | None]:
-    """The device of each run: one, or those of the first and the last rank."""
+    """The device of each run: a single one, or those of the first and the last rank."""
     device = settings.device
     if device is None and (settings.world or not recording.has_cuda()):
         device = DEFAULT_DEVICE
@@ -174,7 +173,7 @@ def _one(program: Program, device: str | None) -> Entry:
 
 
 def _known(program: Program, device: str | None) -> dict[str, object]:
-    """All that decides what a program allocates and is known before it runs."""
+    """Everything known before a program runs that affects what it allocates."""
     settings, command = program.settings, program.command
     executable = Path(shutil.which(command[0]) or command[0]).resolve()
     if device is None:
@@ -238,7 +237,7 @@ def _failed(ran: Ran) -> str:
 
 
 def _told(ran: Ran) -> list[str]:
-    """What a user should know of a run, a line each."""
+    """Notes on a run for the user, one per line."""
     lines = []
     for tells, trace in ran.recorded.traces.items():
         where = f"{tells} on " if tells else "on "

@@ -14,17 +14,17 @@ from allocbench.workloads import Trace, recording
 from allocbench.workloads.recording import Recorded, RecordError
 
 AMPLE = "1024TiB"
-"""Memory of the null GPU for a program that needs more than the card has."""
+"""Memory of the null GPU for a program that needs more than the card's."""
 WARM_UP = 1
-"""Steps before those that are asked for: the first creates the state of the optimizer."""
-_STDERR = 2  # the program's standard output goes there: ours may be JSON
+"""Warm-up steps before the requested ones: the first creates the optimizer's state."""
+_STDERR = 2  # the program's standard output goes there, because ours may be JSON
 _INTERRUPTED = 130
 _ABOVE = "what it printed is above"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """One run. device: the null GPU, None for that of this machine. limit: steps until the end.
+    """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
     ooms: requests that PyTorch answered with OutOfMemoryError.
     """
@@ -36,7 +36,7 @@ class Ran:
 
     @property
     def ooms(self) -> int:
-        """How many requests failed with an OutOfMemoryError."""
+        """Number of requests that failed with an OutOfMemoryError."""
         traces = self.recorded.traces.values()
         return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
 
@@ -52,12 +52,12 @@ def run(
 ) -> Ran:
     """Run a command once; its standard output goes to standard error.
 
-    name: of the traces. device: a null GPU, or that of this machine when None. steps: to see after
-    the warm-up, None for all. quiet: whether nothing that it prints is shown, but for the last
-    line in the error if it fails. variables: of its environment, besides those of this process.
+    name: of the traces. device: a null GPU, or None for this machine's GPU. steps: to record after
+    the warm-up, None for all. quiet: hide its output, except for the last line in the error if it
+    fails. variables: environment variables in addition to those of this process.
 
-    Raises RecordError when it cannot be started, fails other than by running out of memory, or
-    leaves nothing; KeyboardInterrupt when it was interrupted; SpecError; NullGpuError.
+    Raises RecordError if it cannot be started, fails other than by running out of memory, or
+    records nothing; KeyboardInterrupt if it was interrupted; SpecError; NullGpuError.
     """
     limit = None if steps is None else steps + WARM_UP
     on_null = device is not None

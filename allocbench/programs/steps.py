@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many steps of a program a trace has, and whether its memory still grew in the last one."""
+"""How many steps of a program a trace has, and whether its memory still grew in the last."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from allocbench.workloads import MARK, Trace
 class Steps:
     """The optimizer steps of a trace. Bytes of live requested memory.
 
-    peaks: the largest load from the end of the step before (the start of the trace) to the end of
-        each step. ends: the load at the end of each step. after: the largest load after the last
-        step, 0 where nothing is there.
+    peaks: the largest load from the end of the previous step (or the start of the trace) to the end
+    of each step. ends: the load at the end of each step. after: the largest load after the last
+    step, or 0.
     """
 
     peaks: tuple[int, ...]
@@ -33,13 +33,13 @@ class Steps:
 
     @property
     def kept(self) -> int:
-        """Bytes that every step but the first leaves behind at least: a leak, or a cache."""
+        """The fewest bytes that any step but the first leaves behind: a leak, or a cache."""
         grown = np.diff(self.ends[1:])
         return max(0, int(grown.min())) if len(grown) else 0
 
 
 def steps(trace: Trace) -> Steps:
-    """The steps of a trace whose marks named "step" are at the ends of optimizer steps."""
+    """The steps of a trace in which the marks named "step" end the optimizer steps."""
     load = trace.load
     marks = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label)).tolist()
     starts = [0, *marks][: len(marks)]
@@ -52,9 +52,9 @@ def steps(trace: Trace) -> Steps:
 
 
 def sentences(found: Steps, limit: int | None) -> list[str]:
-    """What a user should know of the steps that were seen, a line each.
+    """Notes on the recorded steps for the user, one per line.
 
-    limit: the number of steps after which the program was ended, None where it was not.
+    limit: the number of steps after which the program was stopped, or None.
     """
     seen = len(found.peaks)
     if not seen:

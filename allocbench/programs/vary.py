@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest value of an option of a program, such as its batch, with which it fits.
+"""The largest value of a program's option, such as its batch size, with which it fits.
 
-Every value that is called fitting or not was run. Where the next run is, is guessed from those
-before; a guess is never a result.
+Every value that is reported as fitting or not was run. Earlier runs only guide the choice of the
+next value; a guess is never a result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LIST = re.compile(r"(\w+)=(\d+(?:,\d+)*)")
 
 @dataclass(frozen=True)
 class Variation:
-    """An option of a program and the values that it may have, ascending."""
+    """An option of a program and its possible values, ascending."""
 
     name: str
     values: Sequence[int]
@@ -36,7 +36,7 @@ class Variation:
         )
 
     def check(self, program: Program) -> None:
-        """Raise UsageError where the program does not have the option."""
+        """Raise UsageError if the command lacks the placeholder."""
         hole = f"{{{self.name}}}"
         if not any(hole in word for word in program.command):
             raise UsageError(
@@ -61,7 +61,7 @@ def variation(text: str) -> Variation:
 
 @dataclass(frozen=True)
 class Probe:
-    """One run. need: bytes that the allocator reserves at its peak, None where that is unknown."""
+    """One run. need: bytes that the allocator reserves at its peak, None if unknown."""
 
     value: int
     fits: bool
@@ -70,11 +70,12 @@ class Probe:
 
 @dataclass(frozen=True)
 class Between:
-    """A card between two runs. fits: the largest value that was run and fits; too_large: the next
-    value that was run, which does not fit. None where there is none.
+    """A card between two runs.
 
-    estimate: by a line through the needs of both, the largest that fits; None where a value or a
-    need is missing. It was not run.
+    fits: the largest value that was run and fits; too_large: the next value that was run, which
+    does not fit. Either may be None.
+    estimate: the largest value that fits by a line through the needs of both; it was not run. None
+    if a value or a need is missing.
     """
 
     card: str
@@ -84,7 +85,7 @@ class Between:
 
 
 def doubling(values: Sequence[int]) -> list[int]:
-    """The first value, those about twice as large each, and the last: what a first look runs."""
+    """The values to run first: the first, then each about twice as large, and the last."""
     found = [values[0]]
     while (larger := next((v for v in values if v >= 2 * max(1, found[-1])), None)) is not None:
         found.append(larger)
@@ -94,7 +95,7 @@ def doubling(values: Sequence[int]) -> list[int]:
 def between(
     card: str, capacity: int, values: Sequence[int], runs: Sequence[tuple[int, bool, int]]
 ) -> Between:
-    """A card among runs of (value, fits, need), ascending by value. Bytes."""
+    """The position of a card among runs (value, fits, need), ascending by value. Bytes."""
     fitting = [run for run in runs if run[1]]
     low = fitting[-1] if fitting else None
     high = next((run for run in runs if not run[1] and (not low or run[0] > low[0])), None)
@@ -107,10 +108,9 @@ def between(
 
 @dataclass(frozen=True)
 class Largest:
-    """What a search found. largest: the value before the first that does not fit, None for none.
+    """The result of a search. largest: the value before the first that does not fit, or None.
 
-    probes: every run, by value. monotone: whether none that was run contradicts that larger
-    values need more.
+    probes: all runs, by value. monotone: whether larger values need more in all runs.
     """
 
     largest: int | None
@@ -118,18 +118,18 @@ class Largest:
 
     @property
     def monotone(self) -> bool:
-        """Whether, of the values that were run, larger ones need more and fit no better."""
+        """Whether, among the values that were run, larger ones need more and fit no better."""
         fits = [probe.fits for probe in self.probes]
         needs = [probe.need for probe in self.probes if probe.need is not None]
         return fits == sorted(fits, reverse=True) and needs == sorted(needs)
 
 
 def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int | None) -> Largest:
-    """The largest of ascending values that fits, of which the next one does not.
+    """The largest of ascending values that fits while the next one does not.
 
-    capacity: bytes that the allocator can reserve, by which the next run is guessed; None where
-    that is unknown. Two values above the answer and one below it are run as well, to check that
-    larger values need more.
+    capacity: bytes that the allocator can reserve, used to choose the next run; None if unknown.
+    Two values above the answer and one below it are run as well, to check that larger values need
+    more.
     """
     known: dict[int, Probe] = {}
 
@@ -163,9 +163,9 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
 def _guess(
     known: dict[int, Probe], values: Sequence[int], low: int, high: int, capacity: int | None
 ) -> int:
-    """Where a line through the two largest fitting runs reaches the capacity, within (low, high).
+    """Where a line through the two largest fitting runs reaches the capacity, in (low, high).
 
-    From below, that is the largest that fits; if the one below the guess is known, its neighbour.
+    The largest value that fits by the line; its neighbour if that value was already run.
     """
     middle = (low + high) // 2
     run = [(at, known[at].need) for at in sorted(known) if known[at].fits]
@@ -181,7 +181,7 @@ def _guess(
 
 
 ALLOCATOR = "caching"
-"""What PyTorch uses, through which runs are replayed."""
+"""PyTorch's own allocator, through which runs are replayed."""
 
 
 def on_card(
@@ -189,7 +189,7 @@ def on_card(
 ) -> Largest:
     """The largest value with which a program runs on one card without running out of memory.
 
-    The program's settings name the card, or it is the GPU of this machine; device: the spec of a
+    The program's settings name the card; otherwise it is this machine's GPU. device: the spec of a
     simulated one of the same size. tell: called with every run. Raises as `program.load`.
     """
     quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
@@ -210,7 +210,7 @@ def on_card(
 def on_every_card(
     program: Program, varied: Variation, tell: Callable[[Probe], None]
 ) -> list[Between]:
-    """Which values fit each card, by replays of a few runs that are about twice as large each.
+    """Which values fit each card, by replaying a few runs, each about twice as large as the last.
 
     Raises as `program.load`.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold predicted peaks against published measurements.
+"""Compare predicted peaks with published measurements.
 
     python -m benchmarks.truth [--rows FILE.csv] [--json FILE] [--device OPTIONS] [--jobs N]
 
@@ -35,12 +35,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def outcomes(table: Sequence[rows.Row], device: str, jobs: int) -> list[report.Outcome]:
-    """Predict each row, several at a time; what was predicted before comes from the cache."""
+    """Predict each row, several at a time; earlier predictions come from the cache."""
     from joblib import Memory, Parallel, delayed
 
     for version in sorted({row.torch for row in table}):
         if (version or environment.USUAL) in environment.TORCHVISION:
-            environment.python(version)  # made once, before several runs want it
+            environment.python(version)  # made once, before several runs need it
     stored = Memory(environment.FOLDER / "cache", verbose=0).cache(predict)
     mark = fingerprint()
 

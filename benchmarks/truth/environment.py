@@ -3,7 +3,7 @@
 
     python -m benchmarks.truth.environment [VERSION]
 
-makes it in `build/truth/VERSION` (a download of about 0.9 GB); NVIDIA's libraries stay out.
+makes it in `build/truth/VERSION` (a download of about 0.9 GB), without NVIDIA's libraries.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TORCHVISION = {
     "2.11.0": "0.26.0",
     "2.13.0": "0.28.0",
 }
-"""PyTorch's versions that the null GPU was tried with -> torchvision's that goes with each."""
+"""Versions of PyTorch that the null GPU was tried with -> the matching torchvision."""
 TRANSFORMERS = "4.51.3"
-"""The version of the measurements: another one may compute, and allocate, otherwise."""
+"""The version of the measurements; other versions may allocate differently."""
 OTHERS = (
     "filelock",
     "typing-extensions",
@@ -42,7 +42,7 @@ FOLDER = Path(__file__).parents[2] / "build" / "truth"
 
 
 def python(version: str) -> Path:
-    """The Python with a version of PyTorch, made now where it is missing; raises TruthError."""
+    """The Python with a version of PyTorch, created if missing; raises TruthError."""
     version = version or USUAL
     if version not in TORCHVISION:
         raise TruthError(f"torch {version}: the versions tried are {', '.join(TORCHVISION)}")
@@ -56,7 +56,7 @@ def python(version: str) -> Path:
 def _make(folder: Path, version: str) -> None:
     venv.create(folder, with_pip=True)
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-    # Three equals signs: the plain version, not one that is built for another CUDA.
+    # Three equals signs: the plain version, not a build for another CUDA version.
     alone = [f"torch==={version}", f"torchvision=={TORCHVISION[version]}"]
     for arguments in (["--no-deps", *alone], [f"transformers=={TRANSFORMERS}", *OTHERS]):
         done = subprocess.run([*install, *arguments], capture_output=True, text=True)

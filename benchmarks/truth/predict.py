@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row of the table -> what its training program reserves on a null GPU.
 
-allocbench is imported where it is used: asv imports this file beside commits without a null GPU.
+allocbench is imported where it is used: asv also imports this file with commits that have no null
+GPU.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def command(row: Row, interpreter: Path) -> list[str]:
 
 
 def device(row: Row, options: str = "") -> str:
-    """The null GPU that is the card of a row; options: more of its options, as a user gives them.
+    """The null GPU that is the card of a row; options: further options, as a user writes them.
 
     The memory is what the card of the measurement reported.
     """
@@ -56,7 +57,7 @@ def device(row: Row, options: str = "") -> str:
 
 
 def fingerprint() -> str:
-    """What a prediction depends on besides its row: the programs and the native library."""
+    """What a prediction depends on in addition to its row: the programs and the native library."""
     from allocbench.null_gpu import launch
 
     made = hashlib.sha256()
@@ -67,7 +68,7 @@ def fingerprint() -> str:
 
 
 def predict(row: Row, options: str, mark: str) -> Prediction:
-    """The peak of a row; raises TruthError where there is none.
+    """The peak of a row; raises TruthError if there is none.
 
     options: of the null GPU. mark: a `fingerprint`, by which a stored prediction is found.
     """

@@ -16,7 +16,7 @@ EVERY = "all"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row, and what the null GPU said of it; or, without a prediction, why there is none."""
+    """A row and its prediction by the null GPU, or the reason why there is none."""
 
     row: Row
     said: Prediction | None
@@ -24,19 +24,19 @@ class Outcome:
 
     @property
     def error(self) -> float | None:
-        """(predicted - measured) / measured; None without a prediction or a whole measurement."""
+        """(predicted - measured) / measured; None without a prediction or complete measurement."""
         return relative(self.said, self.row.truth)
 
 
 def relative(said: Prediction | None, truth: Prediction) -> float | None:
-    """The signed relative error; None where the measured run ended in an out-of-memory error."""
+    """The signed relative error; None if the measured run ended with an out-of-memory error."""
     if said is None or truth.oom:
         return None
     return (said.peak - truth.peak) / truth.peak
 
 
 def scores(pairs: Iterable[tuple[Prediction, Prediction]]) -> dict[str, Any]:
-    """What counts of (predicted, measured) pairs; errors are shares: 0.01 is one percent.
+    """Scores of (predicted, measured) pairs; errors are shares: 0.01 is one percent.
 
     median_error, p90_error: of the absolute relative errors. too_low: the share of rows that were
     predicted too low. oom_agreement: the share of rows where both run out of memory, or neither.
@@ -55,7 +55,7 @@ def scores(pairs: Iterable[tuple[Prediction, Prediction]]) -> dict[str, Any]:
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Linear interpolation between the two nearest values; None of nothing."""
+    """Linear interpolation between the two nearest values; None for no values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -71,7 +71,7 @@ def _share(which: Iterable[bool]) -> float | None:
 
 
 def groups(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
-    """The scores of all rows, and of each kind."""
+    """The scores of all rows and of each kind."""
     made = {EVERY: scores(_pairs(outcomes, OWN))}
     for kind in reversed(KINDS):
         made[kind] = scores(_pairs([one for one in outcomes if one.row.kind == kind], OWN))

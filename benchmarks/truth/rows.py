@@ -25,12 +25,12 @@ KINDS = ("cnn", "transformer")
 
 
 class TruthError(ValueError):
-    """The table cannot be read, or the programs cannot be run; one line says why."""
+    """The table cannot be read or the programs cannot be run; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an estimator says of a run: peak in bytes, and whether memory runs out."""
+    """An estimator's prediction of a run: peak in bytes, and whether memory runs out."""
 
     peak: int
     oom: bool
@@ -40,8 +40,8 @@ class Prediction:
 class Row:
     """A training run on a real GPU. Bytes.
 
-    line: in the file. torch: its version, "" where nobody wrote it down. truth: the measured
-    peak; after an out-of-memory error only what the run had reached. others: by estimator.
+    line: in the file. torch: its version, "" if not published. truth: the measured peak; after an
+    out-of-memory error, only the peak that the run had reached. others: by estimator.
     """
 
     line: int
