@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,7 @@ import typer
 
 from allocbench import allocators, experiment
 from allocbench.allocators import human_bytes, spec
+from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.options import ALL
@@ -29,6 +31,7 @@ from allocbench.workloads import (
 )
 
 STANDARD_INPUT = "-"
+_OPTIONS = re.compile(r"(?<=.):(?=\w+=)")
 SMALLEST_DEVICE = 64 << 10  # bytes
 
 
@@ -50,14 +53,19 @@ def load(workload: str, model: str | None = None) -> Trace:
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
-    """A path, and the options after its last colon, unless the whole text is the name of a file.
+    """A path and its options (`path:option=value,...`), unless the text is the name of a file.
 
-    Raises UsageError, with the most similar names, if there is no such file.
+    Raises UsageError, with the most similar names, if there is no such file, and if what follows
+    the path are no options.
     """
-    path, _, rest = text.rpartition(":")
-    options = dict(item.split("=", 1) for item in rest.split(",") if "=" in item)
-    is_spec = path and not Path(text).exists() and len(options) == rest.count(",") + 1
-    file, given = (path, options) if is_spec else (text, {})
+    file, given = text, dict[str, str]()
+    begin = _OPTIONS.search(text)
+    if begin and not Path(text).exists():
+        file = text[: begin.start()]
+        try:
+            given = parse(f"file{text[begin.start() :]}").options
+        except SpecSyntaxError as error:
+            raise UsageError(f"{text}: {error}") from None
     if file != STANDARD_INPUT and not Path(file).exists():
         raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
     return file, given

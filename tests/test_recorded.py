@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from allocbench.errors import UsageError
+from allocbench.inputs import load
 from allocbench.questions.recorded import in_force, takes_over, told
 from allocbench.verifying import verify
 from allocbench.workloads import Provenance, Trace, read
 from tests.commands import folder, run
+from tests.synthetic_recordings import told as recording
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -81,3 +85,33 @@ def test_it_is_told_who_takes_the_first_segments_over() -> None:
     *_, line = told("warm", trace, ["caching", "bfc", "naive"], "sim:80GiB")
     assert "taken over by caching;" in line
     assert line.endswith("with its blocks allocated: bfc, naive")
+
+
+@pytest.mark.parametrize(
+    ("given", "settings"),
+    [
+        ("conf=max_split_size_mb:40", {"max_split_size_mb": "40"}),
+        (
+            "device=0,conf=garbage_collection_threshold:0.6,max_split_size_mb:40",
+            {"max_split_size_mb": "40", "garbage_collection_threshold": "0.6"},
+        ),
+        (
+            "conf=roundup_power2_divisions:[1024:2,>:4],expandable_segments:True,device=0",
+            {
+                "expandable_segments": "true",
+                "roundup_power2_divisions": "[1:2,2:2,4:2,8:2,16:2,32:2,64:2,128:2,256:2,512:2,"
+                "1024:4,2048:4,4096:4,8192:4,16384:4,32768:4]",
+            },
+        ),
+    ],
+)
+def test_settings_may_follow_the_name_of_a_snapshot_without_any(
+    given: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    data = recording("cold_2.9")
+    del data["allocator_settings"]
+    path = tmp_path / "old.pickle"
+    path.write_bytes(pickle.dumps(data))
+    assert load(f"{path}:{given}").provenance.extra["settings"] == settings
+    with pytest.raises(UsageError, match="'x' is not option=value"):
+        load(f"{path}:device=0,x")
