@@ -182,13 +182,16 @@ def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
 
 def _recorded_begin(recording: Recording, replayed: Replayed, call: Call) -> int:
     """The recorded address of the segment that a replay obtained with a call."""
-    before, _, address, size = call
-    inside = (replayed.address >= address) & (replayed.address < address + size)
-    inside[:before] = False
-    if not inside.any():
-        return address
-    first = int(inside.argmax())
-    return int(recording.address[first]) - (int(replayed.address[first]) - address)
+    begin, _, address, size = call
+    count = 1  # most often the next alloc is the one for which the segment was obtained
+    while begin < len(replayed.address):
+        placed = replayed.address[begin : begin + count]
+        inside = np.flatnonzero((placed >= address) & (placed < address + size))
+        if len(inside):
+            first = begin + int(inside[0])
+            return int(recording.address[first]) - (int(replayed.address[first]) - address)
+        begin, count = begin + count, 2 * count
+    return address
 
 
 def _agreement(recording: Recording, spec: str, replayed: Replayed) -> Agreement:

@@ -99,22 +99,25 @@ def _is_private(call: SegmentEvent) -> bool:
 
 
 class _Lives:
-    """Which addresses hold a block before an event."""
+    """Which addresses hold a block, at later and later events."""
 
     def __init__(self, events: Events, start: Layout) -> None:
-        order = np.argsort(events.address, kind="stable")
-        self._address, self._order = events.address[order], order
-        self._is_alloc = events.is_alloc
-        self._start = start.block_address
+        self._events = events
+        self._seen = 0
+        self._live = start.block_address
 
     def any_free(self, held: dict[int, int], before: int) -> bool:
-        """Whether a segment of `held` (bytes by address) has no block before an event."""
-        happened = self._order < before
-        address, order = self._address[happened], self._order[happened]
-        last = np.append(address[1:] != address[:-1], True)[: len(address)]
-        live = address[last][self._is_alloc[order[last]]]
-        untouched = self._start[~np.isin(self._start, address)]
-        live = np.sort(np.concatenate([live, untouched]))
+        """Whether a segment of `held` (bytes by address) has no block before an event.
+
+        No call may ask about an earlier event than the one before it.
+        """
+        new = slice(self._seen, before)
+        changed, last = np.unique(self._events.address[new][::-1], return_index=True)
+        is_live = self._events.is_alloc[new][::-1][last]
+        others = np.setdiff1d(self._live, changed, assume_unique=True)
+        self._live = np.sort(np.concatenate([others, changed[is_live]]))
+        self._seen = before
         begins = np.array(list(held), np.uint64)
         ends = begins + np.array(list(held.values()), np.uint64)
-        return bool(np.any(np.searchsorted(live, begins) == np.searchsorted(live, ends)))
+        counts = np.searchsorted(self._live, ends) - np.searchsorted(self._live, begins)
+        return bool(np.any(counts == 0))
