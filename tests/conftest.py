@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,9 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 os.environ |= dict.fromkeys(ONE_THREAD, "1")  # before torch is imported, and for subprocesses
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR"):  # of a terminal; workers may inherit them
     os.environ.pop(variable, None)
+
+# A shell ignores interrupts in what it runs in the background, and every child would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")

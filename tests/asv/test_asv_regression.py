@@ -26,7 +26,7 @@ HEADER = Path("allocators/native/strategies/bfc.hpp")
 GIVE = "return timestamped_frees_ ? timestamps_.free(address) : pool_.give(address);"
 NEVER_COALESCE = """if (timestamped_frees_) return timestamps_.free(address);
     Block const given = pool_.allocated(address);
-    if (given.size != 0) pool_.admit(pool_.give_apart(address));
+    if (given.size != 0) pool_.admit(pool_.withhold(address));
     return given;"""
 BENCH = "FastMemory.track_(peak_reserved|overhead|device_calls)"
 

@@ -19,7 +19,7 @@ from torch.cuda import _memory_viz
 from allocbench.replayed import replayed
 from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
-from tests.commands import EVENTS, QUICK, folder, output
+from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.traces import make
 from tests.workloads.exporters.replayable import SPECS, replayable, rows
 
@@ -139,5 +139,7 @@ def test_the_command_writes_it_and_others_read_it() -> None:
     line = f"replay good.csv --allocator caching {QUICK}"
     assert "peak reserved" in output(f"{line} --snapshot state.pickle")
     assert rows(read("state.pickle")) == rows(make(EVENTS))
-    assert "state" in output(f"compare state.pickle {QUICK}")
+    compared = run(f"compare state.pickle {QUICK}")
+    assert compared.exit_code == 0
+    assert "state" in compared.stdout
     assert Path("state.pickle").read_bytes() == exported(read("good.csv"), "caching")[0]
