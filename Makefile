@@ -1,4 +1,4 @@
-# Everything starts from a clean clone: each target makes its own environment in .venv.
+# Every target works in a clean clone: it creates its environment in .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,10 +9,10 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
 
-test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/commands/test_cli.py for a part
+test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/commands/test_cli.py runs a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
-# PyTorch's CUDA builds, without NVIDIA's libraries, each in an environment of its own; CUDA's headers.
+# PyTorch's CUDA builds without NVIDIA's libraries, each in its own environment; CUDA's headers.
 TORCH ?= 2.13.0
 test-null: $(VENV)/.test build/headers/.done $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2.13.0 2.5.1" on the null GPU
 	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest tests/null_gpu
@@ -38,26 +38,26 @@ build/headers/.done:
 
 # The training programs need a CUDA build of PyTorch with torchvision and transformers: build/truth.
 ROWS ?= ../shared/data/xmem/xmem.csv
-truth: $(VENV)/.test  ## peaks predicted on the null GPU beside measured ones; ROWS=file.csv
+truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
 	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files
 
-bench: $(VENV)/.bench  ## the fast benchmarks on the working tree; nothing is kept
+bench: $(VENV)/.bench  ## the fast benchmarks on the working tree; results are not stored
 	$(BIN)/asv machine --yes
 	$(BIN)/asv check -E existing:same
 	$(BIN)/asv run -E existing:same --bench Fast --launch-method forkserver --show-stderr
 
 BASE ?= main
 HEAD ?= HEAD
-bench-compare: $(VENV)/.bench  ## whether a commit changed what benchmarks count: BASE=main HEAD=HEAD
+bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results: BASE=main HEAD=HEAD
 	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
 traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
 	$(BIN)/python -m allocbench.recreating
 
-check-traces: $(VENV)/.test  ## re-create the bundled traces elsewhere, and compare the bytes
+check-traces: $(VENV)/.test  ## re-create the bundled traces in another folder and compare the bytes
 	$(BIN)/python -m allocbench.recreating --check
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
@@ -66,7 +66,7 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken l
 doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 	$(BIN)/python -m docs.generate.pictures
 
-screenshot: $(VENV)/.demo  ## make the table and the picture of the README again; needs Chromium
+screenshot: $(VENV)/.demo  ## re-create the table and the picture of the README; needs Chromium
 	mkdir -p build
 	COLUMNS=110 $(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned \
 	  --html build/report.html

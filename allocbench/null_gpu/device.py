@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`null:h100,memory=70GiB,count=2` -> the cards that a program shall see."""
+"""`null:h100,memory=70GiB,count=2` -> the cards that a program sees."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from allocbench.cards import Card, Compute
 
 KIND = "null"
 MOST_DEVICES = 16
-"""As many as the native library has addresses for."""
+"""The native library has addresses for this many."""
 COPIES = "copies"
-"""The value of convolution_workspace that stands for copies of the tensors."""
+"""The value of convolution_workspace that means copies of the tensors."""
 _OPTIONS = (
     "card",
     "memory",
@@ -32,13 +32,13 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class NullDevice:
-    """A machine without GPUs that looks as if it had some, all alike. Bytes.
+    """A machine without GPUs that appears to have some identical ones. Bytes.
 
-    memory: what the driver reports of each. context: what one process's CUDA context takes.
-    rank, world: of a program that shall believe to be one of many; None when it is what it is.
-    convolution_workspace: what cuDNN wants for each convolution; None: copies of its tensors in the
-    layout of the Tensor Cores, as `cudnn_convolution.cpp` describes. addresses: "down" where a
-    later allocation lies below earlier ones, else "up".
+    memory: what the driver reports of each. context: what one process's CUDA context uses. rank,
+    world: what a program sees as its rank and world size; None: unchanged. convolution_workspace:
+    what cuDNN requests for each convolution; None: copies of its tensors in the layout of the
+    Tensor Cores, as `cudnn_convolution.cpp` describes. addresses: "down" if later allocations are
+    below earlier ones, otherwise "up".
     """
 
     card: Card
@@ -53,7 +53,7 @@ class NullDevice:
 
     @property
     def name(self) -> str:
-        """What provenance calls it: "null:rtx4090", with what was overridden."""
+        """Its name in provenance: "null:rtx4090", with the overridden options."""
         name = f"{KIND}:{self.card.slug}"
         if self.memory != self.card.usable:
             name += f",memory={self.memory}"
@@ -69,7 +69,7 @@ class NullDevice:
         return name
 
     def settings(self) -> dict[str, str | int]:
-        """What the native library is told."""
+        """The variables for the native library."""
         compute = self.compute
         return {
             "name": compute.product,
@@ -91,12 +91,12 @@ class NullDevice:
 
 
 def is_null(text: str) -> bool:
-    """Whether a device spec is one of a null GPU."""
+    """Whether a device spec names a null GPU."""
     return text.partition(":")[0].strip() == KIND
 
 
 def read(text: str) -> NullDevice:
-    """The device of a spec; raises SpecError for a card or an option that there is not."""
+    """The device of a spec; raises SpecError for an unknown card or option."""
     try:
         spec = parse(text, first="card")
     except SpecSyntaxError as error:
@@ -158,7 +158,7 @@ def _card(name: str) -> Card:
 
 
 def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
-    """The slugs whose begin is most like a name, up to a dash: h100, h100-sxm, h100-sxm-80gb."""
+    """The slugs whose beginning up to a dash is most like a name: h100, h100-sxm, h100-sxm-80gb."""
     begins = dict[str, str]()
     for slug in slugs:
         for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):

@@ -2,7 +2,7 @@
 """Writes a small ELF shared library for x86-64: functions that jump to those of another library.
 
 Formats: the System V ABI (ELF-64, the AMD64 supplement) and, for symbol versions, the Linux
-Standard Base. Section headers are written as well: linkers want them.
+Standard Base. Section headers are written as well, because linkers need them.
 """
 
 from __future__ import annotations

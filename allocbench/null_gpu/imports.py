@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shared libraries of a folder ask of libraries that are not in it."""
+"""What the shared libraries of a folder import from libraries that are not in it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _UNDEFINED = 0  # number of the section that a symbol is not in
 
 @dataclass
 class Imports:
-    """What libraries lack.
+    """The imports of libraries.
 
-    needed: SONAMEs of other libraries. symbols: name -> the SONAME and the version that it is
-    wanted with, both "" where it has no version. named: names of the driver's functions that are
-    in a library's texts: it asks the driver for them while it runs.
+    needed: SONAMEs of other libraries. symbols: name -> the SONAME and the version that it
+    requires, both "" if it has no version. named: names of the driver's functions among a library's
+    strings: it looks them up in the driver at run time.
     """
 
     needed: set[str] = field(default_factory=set)
@@ -29,7 +29,7 @@ class Imports:
 
 
 def read(folder: Path) -> Imports:
-    """The imports of all libraries in a folder; raises OSError or ELFError for what is no ELF."""
+    """The imports of all libraries in a folder; raises OSError, or ELFError for a non-ELF file."""
     found, defined, own = Imports(), set[str](), set[str]()
     for path in sorted(folder.glob("*.so*")):
         again = path.is_symlink() and path.resolve().parent == folder.resolve()
@@ -59,7 +59,7 @@ def read(folder: Path) -> Imports:
 
 
 def exported(library: Path) -> set[str]:
-    """The names of the symbols that a library offers."""
+    """The names of the symbols that a library defines."""
     with library.open("rb") as file:
         return {name for name, is_defined, _ in _symbols(_elf(file)) if is_defined}
 
@@ -71,9 +71,9 @@ def _elf(file: Any) -> Any:
 
 
 def _symbols(elf: Any) -> Iterator[tuple[str, bool, tuple[str, str]]]:
-    """Each dynamic symbol: its name, whether it is defined, the library and version it wants.
+    """Each dynamic symbol: its name, whether it is defined, the library and version it requires.
 
-    The tables are read as they are: PyTorch's have some hundred thousand symbols.
+    The tables are read directly, because PyTorch's have hundreds of thousands of symbols.
     """
     wanted = dict[int, tuple[str, str]]()
     if needs := elf.get_section_by_name(".gnu.version_r"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a program gets null GPUs: the environment of its processes, and what they leave behind."""
+"""How a program gets null GPUs: the environment of its processes, and the files they leave."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from allocbench.workloads.recording import Machine
 VARIABLE = "ALLOCBENCH_NULL"
 _HOOK = Path(__file__).parent / "hook" / "null_process.py"
 _ROOT = Path(__file__).parents[2]
-_SITES = 3  # that a note names
+_SITES = 3  # named in a note
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When a program ends that would not end by itself; None: never. Seconds of real time.
+    """When to stop a program that would not end by itself; None: never. Seconds of real time.
 
-    values: what reads of computed values give, by a name in the line that reads, "FILE:LINE" or
-    "*"; 0 for all others.
+    values: the results of reads of computed values, by a name in the reading line, "FILE:LINE" or
+    "*"; all others are 0.
     """
 
     steps: int | None = None
@@ -58,11 +58,11 @@ def limits_of(
 
 @dataclass(frozen=True)
 class Summary:
-    """What the processes of a program have seen.
+    """What the processes of a program recorded.
 
     reads: reads of values that a kernel would have computed, by call site. kernels: launched.
-    shapes: those of the reads that a shape depends on, by call site. chosen: those of the reads
-    that gave a value which the user chose.
+    shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
+    value chosen by the user.
     """
 
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -73,9 +73,9 @@ class Summary:
 
 @dataclass
 class Session:
-    """One program on null GPUs, or, with no machine, on those of this machine.
+    """One program on null GPUs or, without a machine, on this machine's GPUs.
 
-    notes: lines for the user; there when the session is over.
+    notes: lines for the user, available after the session.
     """
 
     machine: Machine | None
@@ -84,10 +84,10 @@ class Session:
 
 @contextmanager
 def session(device: str | None, limits: Limits) -> Iterator[Session]:
-    """Null GPUs for one program, of a spec; this machine's own where it is None.
+    """Null GPUs of a spec for one program; None: this machine's GPUs.
 
-    Raises SpecError for a wrong spec or limits without a null GPU, and NullGpuError where there can
-    be no null GPU; that of a PyTorch that cannot have one is raised at the end of the block.
+    Raises SpecError for an invalid spec or limits without a null GPU, and NullGpuError if a null
+    GPU is not possible; if the reason is the program's PyTorch, at the end of the block.
     """
     if device is None:
         if limits != Limits():
@@ -108,7 +108,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
 
 
 def core() -> Path:
-    """The native library; raises NullGpuError where it was not built."""
+    """The native library; raises NullGpuError if it was not built."""
     from allocbench.allocators import _core
 
     path = Path(str(_core.__file__)).with_name(CORE_SONAME)
@@ -120,10 +120,10 @@ def core() -> Path:
 def environment(
     device: NullDevice, folder: str | Path, limits: Limits | None = None
 ) -> dict[str, str]:
-    """The environment of a program that is to see the device, on top of this process's own.
+    """The environment of a program that sees the device, added to this process's own.
 
-    folder: where its processes leave what `summary` reads. Raises NullGpuError where there can be
-    no null GPU.
+    folder: where its processes write what `summary` reads. Raises NullGpuError if a null GPU is not
+    possible.
     """
     check_host()
     limits = limits or Limits()
@@ -153,7 +153,7 @@ def environment(
 
 
 def summary(folder: str | Path) -> Summary:
-    """What the processes of a program have left in a folder, added up."""
+    """The records of a program's processes in a folder, added up."""
     reads, shapes, kernels, chosen = Counter[str](), Counter[str](), 0, 0
     for path in sorted(Path(folder).glob("*.null.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -165,7 +165,7 @@ def summary(folder: str | Path) -> Summary:
 
 
 def notes(found: Summary) -> list[str]:
-    """What a user should know of the values that the program has read, a line each."""
+    """Notes for the user on the values that the program read, one per line."""
     if not found.reads:
         return []
     total = sum(found.reads.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-ins of NVIDIA's libraries for one PyTorch, written into a folder.
+"""Writes the stand-ins for NVIDIA's libraries for one PyTorch into a folder.
 
     python -m allocbench.null_gpu.stubs TORCH_PACKAGE CORE INTO
 
@@ -27,7 +27,7 @@ _WRONG = 2
 def make(torch: TorchBuild, core: Path, into: Path) -> None:
     """Write the libraries, and `about.json` with their names and the versions for the core.
 
-    Raises NullGpuError when something is missing or cannot be written.
+    Raises NullGpuError if something is missing or cannot be written.
     """
     try:
         wanted, offered = imports.read(torch.libraries), imports.exported(core)
@@ -68,8 +68,8 @@ def libraries_for(
 ) -> dict[str, dict[str, tuple[str, elf.Jump]]]:
     """SONAME -> its functions, with the version and the jump of each.
 
-    Each library has the functions that PyTorch asks for and all that the core offers, for Triton
-    and others find them by name.
+    Each library has the functions that PyTorch imports and all that the core offers, because Triton
+    and others look them up by name.
     """
     sonames = {name for name in wanted.needed if symbols.is_stubbed(name)}
     sonames |= {library for library, _ in wanted.symbols.values() if symbols.is_stubbed(library)}
@@ -100,16 +100,16 @@ def libraries_for(
 
 
 def _file_of(soname: str) -> str:
-    """The name of a library's file; loaders find a library that is loaded by its SONAME.
+    """The file name of a library; loaders find a loaded library by its SONAME.
 
-    PyTorch looks whether the name of the runtime is in /proc/self/maps; where it is, it loads all
-    libraries of NVIDIA's packages, even when it has others of the same SONAME.
+    If the name of the runtime is in /proc/self/maps, PyTorch loads all libraries of NVIDIA's
+    packages, even if others with the same SONAME are loaded.
     """
     return soname.replace("libcudart.so", "libcudart-null.so")
 
 
 def main() -> int:
-    """Make the libraries that the arguments name; an error is one line and the exit code 2."""
+    """Write the libraries that the arguments name; an error is one line, with exit code 2."""
     torch, core, into = map(Path, sys.argv[1:])
     try:
         make(find(torch), core, into)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA's libraries: which one a function belongs to, and what it does on the null GPU.
 
-A function that the native library has (`null_cudaMalloc`) is that. One that only computes counts
-as a kernel, one that only sets or destroys something succeeds. All else answers an error and is
-named on standard error.
+A function that the native library implements (`null_cudaMalloc`) is used. A function that only
+computes counts as a kernel; one that only sets or destroys something succeeds. All others return an
+error and are named on standard error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from allocbench.null_gpu.elf import Jump
 
-# Prefix of a function's name -> the begin of its library's SONAME; the first that fits.
+# Prefix of a function's name -> beginning of its library's SONAME; the first match counts.
 _FAMILIES = (
     ("cudnn", "libcudnn.so"),
     ("cublasLt", "libcublasLt.so"),
@@ -68,23 +68,23 @@ _HARMLESS = {
     "libnvToolsExt.so": r"nvtx\w+",
     "libcufile.so": r"cuFile(Driver\w+)",
 }
-# Functions that are asked on purpose whether they work; the error says enough.
+# Functions that are called to find out whether they work; the error is the answer.
 _QUIET = {"libcupti.so": 15, "libnvshmem_host.so": 7}
 
 
 def is_stubbed(soname: str) -> bool:
-    """Whether a library that torch needs is one of NVIDIA's."""
+    """Whether a library that torch needs is NVIDIA's."""
     return _STUBBED.match(soname) is not None
 
 
 def family(function: str) -> str:
-    """The begin of the SONAME of the library that a function belongs to; "" if of none."""
+    """The beginning of the SONAME of the library that a function belongs to, or ""."""
     found = (library for prefix, library in _FAMILIES if re.match(prefix, function))
     return next(found, "")
 
 
 def library_of(soname: str) -> str:
-    """What a SONAME begins with: "libcudart.so.13" -> "libcudart.so"."""
+    """The beginning of a SONAME: "libcudart.so.13" -> "libcudart.so"."""
     return soname.partition(".so")[0] + ".so"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which PyTorch is installed in a folder: its version, CUDA's, and those of NVIDIA's libraries."""
+"""The PyTorch in a folder: its version, CUDA's version and those of NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST, NEWEST = (2, 5), (2, 13)
-"""The versions of PyTorch that were tried."""
+"""The tested versions of PyTorch."""
 
 
 class NullGpuError(RuntimeError):
-    """There can be no null GPU; one line says why."""
+    """A null GPU is not possible; the message is one line."""
 
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """A PyTorch that is built for CUDA. Versions are numbers as their libraries report them."""
+    """A PyTorch built for CUDA. Versions are numbers as reported by the libraries."""
 
     folder: Path
     version: str
@@ -35,14 +35,14 @@ class TorchBuild:
 
 
 def check_host() -> None:
-    """Raise NullGpuError where the null GPU cannot run."""
+    """Raise NullGpuError if the null GPU cannot run."""
     system, machine = sys.platform, platform.machine()
     if system != "linux" or machine != "x86_64":
         raise NullGpuError(f"the null GPU needs Linux on x86_64; this is {system} on {machine}")
 
 
 def find(folder: Path) -> TorchBuild:
-    """The PyTorch whose package is in a folder; raises NullGpuError for one that will not do."""
+    """The PyTorch whose package is in a folder; raises NullGpuError if it is not suitable."""
     check_host()
     text = (folder / "version.py").read_text(encoding="utf-8")
     version = _quoted(text, "__version__")

@@ -12,7 +12,7 @@ async function unpack() {
   report.charts = content.charts;
 }
 
-// Gives each block what its alloc has: the same for every allocator, packed once.
+// Adds the columns of its alloc to each block; they are the same for every allocator.
 function join(blocks, allocs) {
   const name = (columns, n) => `${columns.block[n]} ${columns.workload[n]}`;
   const places = new Map(allocs.block.map((_, n) => [name(allocs, n), n]));
@@ -36,7 +36,7 @@ function values(column) {
   return column.differences.map((difference) => (sum += difference * column.unit));
 }
 
-// The rows of a table whose columns equal those of `key`; a column that it lacks counts as equal.
+// The rows of a table whose columns equal those of `key`; a missing column counts as equal.
 function rowsOf(name, key) {
   const found = report.tables[name];
   if (!found) return { columns: {}, length: 0 };

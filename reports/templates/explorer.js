@@ -46,7 +46,7 @@ class Explorer {
     return { one, memory, moments, free };
   }
 
-  // The value of a metric after an event, null where there is none.
+  // The value of a metric after an event, or null.
   value(name, metric, event) {
     const found = this.runs.get(name)[METRICS[metric].table];
     const at = found.event ? lastAtMost(found.event, event) : -1;
@@ -192,7 +192,7 @@ class Explorer {
       ctx.stroke();
       seen.push({ x, step, words: step ? `step ${steps}` : this.marks.label[n].slice(0, 18) });
     });
-    // Steps are named before phases, and what has no room has no name.
+    // Steps get labels before phases; a mark without enough room gets none.
     const taken = [];
     const room = 8 * devicePixelRatio;
     for (const { x, words } of [...seen.filter(({ step }) => step), ...seen.filter(({ step }) => !step)]) {
@@ -219,7 +219,7 @@ class Explorer {
     this.tell();
   }
 
-  // What stands beside each name: the metric at the cursor, at the end without one.
+  // The text next to each name: the metric at the cursor, or at the end.
   tell() {
     const at = this.cursor === null ? this.about.events - 1 : this.cursor;
     const metric = this.metric.value;
@@ -280,7 +280,7 @@ function short(number) {
   return number >= 1e3 ? `${Number((number / 1e3).toPrecision(4))}k` : String(number);
 }
 
-// Bytes are cut at binary multiples, the rest where uPlot would.
+// Ticks of bytes are binary multiples; others are those of uPlot.
 function byteSplits(show) {
   if (show !== units.bytes) return undefined;
   return (u, axis, low, high) => {
@@ -373,6 +373,6 @@ function freePicture(place, chart, one, free, [low, high]) {
   });
 }
 
-// Steps of the scale cividis: even for every kind of sight.
+// Colours of the scale cividis, which is perceptually uniform for colour-blind readers too.
 const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 const shade = (part) => SHADES[Math.min(SHADES.length - 1, Math.max(0, Math.floor(part * SHADES.length)))];

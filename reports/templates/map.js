@@ -1,4 +1,4 @@
-// The address map: the memory held at an instant, line by line, with its blocks in it.
+// The address map: the memory held at an instant, line by line, with its blocks.
 const OPERATORS = ["#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#8c6bb1", "#b5a300", "#7f8c2f"];
 const OTHER = "#8b949f";
 
@@ -174,7 +174,7 @@ class AddressMap {
     return [((byte - row * this.perRow) / this.perRow) * this.canvas.clientWidth, row * this.row];
   }
 
-  // Calls `each` with the rectangles that some bytes take, one for each line.
+  // Calls `each` with the rectangles that a range of bytes covers, one per line.
   pieces(start, size, each) {
     const width = this.canvas.clientWidth;
     for (let at = start; at < start + size;) {
@@ -251,7 +251,7 @@ class AddressMap {
   }
 }
 
-// The labels that ask for most bytes, at most as many as there are colours.
+// The labels that request the most bytes, at most one per colour.
 function commonest({ label, requested }) {
   const bytes = new Map();
   label.forEach((name, n) => bytes.set(name, (bytes.get(name) || 0) + requested[n]));

@@ -1,4 +1,4 @@
-// What the page can do beyond being read: another look, sorting, data, charts to explore.
+// The interactive parts of the page: look, sorting, data and charts.
 const LOOKS = ["auto", "light", "dark"];
 
 function setUpLook() {
@@ -16,7 +16,7 @@ function setUpLook() {
   set("auto");
 }
 
-// Charts are made when they come near the screen.
+// Charts are created when they are about to become visible.
 function explore(about) {
   if (about.explored) return;
   about.explored = true;

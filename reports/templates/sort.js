@@ -1,4 +1,4 @@
-// Sort a table by a column: numbers ascending first, what has no number always last.
+// Sort a table by a column: numbers ascending first, missing numbers always last.
 function setUpSorting() {
   for (const button of document.querySelectorAll("table.sortable thead button")) {
     button.addEventListener("click", () => {

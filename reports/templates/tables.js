@@ -1,10 +1,10 @@
-// Each chart's data as a table, made when it is opened, and as a file.
+// Each chart's data as a table, created when opened, and as a file.
 const MOST_ROWS = 500;
 
 function csv(found) {
   const names = Object.keys(found.columns);
   const cell = (value) => {
-    // A leading sign would make a spreadsheet run a text as a formula.
+    // With a leading sign, a spreadsheet would run the text as a formula.
     const text = value === null ? "" : typeof value === "string" ? value.replace(/^[=+\-@\t\r]/, "'$&") : String(value);
     return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };

@@ -3,10 +3,10 @@
 
 An address serves many blocks one after the other. Recordings begin and end anywhere, so that
 - a free of an address that was not allocated before ends a block that lived when the recording
-  began: it is allocated first of all, with the size that the free tells;
-- a free of an address that was freed already is left out;
-- an alloc of an address that lives already ends the block that was there: its free is missing;
-- a request for no bytes is none.
+  began: it is allocated first of all, with the size given by the free;
+- a free of an address that is already free is dropped;
+- an alloc of an address that is already allocated ends the old block, whose free is missing;
+- a request for zero bytes is dropped.
 The last three are counted in the trace's provenance, under `extra`.
 """
 
@@ -28,10 +28,10 @@ _MOST_STREAMS = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Blocks that lived at the end: one for each element of the arrays, which are of equal length.
+    """Blocks alive at the end: one per element of the arrays, which have equal length.
 
     address: uint64. size: uint64, bytes requested. stream: int64, any number. label: uint32, index
-    into the labels of the events. granted: uint64, bytes of the block, 0 where that is not known.
+    into the labels of the events. granted: uint64, bytes of the block, 0 if unknown.
     """
 
     address: NDArray[np.uint64]
@@ -43,12 +43,12 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Events:
-    """Allocs and frees in order: one for each element of the arrays, which are of equal length.
+    """Allocs and frees in order: one per element of the arrays, which have equal length.
 
     is_alloc: bool. address, size, stream, label: as those of `Blocks`; a free's size may be 0.
     time_ns: int64 or None, of any origin. labels: what `label` refers to; the first one is "".
-    marks: which event (from 0) each mark comes before, and its name; in order.
-    pools: what a number in `stream` stands for that is no stream: a stream and a private pool.
+    marks: which event (from 0) each mark comes before, and its name; in order. pools: the stream
+    and private pool of each number in `stream` that is not a stream.
     """
 
     is_alloc: NDArray[np.bool_]
@@ -77,11 +77,11 @@ def none() -> Blocks:
 
 
 class Start(NamedTuple):
-    """What a recording tells beside its events.
+    """What a recording contains in addition to its events.
 
-    layout: what was held at the start, None where that is not known; its streams are those of the
-    events. trims: which event each trim comes before, and 0 or the number of the private pool that
-    it releases; in order. told: for the provenance.
+    layout: what was held at the start, None if unknown; its streams are those of the events. trims:
+    which event each trim comes before, and 0 or the number of the private pool that it releases; in
+    order. told: for the provenance.
     """
 
     layout: Layout | None = None
@@ -90,7 +90,7 @@ class Start(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A trace, and what the events told of its m allocs.
+    """A trace, and what the events say about its m allocs.
 
     address: uint64 (m,). allocs_before: int64 (n + 1,), how many allocs of the trace come before
     each of the n events, and how many there are.
@@ -112,11 +112,11 @@ def traced(
     live: Blocks | None = None,
     laid_out: Callable[[Events, Blocks], Start] | None = None,
 ) -> Traced:
-    """The trace of n events and of the blocks known to have lived at the end.
+    """The trace of n events and of the blocks known to be alive at the end.
 
-    A block that lived at the end and has no event lived at the start too. What was live at the
-    start is allocated first, in order of address. laid_out: finds out what was held at the start,
-    given the blocks that lived then. Raises TraceError for more than 65536 streams.
+    A block that was alive at the end and has no event was also alive at the start. Blocks alive at
+    the start are allocated first, in address order. laid_out: determines what was held at the
+    start, given the blocks that were alive then. Raises TraceError for more than 65536 streams.
     """
     pairs = _Pairs(events)
     initial = _initial(events, pairs, live or none())
@@ -126,7 +126,7 @@ def traced(
     kept = ~pairs.left_out
     allocs = np.cumsum(events.is_alloc & kept) - 1 + count
 
-    # What each event's block was begun by: an alloc, or the first free of one that lived before.
+    # The event that began each event's block: an alloc, or the first free of an earlier block.
     begins = np.empty(len(events), np.int64)
     begins[events.is_alloc] = allocs[events.is_alloc]
     begins[pairs.from_start] = np.searchsorted(initial.address, events.address[pairs.from_start])
@@ -201,7 +201,7 @@ def marks_before(
 ) -> list[tuple[int, str]]:
     """Marks for `Events`: (when, name) of each -> (the event that it comes before, name).
 
-    time_ns: of the events, in order but for steps back of the clock.
+    time_ns: of the events, in order except where the clock was set back.
     """
     rising = np.maximum.accumulate(time_ns)
     in_order = sorted(begun, key=itemgetter(0))
@@ -211,9 +211,9 @@ def marks_before(
 class _Pairs:
     """Which events belong together: indices of events (from 0), and masks over them.
 
-    begin: the event that began the block of each event. before: the event before it at its
-    address. from_start: frees of blocks that lived at the start. left_out: what is no event.
-    unfreed: allocs at an address where a block still lived.
+    begin: the event that began the block of each event. before: the event before it at its address.
+    from_start: frees of blocks alive at the start. left_out: dropped events. unfreed: allocs at an
+    address where a block was still alive.
     """
 
     def __init__(self, events: Events) -> None:
@@ -254,7 +254,7 @@ class _Pairs:
 
 
 def _initial(events: Events, pairs: _Pairs, live: Blocks) -> Blocks:
-    """The blocks that lived at the start, in order of address."""
+    """The blocks alive at the start, in address order."""
     _, once = np.unique(live.address, return_index=True)
     alone = once[~np.isin(live.address[once], pairs.addresses) & (live.size[once] > 0)]
     freed = pairs.from_start
@@ -306,7 +306,7 @@ def _times(
     event: NDArray[np.int64],
     order: NDArray[np.int64],
 ) -> NDArray[np.uint64] | None:
-    """Times since the earliest event; trims and marks have that of the event after them."""
+    """Times since the earliest event; trims and marks get the time of the event after them."""
     if events.time_ns is None:
         return None
     if not len(events):

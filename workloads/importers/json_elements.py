@@ -21,7 +21,7 @@ def elements(
     """The elements of the array `key` of an open JSON object, or of the file's own array.
 
     other: called with the name and the value of every other member of the object. Raises TraceError
-    for what is no JSON, is cut off, or has no such array.
+    for a file that is not JSON, is truncated, or has no such array.
     """
     text = _Text(file)
     first = text.take("[{")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reader of pickles that holds data alone: it can make no object and call nothing.
+"""A reader of pickles that contain only data: it cannot create objects or call anything.
 
 It knows dicts, lists, tuples, sets, strings, bytes, numbers, booleans and None in the opcodes of
-protocols 0 to 5 (`pickletools` documents them). Every opcode that could name, make or call
-something else is refused. It reads a window of the file at a time, believes no length that the
-file does not have, and lets its user keep dicts in a smaller form than that of a dict.
+protocols 0 to 5 (`pickletools` documents them). Every opcode that could name, create or call
+something else is refused. It reads a window of the file at a time, checks every length against the
+file, and lets its user store dicts in a more compact form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allocbench.workloads.importers.repeated import Memo, PackerFor, RepeatedDic
 from allocbench.workloads.trace import TraceError
 
 _WINDOW = 1 << 20  # bytes read at a time
-_MARGIN = 1 << 16  # what one opcode and a list of references may need
+_MARGIN = 1 << 16  # enough for one opcode and a list of references
 _MOST_DIGITS = 64  # bytes of a whole number, or of a line that holds one
 _MOST_TEXT = 1 << 24  # bytes of a string
 _NO_SLOT, _ANY_SLOT = -1, -2
@@ -30,8 +30,8 @@ _NAMES = {ord(op.code): op.name for op in pickletools.opcodes}
 class DataPickle:
     """One pickle in a file, read once by `load`.
 
-    packer_for: what it returns for the keys of a dict packs such dicts: the result of its function
-    takes the place of the dict. None: the dict stays one.
+    packer_for: returns the packer for dicts with certain keys; its result replaces the dict. None:
+    the dict is kept.
     """
 
     def __init__(self, file: BinaryIO, packer_for: PackerFor = lambda keys: None) -> None:
@@ -43,12 +43,12 @@ class DataPickle:
         self._at = 0  # in the window
         self._stack: list[Any] = []
         self._marks: list[int] = []
-        self._slots: list[int] = []  # for each mark: where the dict below it is in the memo
+        self._slots: list[int] = []  # for each mark: the position in the memo of the dict below it
         self._memo = Memo()
         self._rare = _rare(self)
 
     def load(self) -> Any:
-        """The data; raises TraceError for a pickle that is cut off, broken, or more than data."""
+        """The data; raises TraceError for a truncated, broken or unsafe pickle."""
         try:
             return self._load()
         except (IndexError, KeyError, UnicodeDecodeError, struct.error) as error:
@@ -57,7 +57,7 @@ class DataPickle:
             raise TraceError(f"is a broken pickle, near byte {self._before + self._at}") from error
 
     def _load(self) -> Any:
-        """The common opcodes in line, the others by `_rare`."""
+        """Handles the common opcodes inline, the others in `_rare`."""
         stack, marks, slots = self._stack, self._marks, self._slots
         memo, dense, rare, number = self._memo, self._memo.dense, self._rare, int.from_bytes
         repeated = RepeatedDicts(memo, self._packer_for).read
@@ -147,7 +147,7 @@ class DataPickle:
     # --- the window
 
     def _limit(self) -> int:
-        """How far opcodes may be read before the window must be moved on."""
+        """How far opcodes can be read before the window must move."""
         whole = self._before + len(self._data) >= self._size
         return len(self._data) if whole else len(self._data) - _MARGIN
 
@@ -160,7 +160,7 @@ class DataPickle:
         return self._data, 0, max(self._limit(), 1)
 
     def _take(self, count: int, most: int = _MOST_TEXT) -> bytes:
-        """The next `count` bytes, which the file must have."""
+        """The next `count` bytes, which must be in the file."""
         left = self._size - self._before - self._at
         if count > left:
             raise TraceError(
@@ -206,7 +206,7 @@ class DataPickle:
         )
 
     def _set(self, items: list[Any]) -> None:
-        """Set keys, values, keys, values of the dict on top; keys that are no strings go."""
+        """Set alternating keys and values of the top dict; drop keys that are not strings."""
         target = self._stack[-1]
         if type(target) is not dict or len(items) % 2:
             raise IndexError
@@ -246,7 +246,7 @@ class DataPickle:
 
 
 def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
-    """The opcodes that are not in line, and what they do."""
+    """The opcodes that are not handled inline."""
     m, push, top = machine, machine._stack.append, machine._stack
 
     def u8() -> int:
@@ -338,7 +338,7 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
         b"\x85": lambda: m._push_tuple(1),
         b"\x86": lambda: m._push_tuple(2),
         b"\x87": lambda: m._push_tuple(3),
-        b"\x8f": lambda: push([]),  # a set, whose members are all that matters
+        b"\x8f": lambda: push([]),  # a set, of which only the members matter
         b"\x90": lambda: m._extend(m._pop_mark()),
         b"\x91": lambda: push(m._pop_mark()),
         b"0": m._pop,
@@ -352,7 +352,7 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
 
 
 def _slot(data: bytes, at: int, next_slot: int) -> tuple[int, int]:
-    """The number that the MEMOIZE or PUT at `at` gives, and where that ends; or none, and `at`."""
+    """The number that the MEMOIZE or PUT at `at` assigns, and its end; or None, and `at`."""
     op = data[at]
     if op == 0x94:
         return next_slot, at + 1

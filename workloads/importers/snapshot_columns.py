@@ -24,8 +24,8 @@ class _Event(int):
 class Columns:
     """Events in a few bytes each instead of a dict.
 
-    codes: numbers of the actions; pools: numbers of the ids of private pools, -1 where an event has
-    none.
+    codes: numbers of the actions; pools: numbers of the ids of private pools, -1 for events without
+    one.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Columns:
         self._known: dict[int, int] = {}  # by id of frames: label
 
     def packer_for(self, keys: tuple[Any, ...]) -> Packer | None:
-        """A packer for dicts that are events, else None."""
+        """A packer for dicts that are events, otherwise None."""
         if "action" not in keys or "size" not in keys:
             return None
         places = {key: place for place, key in enumerate(keys)}
@@ -47,7 +47,7 @@ class Columns:
         return self._packer(found), found
 
     def rows(self, events: Sequence[Any]) -> NDArray[np.int64]:
-        """The numbers of a list of events, some of which may be dicts still."""
+        """The numbers of a list of events, some of which may still be dicts."""
         found = np.empty(len(events), np.int64)
         for n, event in enumerate(events):
             if type(event) is dict and (packer := self.packer_for(tuple(event))):
@@ -59,7 +59,7 @@ class Columns:
 
     def label_number(self, frames: Any) -> int:
         """The label of a list of frames."""
-        if type(frames) is not References:  # its id may be that of another one later
+        if type(frames) is not References:  # another one may have the same id later
             return self._number(frames)
         if id(frames) not in self._known:
             self._known[id(frames)] = self._number(frames)

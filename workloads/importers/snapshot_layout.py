@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the blocks lay when the recording of a memory snapshot began.
+"""Where the blocks were when the recording of a memory snapshot began.
 
-A free tells the bytes requested, not those of the block. They follow from PyTorch's rules: what is
-left of a block becomes a free one if it has 512 bytes or more in a segment of small blocks or an
-expandable one, and more than 1 MiB in another one. So no block in a segment of large ones is
-smaller than 1 MiB, and a gap that would be smaller belongs to the block before it.
+A free gives the requested bytes, not those of the block. The latter follow from PyTorch's rules:
+what is left of a block becomes a free one if it has 512 bytes or more in a segment of small blocks
+or an expandable one, and more than 1 MiB in another one. So no block in a segment of large blocks
+is smaller than 1 MiB, and a smaller gap belongs to the block before it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def layout_of(
 ) -> Layout:
     """The layout at the start.
 
-    segments: those held then, in order of address. calls: those to the device since. stream: the
-    number that stands for a stream and a pool in the events. Raises UnknownLayoutError when blocks
-    and segments do not fit together.
+    segments: those held at the start, in address order. calls: later calls to the device. stream:
+    the number that represents a stream and a pool in the events. Raises UnknownLayoutError if
+    blocks and segments contradict each other.
     """
     begin = np.array([one.address for one in segments], np.uint64)
     end = np.array([one.end for one in segments], np.uint64)
@@ -91,7 +91,7 @@ class _Allocs:
         self._freed, self._first = freed, frees[first]
 
     def next_above(self, address: int, low: int, high: int) -> int | None:
-        """The lowest alloc from `low` to before `high` while the first block at `address` lived."""
+        """The lowest alloc in [low, high) while the first block at `address` was alive."""
         until = self._first[np.searchsorted(self._freed, np.uint64(address))]
         begin, end = np.searchsorted(self._address, np.array([low, high], np.uint64))
         before = self._address[begin:end][self._at[begin:end] < until]
@@ -101,7 +101,7 @@ class _Allocs:
 def _granted(
     address: int, requested: int, segment: Segment, limit: int, settings: Settings, allocs: _Allocs
 ) -> int:
-    """Bytes of the block of a request that ends at `limit` at the latest."""
+    """Bytes of a request's block that ends no later than `limit`."""
     rounded = settings.rounded(requested)
     if segment.small or segment.expandable:
         return rounded
@@ -113,9 +113,9 @@ def _granted(
 
 
 def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
-    """The order in which segments were obtained: that of addresses, up or down as in `calls`.
+    """The order in which segments were obtained: by address, ascending or descending as in `calls`.
 
-    No snapshot tells it. cudaMalloc goes down where nothing says that it goes up.
+    Snapshots do not contain it. The order is descending unless the calls show otherwise.
     """
     obtained = [call.address for call in calls if call.action == SEGMENT_ALLOC]
     up = sum(two > one for one, two in pairwise(obtained))
@@ -124,7 +124,7 @@ def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
 
 
 def _mapped(call: SegmentEvent) -> Segment:
-    """What a call mapped: for small blocks it maps one page of 2 MiB, else larger ones."""
+    """What a call mapped: one page of 2 MiB for small blocks, otherwise larger ones."""
     small = call.size == SMALL_SEGMENT
     return Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, small, True)
 
@@ -132,7 +132,7 @@ def _mapped(call: SegmentEvent) -> Segment:
 def _spaces(
     segments: Sequence[Segment], calls: Sequence[SegmentEvent], events: Events
 ) -> NDArray[np.uint64]:
-    """Where the reservation of each mapped range begins: where the lowest one of its pool lay."""
+    """Where the reservation of each mapped range begins: at the lowest range of its pool."""
     mapped = [_mapped(call) for call in calls if call.action == SEGMENT_MAP]
     lowest: dict[tuple[int, Pool, bool | None], int] = {}
     for one in segments:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private pools of a memory snapshot: each is a stream of its own in the trace.
 
-Memory of a private pool (of a captured graph or a MemPool) serves no request outside of it, as that
-of a stream serves no other stream. Events say which pool they belong to from PyTorch 2.13 on; for
-older ones the segment around their address says it, where it is still held at the end.
+Memory of a private pool (of a captured graph or a MemPool) serves only requests of that pool, just
+as memory of a stream serves only that stream. From PyTorch 2.13 on, events name their pool; for
+older versions, the segment around their address does, if it is still held at the end.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from allocbench.workloads.importers.snapshot_segments import (
 )
 
 _AT_END = 1 << 62  # after every event
-_PRIVATE = 1 << 62  # numbers from here on stand for private pools
+_PRIVATE = 1 << 62  # numbers from here on represent private pools
 
 
 class Pools:
-    """Numbers that stand for a stream and a pool: the stream's own for the default pool.
+    """Numbers that represent a stream and a pool: the stream's own number for the default pool.
 
     number: of every stream and pool of the segments. private: what numbers of private pools mean.
     """
@@ -66,7 +66,7 @@ class Pools:
         told: NDArray[np.int32],
         pools: Mapping[Pool, int],
     ) -> NDArray[np.int64]:
-        """The number of each event, by the pool that it tells (-1: none) or by its address.
+        """The number of each event, by the pool that it names (-1: none) or by its address.
 
         The device may have given the addresses to another pool before: an event belongs to the
         segment at its address if it has the same stream and comes after the segment was obtained.
@@ -99,7 +99,7 @@ class Pools:
         return found
 
     def blocks(self, blocks: Blocks) -> Blocks:
-        """The blocks that lived at the end with the numbers of their streams and pools."""
+        """The blocks alive at the end, with the numbers of their streams and pools."""
         count = len(blocks.address)
         told, at_end = np.full(count, -1, np.int32), np.full(count, _AT_END, np.int64)
         numbers = self._numbers(blocks.stream, blocks.address, told, {}, at_end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The segments of a memory snapshot, and backwards through its events those held at the start."""
+"""The segments of a memory snapshot and, by undoing its events, those held at the start."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ DEFAULT_POOL: Pool = (0, 0)
 
 
 class UnknownLayoutError(Exception):
-    """Why the layout at the start cannot be told; one line."""
+    """Why the layout at the start is unknown; one line."""
 
 
 class SegmentEvent(NamedTuple):
-    """A call to the device; `at` is how many allocs and frees were recorded before it."""
+    """A call to the device; `at` is the number of allocs and frees recorded before it."""
 
     action: str
     address: int
@@ -41,7 +41,7 @@ class SegmentEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A segment, or a mapped range of an expandable one; small is None where it is not known."""
+    """A segment, or a mapped range of an expandable one; small is None if unknown."""
 
     address: int
     size: int
@@ -57,9 +57,9 @@ class Segment:
 
 
 def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[Segment]:
-    """The segments before the events, in order of address.
+    """The segments before the events, in address order.
 
-    Raises UnknownLayoutError when the events do not lead to the final segments.
+    Raises UnknownLayoutError if the events do not lead to the final segments.
     """
     held = {segment.address: segment for segment in final}
     if len(held) < len(final):
@@ -100,7 +100,7 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
 
 
 class _Ranges:
-    """Mapped ranges of expandable segments; neighbours of one pool are one range."""
+    """Mapped ranges of expandable segments; adjacent ranges of a pool are merged."""
 
     def __init__(self, ranges: Sequence[Segment]) -> None:
         self.all = list(ranges)
@@ -137,7 +137,7 @@ def with_kinds(
     size: NDArray[np.uint64],
     large_page: int,
 ) -> list[Segment]:
-    """The segments, those of unknown kind by the blocks (address, requested bytes) seen in them.
+    """The segments; unknown kinds follow from the blocks (address, requested bytes) in them.
 
     Where none was seen, a range of whole pages of `large_page` bytes is of large blocks.
     """

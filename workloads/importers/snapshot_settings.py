@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of PyTorch's allocator that a memory snapshot holds, and sizes under them."""
+"""The settings of PyTorch's allocator in a memory snapshot, and sizes under them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allocbench.workloads.vocabulary import TraceError
 
 MIB = 1 << 20
 BEFORE_POOLS = "2.11"
-"""The version of PyTorch whose rules stand for all whose events do not name their pool."""
+"""The version of PyTorch whose rules stand for all versions whose events do not name pools."""
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 _ROUNDING = 512
@@ -29,9 +29,9 @@ _CONFS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CO
 class Settings:
     """Settings in force when a snapshot was taken.
 
-    conf: the text that set them, "" where it is not known. max_split: bytes, or None for no limit.
-    collects: whether garbage_collection_threshold was set. expandable: whether new segments were.
-    divisions: steps between powers of two, by the power of two of a size in MiB (0: none).
+    conf: the text that set them, "" if unknown. max_split: bytes, or None for no limit. collects:
+    whether garbage_collection_threshold was set. expandable: whether new segments were. divisions:
+    steps between powers of two, by the power of two of a size in MiB (0: none).
     """
 
     conf: str = ""
@@ -48,11 +48,11 @@ class Settings:
 
     @property
     def collects(self) -> bool:
-        """Whether segments may be freed though nobody asked for a trim."""
+        """Whether segments may be freed without a trim."""
         return self.threshold > 0
 
     def rounded(self, requested: int) -> int:
-        """Bytes allocated to a request, before the rest of a block that is not split."""
+        """Bytes allocated to a request, not counting the remainder of a block that is not split."""
         if requested < _ROUNDING:
             return _ROUNDING
         power = requested.bit_length() - 1
@@ -63,7 +63,7 @@ class Settings:
         return -(-requested // step) * step
 
     def options(self) -> dict[str, str]:
-        """The options of `caching` that stand for these settings."""
+        """The options of `caching` for these settings."""
         found = {
             name: match[1]
             for name in _IN_CONF_ALONE
@@ -137,7 +137,7 @@ def _divisions_of(text: str) -> dict[int, int]:
 
 
 def _divisions(told: Mapping[Any, Any]) -> dict[int, int]:
-    """By the power of two in MiB where each interval begins."""
+    """By the power of two in MiB at which each interval begins."""
     return {
         int(begin).bit_length() - 1: steps
         for begin, steps in told.items()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recorded program trimmed: runs of calls that give segments back to the device.
+"""Where a recorded program trimmed: runs of calls that return segments to the device.
 
-`empty_cache` gives every segment back that is wholly free. So does a request that the device has
-refused, before it asks again; a trim there has the same effect. A run that leaves free segments
-behind was made by the allocator itself, for a garbage_collection_threshold or max_split_size.
-Segments of a private pool go back once nothing uses the pool any more: that releases the pool.
+`empty_cache` returns every segment that is wholly free. So does a request that the device refused,
+before it retries; a trim there has the same effect. A run that leaves free segments was made by the
+allocator itself, for a garbage_collection_threshold or max_split_size. Segments of a private pool
+are returned once nothing uses the pool any more, which releases the pool.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from allocbench.workloads.layout import Layout
 
 
 class Trims(NamedTuple):
-    """Before which event each trim happened and of which pool, and how many runs were what."""
+    """The event before which each trim happened, its pool, and the number of runs of each kind."""
 
     at: list[tuple[int, int]]
     certain: int  # empty_cache
@@ -36,7 +36,7 @@ class Trims(NamedTuple):
     partial: int  # left to the allocator
 
     def told(self) -> dict[str, int]:
-        """What is not 0, for the provenance."""
+        """The counts above 0, for the provenance."""
         names = {
             "trims": self.certain,
             "trims_or_retries": self.likely,
@@ -54,7 +54,7 @@ def trims_of(
 ) -> Trims:
     """The trims among the calls to the device, in order.
 
-    number: what stands for a stream and a private pool in the events.
+    number: represents a stream and a private pool in the events.
     """
     held = (
         {} if start is None else dict(zip(start.address.tolist(), start.size.tolist(), strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a program of many, without the others: nobody is waited for."""
+"""One rank of a distributed program without the others: nothing waits for them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-_UNIQUE_ID = b"\1" * 128  # what rank 0 would have put there for NCCL
+_UNIQUE_ID = b"\1" * 128  # what rank 0 would have stored there for NCCL
 
 
 def be_alone(torch: ModuleType) -> None:
-    """Have `init_process_group` start this rank at once, its collectives answered by the null GPU.
+    """Have `init_process_group` start this rank at once; the null GPU answers its collectives.
 
-    Those on the processor have no effect.
+    Collectives on the CPU have no effect.
     """
     dist = torch.distributed
     if not dist.is_available():
@@ -24,7 +24,7 @@ def be_alone(torch: ModuleType) -> None:
     stores = list[Any]()  # PyTorch itself does not keep what is written in Python
 
     class Store(dist.Store):  # type: ignore[name-defined,misc]
-        """Whatever the other ranks would have said is there."""
+        """A store that already has what the other ranks would have written."""
 
         def __init__(self) -> None:
             super().__init__()

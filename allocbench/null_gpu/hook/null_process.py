@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hook of programs on null GPUs: loads the libraries, ends the program at its limits, counts.
+"""The hook of programs on null GPUs: loads the libraries, stops the program at its limits, counts.
 
 The variable ALLOCBENCH_NULL says what to do (see `allocbench.null_gpu.launch`). Only the standard
 library may be used here.
@@ -25,7 +25,7 @@ _AGAIN = 0.05  # seconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
 REFUSED = {name: _REFUSED.format(name) for name in _CALLERS}
-"""Packages that bring NVIDIA's libraries, or call them without PyTorch."""
+"""Packages that contain NVIDIA's libraries, or call them without PyTorch."""
 
 
 class Process:
@@ -58,7 +58,7 @@ class Process:
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
 
     def _libraries(self, package: Path) -> Path:
-        """The folder of the libraries for this torch, made now if nobody has made it before."""
+        """The folder of the libraries for this torch, created if it does not exist."""
         files = [package / "version.py", package / "lib" / "libtorch_cuda.so", self._told["core"]]
         marks = []
         for file in map(Path, files):
@@ -84,13 +84,13 @@ class Process:
             raise SystemExit(2)
 
     def _on_step(self, *_arguments: object) -> None:
-        """End the program after as many steps of an optimizer as it may make."""
+        """Stop the program after its maximum number of optimizer steps."""
         self._steps += 1
         if self._steps == self._told["steps"]:
             raise SystemExit(0)
 
     def _on_alarm(self, *_arguments: object) -> None:
-        """End the program; once it ends, it has all the time that it needs."""
+        """Stop the program; it may take as long as it needs to end."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if str(frame.f_globals.get("__name__", "")).startswith("allocbench_null"):
@@ -100,7 +100,7 @@ class Process:
         raise SystemExit(0)
 
     def _leave(self) -> None:
-        """Leave what was counted for `allocbench.null_gpu.launch.summary`."""
+        """Write the counts for `allocbench.null_gpu.launch.summary`."""
         if os.getpid() != self._pid:
             return  # a child of a fork
         counters = (ctypes.c_uint64 * 6)()
@@ -114,7 +114,7 @@ class Process:
             partial.write_text(json.dumps(told), encoding="utf-8")
             partial.rename(path)
         except OSError:
-            pass  # whoever started the program is gone
+            pass  # the process that started the program is gone
 
 
 _process: Process
@@ -127,12 +127,12 @@ def before_torch(package: Path) -> None:
 
 
 def after_torch(torch: ModuleType) -> None:
-    """Start to count, and set the limits."""
+    """Start counting, and set the limits."""
     _process.watch(torch)
 
 
 def _beside(name: str) -> ModuleType:
-    """Import a file of this folder, which is not on the path of modules."""
+    """Import a file of this folder, which is not on the module path."""
     spec = importlib.util.spec_from_file_location(
         f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
     )

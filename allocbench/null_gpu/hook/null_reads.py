@@ -21,7 +21,7 @@ _SHAPES = re.compile(
     r"(nonzero(?!_static)|argwhere|_?unique|masked_select|repeat_interleave|bincount|_?coalesce"
     r"|_?to_sparse)"
 )
-"""PyTorch's operators that read a value to find the shape of their result."""
+"""PyTorch's operators that read a value to determine the shape of their result."""
 _SCALARS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__")
 _COPIES = ("cpu", "to")
 _MOST_TEXT = 4096
@@ -30,18 +30,18 @@ _MOST_TEXT = 4096
 class Reads:
     """The reads of one process.
 
-    sites, shapes: number of reads, and of those that decide on a shape, by call site:
-    "train.py:88 loss.item()". chosen: number of reads that gave a value of the user's.
+    sites, shapes: number of reads, and of those that determine a shape, by call site: "train.py:88
+    loss.item()". chosen: number of reads that returned a value chosen by the user.
     """
 
     def __init__(self, core: ctypes.CDLL, values: Mapping[str, float]) -> None:
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
         self._core, self._values = core, values
         self._last = threading.local()
-        self._callback = _ON_READ(self._on_read)  # kept for as long as it may be called
+        self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
 
     def watch(self, torch: ModuleType) -> None:
-        """Count from now on, and have reads give the values that the user chose."""
+        """Start counting, and make reads return the values that the user chose."""
         self._core.null_on_read(self._callback)
         if self._values:
             for name in _SCALARS:
@@ -64,7 +64,7 @@ class Reads:
             break
 
     def _operators(self) -> list[str]:
-        """The operators of PyTorch that this thread runs, the innermost first."""
+        """The PyTorch operators that this thread is running, innermost first."""
         text = ctypes.create_string_buffer(_MOST_TEXT)
         self._core.null_operators(text, _MOST_TEXT)
         return text.value.decode().split()
@@ -96,7 +96,7 @@ class Reads:
 
 
 def call_site(frame: FrameType | None) -> str:
-    """ "train.py:88 loss.item()" for the innermost line that is not PyTorch's; "" without one."""
+    """ "train.py:88 loss.item()" for the innermost line that is not PyTorch's, or ""."""
     while frame is not None and _is_internal(frame):
         frame = frame.f_back
     return _site(frame.f_code.co_filename, frame.f_lineno) if frame else ""

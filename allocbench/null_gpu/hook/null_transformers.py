@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`generate()` of Hugging Face's transformers ends at the largest length, which the host knows.
+"""`generate()` of Hugging Face's transformers ends at the maximum length, which the host knows.
 
 It reads from the GPU whether all sequences have ended. On a null GPU no end token is ever found.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def end_at_length(utils: ModuleType) -> None:
-    """Change `transformers.generation.utils` so that a generation ends at its largest length."""
+    """Change `transformers.generation.utils` so that generation ends at its maximum length."""
     criteria, mixin = utils.StoppingCriteriaList, utils.GenerationMixin
     if not hasattr(mixin, "_has_unfinished_sequences"):  # before transformers 4.39
         return
