@@ -66,7 +66,7 @@ def markdown(command: str, before: Peak, after: Peak) -> str:
 
 
 def _verb(change: int) -> str:
-    return "grows by" if change > 0 else "shrinks by" if change < 0 else "stays, with a change of"
+    return "grows by" if change > 0 else "shrinks by" if change < 0 else "does not change:"
 
 
 def _bytes(size: int, of: int) -> str:

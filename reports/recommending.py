@@ -182,7 +182,7 @@ def consequence(
         return f"{words}; the default does not fit"
     if least is None:
         return f"{words}; the default fits too"
-    return f"{words}, the default with {units.size(max(0, capacity - least))}"
+    return f"{words}; the default leaves {units.size(max(0, capacity - least))}"
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,9 @@ def _growing(explanation: Explanation) -> str:
     grown = sum(one.bytes for one in explanation.growths)
     where = f"{first.steps} steps" if first.of_steps else f"{first.steps} stretches of the trace"
     by = f" by {first.operator}" if first.operator else ""
-    more = f", and {len(explanation.growths) - 1} more such" if len(explanation.growths) > 1 else ""
+    more = (
+        f", and {len(explanation.growths) - 1} more groups" if len(explanation.growths) > 1 else ""
+    )
     end = "without it the request would fit" if explanation.leaks else "that alone is not enough"
     return (
         f" A leak, or a cache that grows: {first.blocks:,} blocks of {units.size(first.size)}{by}"

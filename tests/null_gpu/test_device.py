@@ -85,7 +85,7 @@ def test_chosen_values_have_a_name_and_a_number() -> None:
     limits = limits_of(5, None, ["loss=1.5", "train.py:88=2", "a==3"])
     assert limits == Limits(5, None, {"loss": 1.5, "train.py:88": 2.0, "a=": 3.0})
     for wrong in ("loss", "=1", "loss=much"):
-        with pytest.raises(SpecError, match="write NAME=NUMBER, as in loss="):
+        with pytest.raises(SpecError, match="write NAME=NUMBER, such as loss="):
             limits_of(None, None, [wrong])
 
 

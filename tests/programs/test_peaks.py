@@ -91,4 +91,4 @@ def test_the_change_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert peak_change.main(["--base", "nowhere", "--", "nosuch"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     same = peak_change.markdown("train", BEFORE, BEFORE)
-    assert "stays, with a change of 0 B (0.00 %)" in same
+    assert "does not change: 0 B (0.00 %)" in same

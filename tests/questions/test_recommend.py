@@ -65,7 +65,7 @@ def test_the_default_is_kept_where_it_fits_with_room() -> None:
     assert found.lines[1] == (
         "Best allocator: slab completes on 2.20 GiB, 15.4% less than the default (2.60 GiB), host"
         " and device time 200 ns per event (the default 860 ns); it fits the card with 21.8 GiB to"
-        " spare, the default with 21.4 GiB."
+        " spare; the default leaves 21.4 GiB."
     )
 
 

@@ -348,8 +348,8 @@ def test_the_two_lines_of_advice_come_first() -> None:
     assert setting == (
         "Best setting: caching:conf=expandable_segments:True completes on 76.0 GiB, 7.3% less than"
         " the default (82.0 GiB), host and device time 4.06 us per event; it fits sim:80GiB with"
-        " 4.00 GiB to spare; the default does not fit; smallest card RTX 4070 12GB, as for the"
-        " default."
+        " 4.00 GiB to spare; the default does not fit; smallest card RTX 4070 12GB, the same as"
+        " for the default."
     )
     assert allocator.startswith("Best allocator: slab completes on 70.0 GiB, 14.6% less")
 
