@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from allocbench.allocators.replays import CALL_KINDS
 from allocbench.questions.recorded import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed import Block, DeviceEvent, ReplayedTrace, Segment
+from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import spans
 
 _ACTIONS = {
@@ -27,11 +27,11 @@ _RELEASES = ("segment_free", "segment_unmap")
 
 
 def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
-    """Replay a trace through new allocators, from an empty device, and keep its live blocks.
+    """Replay a trace through new allocators, and keep its live blocks.
 
-    A request that fails is skipped, and so is the free of its block. Raises SpecError.
+    It begins with the segments that a recording began with if the allocator can take them over. A
+    request that fails is skipped, and so is the free of its block. Raises SpecError.
     """
-    trace = replace(trace, layout=None)
     allocator = in_force(allocator, trace)
     levels_of = allocators.make(allocator, allocators.make_device(device))
     timeline = allocators.replay(trace, levels_of, samples=len(trace)).timeline
@@ -48,6 +48,10 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     address[allocs] = placed
     address[ends[freed]] = placed[freed]
     alloc_at = dict(zip(placed[~freed].tolist(), allocs[~freed].tolist(), strict=True))
+    first = trace.provenance.live_at_start if trace.layout is not None else 0
+    taken_over = first if all(event.event >= first for event in events) else 0
+    begun = _begun(trace.layout, events) if taken_over and trace.layout is not None else {}
+    mapped = {event.address for event in events if event.action == "segment_map"}
     segments = [
         Segment(
             segment.address,
@@ -61,6 +65,7 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
                 )
                 for block in segment.blocks
             ],
+            **begun.get(segment.address, {"expandable": segment.address in mapped}),
         )
         for segment in last.snapshot()
     ]
@@ -73,7 +78,19 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
         **_levels(timeline, events, len(trace)),
         device_events=events,
         segments=segments,
+        taken_over=taken_over,
     )
+
+
+def _begun(layout: Layout, events: Sequence[DeviceEvent]) -> dict[int, dict[str, Any]]:
+    """What is known of the segments of a layout that were never returned, by address."""
+    returned = {event.address for event in events if event.action in _RELEASES}
+    columns = (layout.address, layout.stream, layout.small, layout.space)
+    return {
+        address: {"stream": stream, "small": small, "expandable": space > 0}
+        for address, stream, small, space in zip(*(c.tolist() for c in columns), strict=True)
+        if address not in returned
+    }
 
 
 def _device_events(calls: Mapping[str, NDArray[Any]]) -> Iterator[DeviceEvent]:

@@ -48,7 +48,11 @@ class _Frames:
 
 def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict[str, Any]:
     live = [block for block in segment.blocks if block.requested]
-    stream = replayed.trace.stream[live[0].event] if live else 0
+    stream, small = segment.stream, segment.small
+    if stream is None:
+        stream = int(replayed.trace.stream[live[0].event]) if live else 0
+    if small is None:
+        small = all(block.size <= _LARGE for block in segment.blocks)
     allocated = sum(block.size for block in live)
     return {
         "device": 0,
@@ -57,12 +61,10 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
         "allocated_size": allocated,
         "active_size": allocated,
         "requested_size": sum(block.requested for block in live),
-        "stream": int(stream),
-        "segment_type": "large"
-        if any(block.size > _LARGE for block in segment.blocks)
-        else "small",
+        "stream": stream,
+        "segment_type": "small" if small else "large",
         "segment_pool_id": (0, 0),
-        "is_expandable": False,
+        "is_expandable": segment.expandable,
         "frames": [],
         "blocks": [
             {
@@ -78,14 +80,19 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
 
 
 def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]]:
-    """The history. Memory is obtained from the device before the alloc that needs it, and returned
-    before such an alloc or after a free."""
+    """The history, which begins after the blocks that were taken over.
+
+    Memory is obtained from the device before the alloc that needs it, and returned before such an
+    alloc or after a free.
+    """
     during: dict[int, list[DeviceEvent]] = defaultdict(list)
     for device_event in replayed.device_events:
         during[device_event.event].append(device_event)
     trace, failed, times = replayed.trace, replayed.failed, replayed.time_us.astype(int).tolist()
     columns = (trace.op, replayed.address, replayed.sizes(), trace.stream, failed)
     for event, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if event < replayed.taken_over:
+            continue
         op, address, size, stream, has_failed = row
 
         def entry(

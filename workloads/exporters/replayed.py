@@ -26,11 +26,18 @@ class Block(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment at the end, tiled by its blocks."""
+    """A segment at the end, tiled by its blocks.
+
+    stream, small: of one that was held from the start, else None. expandable: whether it is a range
+    of pages.
+    """
 
     address: int
     size: int
     blocks: Sequence[Block]
+    stream: int | None = None
+    small: bool | None = None
+    expandable: bool = False
 
 
 class DeviceEvent(NamedTuple):
@@ -55,6 +62,8 @@ class ReplayedTrace:
         for other events.
     requested, allocated, reserved: uint64 (n,), bytes after each event.
     device_events: in order. segments: at the end, in address order.
+    taken_over: how many events, the first ones, allocate blocks that the allocator took over with
+        the segments around them; it is 0 if it began with an empty device.
     """
 
     trace: Trace
@@ -67,6 +76,7 @@ class ReplayedTrace:
     reserved: NDArray[np.uint64]
     device_events: Sequence[DeviceEvent]
     segments: Sequence[Segment]
+    taken_over: int = 0
 
     @property
     def failed(self) -> NDArray[np.bool_]:

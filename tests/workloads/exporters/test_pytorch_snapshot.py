@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,13 @@ from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
 from allocbench.replayed import replayed
+from allocbench.verifying import verify
 from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
+from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from allocbench.workloads.layout import to_json
 from tests.commands import EVENTS, QUICK, folder, output, run
+from tests.synthetic_recordings import SYNTHETIC
 from tests.traces import make
 from tests.workloads.exporters.replayable import SPECS, replayable, rows
 
@@ -143,3 +148,32 @@ def test_the_command_writes_it_and_others_read_it() -> None:
     assert compared.exit_code == 0
     assert "state" in compared.stdout
     assert Path("state.pickle").read_bytes() == exported(read("good.csv"), "caching")[0]
+
+
+@pytest.mark.parametrize("name", ["warm", "expandable_warm", "retry_2.13", "overflow"])
+def test_what_began_with_segments_is_exported_so(name: str, tmp_path: Path) -> None:
+    trace = read(SYNTHETIC / f"{name}.pickle.gz")
+    assert trace.layout is not None
+    after = replayed(trace, "caching", "sim:80GiB")
+    assert after.taken_over == len(trace.layout.block_address)
+    path = tmp_path / "exported.pickle"
+    path.write_bytes(exported(trace, "caching")[0])
+    again = read(path)
+    assert again.layout is not None
+    begun, recorded = to_json(again.layout), to_json(trace.layout)
+    for column in ("address", "size", "stream", "small", "block_address"):
+        assert begun[column] == recorded[column]
+    assert verify(path, after.allocator).exit_code == 0
+    counters = io.BytesIO()
+    write_perfetto(after, counters)
+    shown = json.loads(counters.getvalue())["traceEvents"]
+    reserved = [event["args"]["bytes"] for event in shown if event["name"] == "reserved bytes"]
+    assert reserved[0] == trace.layout.reserved
+
+
+def test_what_takes_no_segments_over_is_exported_from_an_empty_device(tmp_path: Path) -> None:
+    trace = read(SYNTHETIC / "warm.pickle.gz")
+    assert replayed(trace, "bfc", "sim:80GiB").taken_over == 0
+    path = tmp_path / "exported.pickle"
+    path.write_bytes(exported(trace, "bfc")[0])
+    assert read(path).layout is None
