@@ -152,7 +152,7 @@ def sweep(
 
 
 def history(folder: str | Path) -> pd.DataFrame:
-    """Results that asv keeps, as rows like those of every run: see `reports.asv.frame`."""
+    """Results stored by asv, as rows like those of every run: see `reports.asv.frame`."""
     return asv.frame(folder)
 
 

@@ -22,7 +22,7 @@ NULL, CUDA, FAKE = "null:h100", "cuda", "fake"
 class Where:
     """What runs a program. device: "cuda", "fake" or a null GPU. python: an interpreter.
 
-    because: why it was chosen, when nobody named a device.
+    because: why it was chosen, if no device was named.
     """
 
     device: str

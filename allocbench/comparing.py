@@ -127,7 +127,7 @@ def show(table: pd.DataFrame, reference: str | None) -> None:
 def _print_tables(
     out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
 ) -> None:
-    """Print tables with as many metrics as fit, and name those that are left out."""
+    """Print tables with as many metrics as fit, and list the omitted ones."""
     spare = [metric for metric in _SPARE if metric in metrics]
     for n in range(len(spare) + 1):
         built = build([metric for metric in metrics if metric not in spare[:n]])

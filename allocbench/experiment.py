@@ -43,7 +43,7 @@ _BEGINS = {None: None, True: "segments", False: "blocks"}
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a run measures beside the replay that counts bytes.
+    """How much a run measures in addition to the replay that counts bytes.
 
     `passes`: how often the trace is timed: cold, steady and call by call; with 0 no host time is
     measured. `capacity`: whether to search for min_capacity, and the card.
@@ -143,8 +143,8 @@ def times_of(
 ) -> dict[str, Times]:
     """The times of each allocator that can work on a device: see `timing.time_passes`.
 
-    A floor is timed on a device with room for all it ever asks for: else that would be the time of
-    failing.
+    A floor is timed on a device with room for all of its requests; otherwise that would be the time
+    of failing.
     """
     on = {spec: _timed_on(trace, spec, device) for spec in specs if can_be_made(spec, device)}
     return time_passes(trace, on, passes, begin)
@@ -166,9 +166,8 @@ def run_matrix(
 ) -> tuple[list[Row], Details]:
     """Run every workload through every allocator: the rows, and the tables of `reports.details`.
 
-    detailed: whether those tables are wanted; else they are empty.
-    stage: called with workload, allocator and stage as each stage begins.
-    done: called with each row as it is ready.
+    detailed: whether to make those tables; otherwise they are empty. stage: called with workload,
+    allocator and stage as each stage begins. done: called with each row as it is ready.
 
     Raises SpecError for a wrong spec before anything is run.
     """
@@ -230,7 +229,7 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
 
 
 def _settings(trace: Trace, allocator: str) -> str | None:
-    """The spec that stands for the allocator in this trace, if it is another."""
+    """The spec that replaces the allocator for this trace, if it differs."""
     actual = in_force(allocator, trace)
     return actual if actual != allocator else None
 
@@ -246,7 +245,7 @@ def _origin() -> Row:
 
 @cache
 def _cpu() -> str:
-    """The processor's name, as Linux tells it, or its architecture."""
+    """The processor's name as reported by Linux, or its architecture."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -114,7 +114,7 @@ def device_of(text: str) -> str:
 
 
 def recorded_on(text: str | None) -> str | None:
-    """The null GPU on which a program is recorded for a device; None if there is none for it."""
+    """The null GPU on which a program is recorded for a device, or None."""
     kind, _, name = (text or "").partition(":")
     if kind == "card" and any(card.compute for card in find(name)):
         return f"null:{name}"

@@ -24,7 +24,7 @@ STDOUT = "-"
 def check_outputs(*paths: str | None) -> None:
     """Raise UsageError unless every path can be written and no two are the same.
 
-    None stands for an output that is not wanted. Nothing is left behind.
+    None means that an output is not wanted. No files are left behind.
     """
     wanted = [path for path in paths if path is not None]
     places = [path if path == STDOUT else str(Path(path).resolve()) for path in wanted]

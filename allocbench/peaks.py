@@ -43,7 +43,7 @@ class Peak:
 
 
 def peak_of(trace: Trace) -> Peak:
-    """The peak of a trace, with all the memory that it asks for."""
+    """The peak of a trace, with enough memory for all of its requests."""
     held = Counter[tuple[str, str]]()
     for row in holders(trace).to_dict("records"):
         held[row["kind"], _LINE.sub(":", one_line(row["place"]))] += row["bytes"]
@@ -62,7 +62,7 @@ def run(asked: Program) -> tuple[Peak, Trace]:
 
 
 def above_limit(peak: Peak, trace: Trace, limit: int) -> str | None:
-    """Why a peak is above a limit of reserved bytes, in lines; None where it is not."""
+    """Why a peak is above a limit of reserved bytes, in lines; None if it is not."""
     if peak.reserved <= limit:
         return None
     lines = [
@@ -76,7 +76,7 @@ def above_limit(peak: Peak, trace: Trace, limit: int) -> str | None:
 
 
 def above_baseline(peak: Peak, baseline: Peak, percent: float) -> str | None:
-    """Why a peak load is above a stored one by more than a share, in lines; None where it is not.
+    """Why a peak load exceeds a stored one by more than a share, in lines; None if it does not.
 
     Raises UsageError for a baseline of another card.
     """
@@ -106,7 +106,7 @@ def what_grew(peak: Peak, baseline: Peak) -> list[str]:
 
 
 def read(path: Path) -> dict[str, Peak]:
-    """The peaks of a file by name, none where there is no file; raises UsageError."""
+    """The peaks of a file by name, empty without a file; raises UsageError."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         return {name: Peak(**peak) for name, peak in told.items()}

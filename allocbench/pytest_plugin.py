@@ -5,7 +5,7 @@
     @pytest.mark.limit_peak(percent=0.5)          # a stored peak, and how much above it is allowed
 
 The test runs in a pytest of its own, with its fixtures, on a null GPU of the card. Peaks are stored
-in `peaks.json` beside the test by `pytest --update-peaks`.
+in `peaks.json` next to the test by `pytest --update-peaks`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, s
     """The environment for a program that runs with these settings."""
     from allocbench.allocators import _core
 
-    # The program may have its own installation, which must see nothing else of this one.
+    # The program may have its own installation, which must not see anything else of this one.
     files = {
         "allocbench": str(Path(__file__).with_name("__init__.py")),
         "allocbench.allocators._core": str(_core.__file__),

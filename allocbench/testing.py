@@ -35,7 +35,7 @@ _R = TypeVar("_R")
 
 
 class PeakError(AssertionError):
-    """Code needs more memory than it may; the message says what holds it."""
+    """Code needs more memory than allowed; the message says what holds it."""
 
 
 def is_inside() -> bool:
@@ -117,7 +117,7 @@ class limit_peak:  # noqa: N801
 def check_marked(
     asked: Any, limit: str | int | None, baseline: peaks.Peak | None, percent: float
 ) -> peaks.Peak:
-    """The peak of a program; raises PeakError where it is above a limit, or above a baseline."""
+    """The peak of a program; raises PeakError if it is above a limit or a baseline."""
     peak, trace = peaks.run(asked)
     told = peaks.above_limit(peak, trace, parse_bytes(limit)) if limit is not None else None
     if told is None and baseline is not None:

@@ -104,7 +104,7 @@ def _weights(text: str) -> Weights:
         except ValueError:
             names[name] = -1.0
         if not 0 <= names[name] < float("inf"):
-            raise UsageError(f"--weigh {item}: a weight is a number from 0 on")
+            raise UsageError(f"--weigh {item}: a weight must be a number of at least 0")
     return Weights(**names)
 
 

@@ -86,7 +86,7 @@ def choose(driver: Any, selector: str, value: str) -> None:
 
 
 def chips(driver: Any) -> dict[str, str]:
-    """What stands beside each allocator's name."""
+    """The text next to each allocator's name."""
     names, values = (texts(driver, f".chip {part}") for part in (".name", "output"))
     return dict(zip(names, values, strict=True))
 

@@ -119,7 +119,7 @@ WRONG = {
     "a,2": "the size is missing; expected a,ID,SIZE for an alloc",
     "a,,5": "the id is missing; expected a,ID,SIZE for an alloc",
     "f": "the id is missing; expected f,ID, for a free",
-    "a,2,5,6": "4 fields under 3 columns; expected a,ID,SIZE for an alloc",
+    "a,2,5,6": "4 fields for 3 columns; expected a,ID,SIZE for an alloc",
     "a,0,5": "block 0 is live: line 5 allocated it; expected its free first, or another id",
     "f,1,": "block 1 is not live; expected the id of a block that was allocated and not yet freed",
     "f,0,51": "size 51 is not that of block 0, which line 5 allocated with 50 bytes; "

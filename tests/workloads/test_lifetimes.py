@@ -160,7 +160,7 @@ def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str, told: str) -> 
     [
         ("", "holds no blocks"),
         ("a,0,1\n", "line 2: 'a,0,1': size '' is not a whole number from 1"),
-        ("a,0,1,1,1\n", "line 2: 'a,0,1,1,1': 5 fields under 4 columns"),
+        ("a,0,1,1,1\n", "line 2: 'a,0,1,1,1': 5 fields for 4 columns"),
         (",0,1,1\n", "line 2: ',0,1,1': the id is missing; expected ID,FROM,TO,SIZE"),
         ('a,0,1,"1\n', "line 2: unexpected end of data"),
         ("a,0,1,1\nb,2,2,1\n", "upper 2 is not above lower 2"),
