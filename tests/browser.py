@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium that tells what a page asked of the network and said on its console."""
+"""A headless Chromium that reports a page's network requests and console messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def found(names: tuple[str, ...]) -> str | None:
 
 
 def needs_chromium() -> None:
-    """Skip, saying why, where there is no Chromium; where it must be there, fail instead."""
+    """Skip with a reason if there is no Chromium; fail instead if it is required."""
     missing = [names[0] for names in (CHROMIUM, DRIVER) if not found(names)]
     if not missing:
         return

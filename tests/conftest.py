@@ -129,7 +129,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_up_times() -> Iterator[None]:
-    """No test sees a measured host time, unless it asks for `measured_times`."""
+    """No test sees a measured host time unless it uses `measured_times`."""
     with host_times.made_up():
         yield
 

@@ -99,7 +99,7 @@ def test_files_that_documents_point_to_exist() -> None:
 
 
 def test_make_demo_installs_what_the_first_page_needs() -> None:
-    """Or the page says which package a command needs beside it."""
+    """Or the page says which other package a command needs."""
     needs = {"compare": "report", "record": "null", "tune": "tune", "recommend": "tune"}
     needs["sweep"] = "sweep"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")

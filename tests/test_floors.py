@@ -50,7 +50,7 @@ GENERATED = {Path("allocators/_core.pyi")}
 
 
 def python_violations(root: Path) -> list[str]:
-    """Every import of a package that lies above or beside, as `file: imports package`."""
+    """Every import of a package on a higher or the same floor, as `file: imports package`."""
     return [
         f"{file.relative_to(root)}: imports {imported}"
         for package, below in PYTHON_FLOORS.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench sweep: each run once, whatever dies meanwhile, on processes and on a cluster."""
+"""allocbench sweep: each run happens once, even if processes die, locally and on a cluster."""
 
 from __future__ import annotations
 

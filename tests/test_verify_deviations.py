@@ -32,7 +32,7 @@ def ends_of(data: Any, begin: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def freed_alloc(data: Any, least: int = 0, most: int = 1 << 40, skip: int = 0) -> dict[str, Any]:
-    """An alloc of so many bytes whose block is freed later."""
+    """An alloc in a range of bytes whose block is freed later."""
     for event in events_of(data, "alloc")[skip:]:
         if least <= event["size"] <= most:
             try:

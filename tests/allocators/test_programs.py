@@ -205,7 +205,7 @@ def test_a_block_that_outlives_its_graph_keeps_the_memory(start: START) -> None:
     output = memory.allocate(5 * MIB, SIDE)
     memory.end_capture((0, 1))
     memory.release((0, 1))
-    assert memory.device.reserved == 20 * MIB  # a segment of `caching`, whatever the strategy is
+    assert memory.device.reserved == 20 * MIB  # a segment of `caching`, for every strategy
     memory.deallocate(output)
     assert memory.device.reserved == 0
 

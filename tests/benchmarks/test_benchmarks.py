@@ -75,7 +75,7 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(benchmarks.__path__[0]).glob("*.py")), ids=str)
 def test_every_module_can_be_imported_on_the_first_commit(path: Path) -> None:
-    """asv imports all modules, whatever it runs, so newer names are looked up on first use."""
+    """asv always imports all modules, so newer names are looked up on first use."""
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom):
             assert not (node.module or "").startswith("allocbench")

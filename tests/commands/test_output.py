@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command has found is shown and kept, whatever standard output and files are like."""
+"""A command's results are shown and kept, regardless of the state of standard output and files."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "optuna", "joblib"}
-"""Each takes longer to import than all else that help and version need."""
+"""Each takes longer to import than everything else that help and version need."""
 RUN = """
 import sys
 from allocbench.__main__ import main

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The null GPU: its parts, and programs of a CUDA build of PyTorch on it.
 
-The build is in an environment of its own, which `make test-null` makes; tests that need it are
-skipped without it, and fail where ALLOCBENCH_TEST_TORCH names the versions that must be there.
+The build is in its own environment, which `make test-null` creates; tests that need it are skipped
+without it, and fail where ALLOCBENCH_TEST_TORCH names the versions that must be there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEWEST = VERSIONS[0]
 
 
 def python(version: str = NEWEST) -> str:
-    """The Python that has a CUDA build of this PyTorch; skips the test where there is none."""
+    """The Python that has a CUDA build of this PyTorch; skips the test if there is none."""
     path = ROOT / "build" / "torch" / version / "bin" / "python"
     if not path.exists():
         if version in os.environ.get("ALLOCBENCH_TEST_TORCH", "").split():
@@ -36,7 +36,7 @@ def python(version: str = NEWEST) -> str:
 
 
 def needs(package: str, version: str = NEWEST) -> None:
-    """Skip the test where a package is not installed beside this PyTorch."""
+    """Skip the test if a package is not installed with this PyTorch."""
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
     if subprocess.run([python(version), "-c", code]).returncode:
         if version in os.environ.get("ALLOCBENCH_TEST_TORCH", "").split():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch with NVIDIA's packages beside it: the null GPU's libraries are the ones that it gets."""
+"""PyTorch installed with NVIDIA's packages: it still loads the null GPU's libraries."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_room_that_the_allocator_cannot_use_is_not_called_fragmentation(spec: st
 
 
 def leaky(steps: int, kept: int, *, marked: bool = True) -> Trace:
-    """Weights of 2 MiB; in each step 4 MiB of work, and `kept` bytes that nobody frees."""
+    """Weights of 2 MiB; in each step 4 MiB of work, and `kept` bytes that are never freed."""
     events: list[Event] = [(ALLOC, 0, 2 * MIB)]
     for step in range(steps):
         events += [(MARK, 1, 0)] if marked else []

@@ -60,7 +60,7 @@ def panels(figure: Figure) -> list[Axes]:
 
 
 def numbers(panel: Axes) -> list[str]:
-    """The texts written beside the marks, top to bottom."""
+    """The texts written next to the marks, top to bottom."""
     return [text.get_text() for text in panel.texts]
 
 

@@ -128,7 +128,7 @@ def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
     (table,) = tables.comparison(frame([timed("a", 30e-9, None), *close[1:]]))
     assert marked(table, metric) == {}  # nothing is known of the passes of the fastest
     (table,) = tables.comparison(frame([{**one, "passes": 3} for one in close]))
-    assert marked(table, metric) == {}  # three passes tell too little
+    assert marked(table, metric) == {}  # three passes are too few
 
 
 @pytest.mark.parametrize("metric", ["alloc_p50_seconds", "free_p99_seconds", "device_seconds"])

@@ -31,7 +31,7 @@ EVENTS: list[Event] = [
 
 
 def events(trace: Trace) -> list[Event]:
-    """Kind, number of the alloc, and bytes, whatever ids the file has."""
+    """Kind, number of the alloc, and bytes, independent of the ids in the file."""
     found: list[Event] = []
     number: dict[int, int] = {}
     columns = (trace.op.tolist(), trace.block.tolist(), trace.size.tolist())

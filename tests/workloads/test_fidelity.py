@@ -37,7 +37,7 @@ def collect(label: str = "") -> None:
 def plain_kernels() -> Iterator[None]:
     """On one thread, without the libraries that choose kernels by the processor.
 
-    oneDNN, NNPACK and kernels with a buffer for each thread ask for memory of their own.
+    oneDNN, NNPACK and kernels with a buffer for each thread allocate memory of their own.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -95,7 +95,7 @@ def streams():
 
 @check
 def captured_graphs():
-    """A graph keeps its memory whatever else the program does."""
+    """A graph keeps its memory regardless of what else the program does."""
     x = torch.ones(4 * MIB, device="cuda")
     y = torch.zeros_like(x)
     torch.cuda.empty_cache()
@@ -149,7 +149,7 @@ def out_of_memory_in_a_capture():
 
 @check
 def out_of_memory_survived_in_a_capture():
-    """What the graph's memory has free serves the program that asks for less."""
+    """Free space in the graph's memory serves the program's smaller requests."""
     x = torch.ones(MIB, device="cuda")
     torch.cuda.empty_cache()
     graph = torch.cuda.CUDAGraph()
@@ -173,7 +173,7 @@ def out_of_memory_survived_in_a_capture():
 
 @check
 def out_of_memory_beside_a_capture():
-    """Another thread runs out of memory while a graph is captured, and goes on with less."""
+    """Another thread runs out of memory while a graph is captured, and continues with less."""
     x = torch.ones(MIB, device="cuda")
     cached = [taken(300)]
     begun, done = threading.Event(), threading.Event()
@@ -202,7 +202,7 @@ def out_of_memory_beside_a_capture():
 
 @check
 def before_cuda():
-    """What asks for statistics starts nothing, and the GPUs can still be chosen."""
+    """Reading statistics does not initialize CUDA, so the GPUs can still be chosen."""
     seen = {"allocated": torch.cuda.memory_allocated(), "stats": torch.cuda.memory_stats()}
     torch.cuda.empty_cache()
     seen["started"] = torch.cuda.is_initialized()

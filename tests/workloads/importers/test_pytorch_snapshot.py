@@ -244,7 +244,7 @@ def test_commands_take_the_devices_of_a_file_apart() -> None:
     line = f"compare {' '.join(files)} --allocators naive {QUICK} --json -"
     found = {row["workload"]: row["peak_requested"] for row in json.loads(output(line))}
     assert found == dict(zip(files, (11, 33), strict=True))
-    Path("memory.dat").rename("memory.dat:device=1,x")  # a file of that name is meant as it is
+    Path("memory.dat").rename("memory.dat:device=1,x")  # a file with that name is used literally
     assert "choose one: device=N" in error("inspect memory.dat:device=1,x")
     assert "neither a file nor a workload" in error("inspect memory.dat:device=1")
 

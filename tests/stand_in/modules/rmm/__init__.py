@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Stream:
-    """A stream that tells its handle."""
+    """A stream that has a handle."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
