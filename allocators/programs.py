@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running program that gets its GPU memory from an allocator, whatever library requests it."""
+"""A running program that gets its GPU memory from an allocator, through any library."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Program:
             memory.reset_counts()
 
     def _memories(self, ordinal: int | None) -> list[_core.ProgramMemory]:
-        """The memory on a GPU if that was used, or on all that were."""
+        """The memory on a GPU if it was used, or on all used GPUs."""
         made = self._core.memories()
         return [each for each in made if ordinal in (None, each.device.ordinal)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plot made of letters, for a terminal."""
+"""A text plot for a terminal."""
 
 from __future__ import annotations
 

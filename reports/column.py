@@ -23,10 +23,10 @@ Group: TypeAlias = Literal[
 class Column:
     """One column of the result row.
 
-    `lower_is_better` is None where neither direction is better. A `fraction` is a ratio within
-    0..1, shown in percent. `median` names the column that holds the median of the passes whose
-    minimum this column holds. `low` and `high` name the columns that hold the interval of a
-    measured time: the minimum and maximum of its passes.
+    `lower_is_better` is None if neither direction is better. A `fraction` is a ratio within 0..1,
+    shown in percent. `median` names the column that holds the median of the passes whose minimum
+    this column holds. `low` and `high` name the columns that hold the interval of a measured time:
+    the minimum and maximum of its passes.
     """
 
     name: str

@@ -19,7 +19,7 @@ _DIGITS = 4  # significant, of numbers that were measured
 
 
 def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:
-    """The tables, and any other JSON values beside them, as base64 of gzip of JSON.
+    """The tables, and any other JSON values, as base64 of gzip of JSON.
 
     The same input gives the same text. Missing numbers are null.
     """

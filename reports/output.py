@@ -12,7 +12,7 @@ class ResultError(ValueError):
 
 
 def write_text(text: str, path: str | Path) -> None:
-    """Write text as UTF-8, whatever the encoding of the terminal is, as `write_bytes` does."""
+    """Write text as UTF-8, regardless of the terminal's encoding, as `write_bytes` does."""
     write_bytes(text.encode("utf-8"), path)
 
 

@@ -199,7 +199,7 @@ def _cells(
 
 
 def _amounts(bar: Any, of_bytes: bool) -> None:
-    """The logarithmic scale beside a coloured panel: bytes or counts."""
+    """The logarithmic scale next to a coloured panel: bytes or counts."""
     bar.outline.set_visible(False)
     say = units.size if of_bytes else "{:,.0f}".format
     bar.ax.yaxis.set_major_locator(LogLocator(base=32 if of_bytes else 10))

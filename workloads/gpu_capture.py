@@ -35,7 +35,7 @@ print(Path(spec.origin).parent if spec and spec.origin else "")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python that can run programs. torch: the folder of its PyTorch, None where it has none."""
+    """A Python that can run programs. torch: the folder of its PyTorch, or None."""
 
     path: str
     torch: Path | None
@@ -47,7 +47,7 @@ class Interpreter:
 
 
 def interpreter(path: str = sys.executable) -> Interpreter:
-    """What there is to know of a Python; raises CaptureError for what is none."""
+    """The properties of a Python; raises CaptureError if it is not a Python."""
     try:
         done = subprocess.run([path, "-c", _FIND], capture_output=True, text=True)
     except OSError as error:

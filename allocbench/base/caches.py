@@ -14,7 +14,7 @@ def cache() -> Path:
 
 
 def keep_newest(folder: Path, most: int) -> None:
-    """Remove the entries of a folder that were changed longest ago, but for so many."""
+    """Remove the oldest entries of a folder, except for a number of recent ones."""
     times = dict[Path, float]()
     for path in folder.glob("[!.]*"):
         with suppress(OSError):  # another process has removed it

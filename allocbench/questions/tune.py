@@ -124,7 +124,7 @@ class Tuned:
 def best(trials: Iterable[Trial]) -> Trial | None:
     """The least capacity, then the least running time, then the fewest settings.
 
-    Capacities within 1 % and times within 5 % count as equal. None where no trial served every
+    Capacities within 1 % and times within 5 % count as equal. None if no trial served every
     request.
     """
     served = [trial for trial in trials if trial.serves]
