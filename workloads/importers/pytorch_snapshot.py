@@ -135,7 +135,7 @@ def read_recording(
             if len(here) == 0 and len(calls) == 0:
                 raise UnknownLayoutError("it holds no segments and no events of segments")
             before = at_start(final, calls)
-            before = with_kinds(before, events.address, events.size, settings.large_segment)
+            before = with_kinds(before, calls, events.address, events.size, settings.large_segment)
             layout = layout_of(before, calls, settings, events, initial, pools.number)
         except UnknownLayoutError as error:
             unknown = str(error)

@@ -133,23 +133,34 @@ class _Ranges:
 
 def with_kinds(
     segments: Sequence[Segment],
+    calls: Sequence[SegmentEvent],
     address: NDArray[np.uint64],
     size: NDArray[np.uint64],
     large_page: int,
 ) -> list[Segment]:
     """The segments; unknown kinds follow from the blocks (address, requested bytes) in them.
 
-    Where none was seen, a range of whole pages of `large_page` bytes is of large blocks.
+    Only blocks from before the first unmapping in a range count: the device may map its addresses
+    again for another pool. Where none was seen, a range of whole pages of `large_page` bytes is of
+    large blocks.
     """
     order = np.argsort(address, kind="stable")
-    address, size = address[order], size[order]
+    sorted_address = address[order]
+    unmaps = [call for call in calls if call.action == SEGMENT_UNMAP]
+    begin = np.array([call.address for call in unmaps], np.uint64)
+    end = np.array([call.address + call.size for call in unmaps], np.uint64)
+    at = np.array([call.at for call in unmaps], np.int64)
     found = []
     for one in segments:
         if one.small is None:
-            low, high = np.searchsorted(address, np.array([one.address, one.end], np.uint64))
+            until = at[(begin < one.end) & (end > one.address)].min(initial=len(address))
+            limits = np.array([one.address, one.end], np.uint64)
+            low, high = np.searchsorted(sorted_address, limits)
+            seen = order[low:high]
+            seen = seen[seen < until]
             small = one.size % large_page != 0
-            if low < high:
-                small = bool(size[low:high].max() <= MIB)
+            if len(seen):
+                small = bool(size[seen].max() <= MIB)
             one = replace(one, small=small)
         found.append(one)
     return found
