@@ -15,7 +15,7 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 # PyTorch's CUDA builds without NVIDIA's libraries, each in its own environment; CUDA's headers.
 TORCH ?= 2.13.0
 test-null: $(VENV)/.test build/headers/.done $(TORCH:%=build/torch/%/.done)  ## programs of TORCH="2.13.0 2.5.1" on the null GPU
-	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest tests/null_gpu
+	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest -n auto --dist worksteal tests/null_gpu
 
 test-torch:  ## the same with all versions that the null GPU is tested with
 	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
