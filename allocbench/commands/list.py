@@ -83,10 +83,18 @@ def _workloads() -> list[Table]:
     return [found, options]
 
 
+_CARDS = {
+    "card:CARD": "a simulated GPU with the memory that a program can use on a card: card:rtx-4090",
+    "null:CARD": "a GPU without hardware, on which PyTorch programs run and compute nothing:"
+    " null:h100; for record, run, capture and programs after --",
+}
+"""Devices that stand for a card of `cards.json`."""
+
+
 def _devices() -> list[Table]:
     """Devices that allocators get their segments from."""
     table = plain_table("devices", "spec", "what it is")
-    for spec, summary in allocators.DEVICE_SPECS.items():
+    for spec, summary in (allocators.DEVICE_SPECS | _CARDS).items():
         table.add_row(Text(spec), Text(summary))
     return [table]
 
