@@ -46,11 +46,11 @@ class Where:
 
 
 def where(device: str | None = None, python: str | None = None) -> Where:
-    """What to run a program on, given what the user has said.
+    """What to run a program on, given what the user asked for.
 
     Without a device: this machine's GPU or else a null H100, if PyTorch is built for CUDA; fake
-    tensors if it is not. Raises UsageError for what cannot be, and CaptureError for a `python` that
-    is none.
+    tensors if it is not. Raises UsageError if the options contradict each other, and CaptureError
+    if `python` is not a Python interpreter.
     """
     if device == FAKE and python is not None:
         raise UsageError("--python: fake tensors need the PyTorch of allocbench's own Python")

@@ -93,8 +93,8 @@ def run(
     stage: called with the name of each of the effort's stages as it begins.
     placements: called with the columns block, segment, offset, size of the replay that counts
         bytes, one element per alloc event; they are not kept.
-    prepared: the trace, when the tables of `reports.details` are wanted; they come from a replay
-        of their own, and there are none without it.
+    prepared: the trace, when the tables of `reports.details` are wanted; they come from a separate
+        replay, which is skipped without it.
     times: what `times_of` has found; measured here when None.
 
     Each stage has its own device and allocator. Time: see `timing.time_passes`. Host seconds never

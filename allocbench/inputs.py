@@ -40,8 +40,8 @@ def load(workload: str, model: str | None = None) -> Trace:
 
     model: the model for a log of requests or a serving workload; the spec takes precedence.
 
-    Raises UsageError if the text is none of these, TraceError if a file contains no trace, and the
-    errors of `programs.program.load`.
+    Raises UsageError if the text names neither a workload nor a file, TraceError if a file contains
+    no trace, and the errors of `programs.program.load`.
     """
     if program.is_program(workload):
         return program.load(program.of_text(workload))

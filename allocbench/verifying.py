@@ -170,7 +170,7 @@ def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
 
 
 def _valid(specs: Sequence[str]) -> list[str]:
-    """The specs whose version has their settings; raises SpecError if there are none."""
+    """The specs whose version has their settings; raises SpecError if no version has."""
     found, wrong = [], None
     for spec in specs:
         try:

@@ -40,7 +40,7 @@ def run(
         typer.Option(
             metavar="null:CARD|cuda|fake",
             help="A null GPU, this machine's GPU, or fake tensors. Default: fake tensors if "
-            "PyTorch is not built for CUDA; otherwise the GPU, or null:h100 where there is none.",
+            "PyTorch is not built for CUDA; otherwise the GPU, or null:h100 without a GPU.",
         ),
     ] = None,
     python: Annotated[

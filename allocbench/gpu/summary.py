@@ -19,7 +19,7 @@ _PROVENANCE = ("gpu", "driver_cuda", "torch", "cuda", "commit")
 
 
 def markdown(folder: Path) -> str:
-    """All results of a folder; empty if there are none."""
+    """All results of a folder; an empty table for an empty folder."""
     parts = [
         *_provenance(folder),
         *_programs(folder, "programs", "Programs of the catalogue"),

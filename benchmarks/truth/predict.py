@@ -68,7 +68,7 @@ def fingerprint() -> str:
 
 
 def predict(row: Row, options: str, mark: str) -> Prediction:
-    """The peak of a row; raises TruthError if there is none.
+    """The peak of a row; raises TruthError if the program reports no peak.
 
     options: of the null GPU. mark: a `fingerprint`, by which a stored prediction is found.
     """

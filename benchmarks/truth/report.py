@@ -16,7 +16,7 @@ EVERY = "all"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A row and its prediction by the null GPU, or the reason why there is none."""
+    """A row and its prediction by the null GPU, or why it could not be predicted."""
 
     row: Row
     said: Prediction | None

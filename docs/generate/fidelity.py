@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How true traces are: null GPU beside fake tensors, and PyTorch's allocator beside `caching`.
+"""Fidelity of traces: fake tensors against the null GPU, `caching` against PyTorch.
 
     python -m docs.generate.fidelity --python PATH [NAME...]
 

@@ -40,8 +40,8 @@ def needs(package: str, version: str = NEWEST) -> None:
     code = f"import importlib.util as u, sys; sys.exit(u.find_spec({package!r}) is None)"
     if subprocess.run([python(version), "-c", code]).returncode:
         if version in os.environ.get("ALLOCBENCH_TEST_TORCH", "").split():
-            pytest.fail(f"{package} is missing beside PyTorch {version}")
-        pytest.skip(f"no {package} beside PyTorch {version}: make test-null TORCH={version}")
+            pytest.fail(f"{package} is missing next to PyTorch {version}")
+        pytest.skip(f"no {package} next to PyTorch {version}: make test-null TORCH={version}")
 
 
 def seen(

@@ -132,7 +132,7 @@ def test_workers_and_forks(version: str, tmp_path: Path) -> None:
     found = seen("processes", tmp_path, version=version)
     assert found["sums"] == [120.0, 376.0, 632.0, 888.0]
     assert found["child of a fork"] == 3
-    assert (found["beside"], found["alone"]) == (5, 0)  # the cached bytes are the parent's
+    assert (found["with_parent"], found["alone"]) == (5, 0)  # the cached bytes are the parent's
 
 
 @of_each_version

@@ -1,4 +1,4 @@
-// The null GPU's own declarations beside CUDA's headers; argument: the null GPU's library.
+// Compares the null GPU's own declarations with CUDA's headers; argument: the null GPU's library.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda.h>
 #include <dlfcn.h>

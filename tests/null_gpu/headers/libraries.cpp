@@ -1,4 +1,4 @@
-// What the null GPU writes for cuBLASLt and NCCL beside their headers; argument: its library.
+// Compares what the null GPU writes with the headers of cuBLASLt and NCCL; argument: its library.
 // SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
 #include <dlfcn.h>

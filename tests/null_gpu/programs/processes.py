@@ -22,7 +22,7 @@ def main():
         os._exit(3 if torch.cuda._is_in_bad_fork() else 4)
     seen["child of a fork"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
-    seen["beside"] = subprocess.run([sys.executable, __file__, "child"]).returncode
+    seen["with_parent"] = subprocess.run([sys.executable, __file__, "child"]).returncode
     torch.cuda.empty_cache()
     seen["alone"] = subprocess.run([sys.executable, __file__, "child"]).returncode
     print(json.dumps(seen))

@@ -58,8 +58,9 @@ struct Content {
   }
 };
 
-// Bytes that a convolution takes beside its tensors when the first engine that the heuristics
-// offer runs it; 0 for a graph that is no single convolution. See docs/without-a-gpu.md.
+// Bytes of workspace that a convolution needs, in addition to its tensors, when the engine that the
+// heuristics rank first runs it; 0 for a graph that is not one convolution. See
+// docs/without-a-gpu.md.
 Size convolution_workspace(Content const& graph);
 
 }  // namespace allocbench::null_gpu::cudnn
