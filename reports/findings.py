@@ -85,7 +85,9 @@ def _fastest(case: Case) -> Claim | None:
         if names := best(case.rows, SCHEMA[metric]):
             unit = "call" if metric.startswith("alloc") else "event"
             context = _no_difference(case) if len(names) > 1 else _runner_up(case, metric)
-            number = f"at {_value(case, names[0], metric)} of host time per {unit}"
+            fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
+            to = "" if slowest == fastest else f" to {slowest}"
+            number = f"at {fastest}{to} of host time per {unit}"
             return Claim(f"fastest{_which(metric)}", names, number, context)
     return None
 

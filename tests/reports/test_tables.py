@@ -362,6 +362,7 @@ def test_a_lead_within_the_noise_is_no_lead() -> None:
     (case,) = cases(frame(rows))
     (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
     assert fastest.allocators == ("a", "b")
+    assert fastest.number == "at 30.0 ns to 30.9 ns of host time per event"
     assert fastest.context == "no clear difference"
     (case,) = cases(frame([{**one, "passes": 3} for one in rows]))
     (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import suppress
 from itertools import chain
@@ -22,6 +21,7 @@ from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, Tra
 from allocbench.workloads.formats import FORMATS
 from allocbench.workloads.parquet import FORMAT_VERSION
 from tests.traces import GOOD, assert_same, make, message_of, valid_traces
+from tests.workloads.peak_memory import events_and_growth
 
 GOOD_CSV = "op,id,size\na,0,100\na,1,7\nf,0,\na,0,50\nf,1,\n"
 KEY = b"allocbench.trace"
@@ -230,21 +230,6 @@ def test_a_failed_write_keeps_the_file_that_was_there(tmp_path: Path) -> None:
 
 # --- memory
 
-READ_AND_MEASURE = """
-import sys
-from allocbench import workloads
-
-def peak():
-    status = open("/proc/self/status").read()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-small, large = sys.argv[1:]
-workloads.read(small)
-before = peak()
-trace = workloads.read(large)
-print(len(trace), peak() - before)
-"""
-
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("extension", ["csv", "parquet"])
@@ -269,8 +254,6 @@ def test_reading_and_validating_takes_at_most_28_bytes_an_event(
         ),
         large,
     )
-    command = [sys.executable, "-c", READ_AND_MEASURE, str(small), str(large)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    count, grown = map(int, done.stdout.split())
+    count, grown = events_and_growth(small, large)
     assert count == 2 * n
     assert 13 <= grown / count <= 28

@@ -96,37 +96,40 @@ void Values::write(Address to, Known known) {
   any_ = true;
 }
 
-// Copies what is known into `to`, and zeros where nothing is; whether all of it was known.
-bool Values::read(Address from, char* to, Size size) const {
-  std::memset(to, 0, size);
-  Size found = 0;
+// Calls `visit(begin, end, first, known)` for each part [begin, end) of the range that is known;
+// the known bytes begin at `first`.
+template <typename Visit>
+void Values::each_known(Address from, Size size, Visit visit) const {
   auto one = known_.upper_bound(from);
   if (one != known_.begin()) --one;
   for (; one != known_.end() && one->first < from + size; ++one) {
     auto const& [first, known] = *one;
     Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
-    if (begin >= end) continue;
+    if (begin < end) visit(begin, end, first, known);
+  }
+}
+
+// Copies what is known into `to`, and zeros where nothing is; whether all of it was known.
+bool Values::read(Address from, char* to, Size size) const {
+  std::memset(to, 0, size);
+  Size found = 0;
+  each_known(from, size, [&](Address begin, Address end, Address first, Known const& known) {
     if (known.bytes.empty()) {
       std::memset(to + (begin - from), known.fill, end - begin);
     } else {
       std::memcpy(to + (begin - from), known.bytes.data() + (begin - first), end - begin);
     }
     found += end - begin;
-  }
+  });
   return found == size;
 }
 
 void Values::copy_known(Address to, Address from, Size size) {
   std::vector<std::pair<Address, Known>> parts;
-  auto one = known_.upper_bound(from);
-  if (one != known_.begin()) --one;
-  for (; one != known_.end() && one->first < from + size; ++one) {
-    auto const& [first, known] = *one;
-    Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
-    if (begin >= end) continue;
+  each_known(from, size, [&](Address begin, Address end, Address first, Known const& known) {
     std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(begin - first, end - begin);
     parts.emplace_back(to + (begin - from), Known{end - begin, std::move(bytes), known.fill});
-  }
+  });
   forget(to, size);
   for (auto& [address, known] : parts) write(address, std::move(known));
 }

@@ -39,6 +39,8 @@ class Values {
     std::string bytes;  // empty: all of them are `fill`
     char fill = 0;
   };
+  template <typename Visit>
+  void each_known(Address from, Size size, Visit visit) const;
 
   void forget(Address begin, Size size);
   void write(Address to, Known known);

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from tests.workloads.importers.snapshots import (
     pickled,
     snapshot,
 )
+from tests.workloads.peak_memory import events_and_growth
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -291,21 +291,6 @@ def test_shared_events_are_the_same_events(named: Named) -> None:
     assert_same(read(named(data), device=0), read(named(data), device=1))
 
 
-GROWTH = """
-import sys
-from allocbench import workloads
-
-def peak():
-    status = open("/proc/self/status").read()
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
-
-small, large = sys.argv[1:]
-workloads.read(small)
-before = peak()
-print(len(workloads.read(large)), peak() - before)
-"""
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_an_event_with_thirty_frames_takes_less_than_its_frames(
     tmp_path: Path, named: Named
@@ -324,9 +309,7 @@ def test_an_event_with_thirty_frames_takes_less_than_its_frames(
     data = snapshot(recorder)
     large = named(data)
     events = len(data["device_traces"][0])
-    command = [sys.executable, "-c", GROWTH, str(small), str(large)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    count, grown = map(int, done.stdout.split())
+    count, grown = events_and_growth(small, large)
     assert 0 < count < events
     assert grown < 450 * events
 
