@@ -40,8 +40,8 @@ void Caching::do_release_pool(Stream pool) {
   release_free(pools.small);
 }
 
-// Takes the best fit out of the pool. An oversize block is not for a request below that size, nor
-// for one that would leave too much of it unused; the search does not go on to others.
+// Takes the best fit out of the pool, unless it is an oversize block and the request is below that
+// size or would leave too much of it unused; no other block is tried.
 Index Caching::find(Pool& pool, Size wanted) {
   if (settings_.collects() && !pool.small) blocks_.tick();
   Index fit = pool.free.fit(wanted);
@@ -56,8 +56,8 @@ Index Caching::find(Pool& pool, Size wanted) {
   return fit;
 }
 
-// A block before unmapped addresses counts for as much as it can grow to, so that it loses to a
-// larger one that can grow less.
+// Moves on from the best fit while the next larger block can grow less. A block counts as large as
+// it can grow into the unmapped addresses after it.
 Index Caching::roomier(Pool const& pool, Index fit) const {
   auto const room = [&](Index block) {
     Index const next = blocks_[block].next;
@@ -70,20 +70,20 @@ Index Caching::roomier(Pool const& pool, Index fit) const {
   return fit;
 }
 
-// Hands out the front of a block that is in no pool, or all of it when the rest is too small.
+// Allocates the front of a block that is in no pool, or all of it if the rest is too small.
 Block Caching::take(Index block, Size wanted, Size requested) {
   Size const rest = blocks_.size(block) - wanted;
-  bool const fine = settings_.expandable || blocks_.facts(block).pool->small;
-  bool const split = fine ? rest >= CachingSettings::kRounding
-                          : wanted < settings_.max_split && rest > CachingSettings::kSmall;
+  bool const any_rest = settings_.expandable || blocks_.facts(block).pool->small;
+  bool const split = any_rest ? rest >= CachingSettings::kRounding
+                              : wanted < settings_.max_split && rest > CachingSettings::kSmall;
   if (!split) return blocks_.allocate(block, requested);
   Index const front = blocks_.split_front(block, wanted);
   blocks_.insert(block);
   return blocks_.allocate(front, requested);
 }
 
-// A block of memory that is new to the pool; kNone when it would pass the limit, which is no call
-// to the device, or when the device refuses.
+// A block of memory that is new to the pool, or kNone. The device is not called if the memory would
+// exceed the limit.
 Index Caching::obtain(Pool& pool, Size wanted) {
   Size const segment = settings_.segment(wanted);
   if (settings_.limit && reserved() + segment > *settings_.limit) return kNone;
@@ -101,30 +101,30 @@ Index Caching::obtain_after_release(Pool& pool, Size wanted) {
   return obtain(pool, wanted);
 }
 
-// Of a new segment.
+// The rank of a new segment; equal ranks let the address decide.
 std::uint64_t Caching::next_rank() {
   return settings_.ties == CachingSettings::Ties::kAddress ? 0 : blocks_.next_rank();
 }
 
-// Gives the best fit among the oversize blocks back, or several of them from the largest on. True
-// when that makes room for the request.
+// Returns the best fit among the oversize blocks to the device or, if none is large enough, the
+// largest ones. True if the returned bytes suffice for the request.
 bool Caching::release_oversize(Pool& pool, Size wanted) {
   if (settings_.max_split == CachingSettings::kNoLimit || settings_.expandable) return false;
-  Size const least = std::max(wanted, settings_.max_split);
-  if (Index const fit = pool.free.fit(least); fit != kNone) {
+  Size const needed = std::max(wanted, settings_.max_split);
+  if (Index const fit = pool.free.fit(needed); fit != kNone) {
     release_segment(fit);
     return true;
   }
   Size released = 0;
-  while (released < least && pool.free.largest() >= settings_.max_split) {
+  while (released < needed && pool.free.largest() >= settings_.max_split) {
     Index const largest = pool.free.last();
     released += blocks_.size(largest);
     release_segment(largest);
   }
-  return released >= least;
+  return released >= needed;
 }
 
-// Gives the free segments back, and the free pages of expandable ones.
+// Returns the free segments to the device, and the free pages of expandable segments.
 void Caching::release_free(Pool& pool) {
   for (Index block = pool.free.first(), next; block != kNone; block = next) {
     next = pool.free.next(block);
@@ -141,8 +141,8 @@ void Caching::release_segment(Index block) {
   blocks_.drop(block);
 }
 
-// Gives free segments of the large pools back until no more is reserved than the threshold: in
-// rounds, each time all those that have been free for as long as their average or longer.
+// Returns free segments of the large pools until reserved bytes are within the threshold. Each
+// round returns the segments that have been free for at least the average time.
 void Caching::collect() {
   auto const threshold =
       static_cast<Size>(settings_.collection_threshold * static_cast<double>(*settings_.limit));
@@ -163,7 +163,8 @@ void Caching::collect() {
   Size released = 0;
   while (released < target && !idle.empty()) {
     double const average = ages / static_cast<double>(idle.size());
-    auto const old = std::ranges::partition(idle, [&](Index at) { return age(at) < average; });
+    auto const old =
+        std::ranges::partition(idle, [&](Index block) { return age(block) < average; });
     for (Index const block : old) {
       released += blocks_.size(block);
       ages -= age(block);

@@ -2,24 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sizes are rounded up to 512 bytes (or to steps between powers of two). Each stream has a pool of
-// small blocks, up to 1 MiB, in segments of 2 MiB, and a pool of large ones, in segments of 20 MiB
-// or, from 10 MiB on, of their own size rounded up to 2 MiB. The best fit is taken from the pool,
-// its front handed out when the rest is worth keeping: 512 bytes in a small pool, more than 1 MiB
-// in a large one. A freed block coalesces with its free neighbours at once. Free segments stay
-// cached until the device refuses a new one: then oversize blocks go back to it, then all of them.
-// An expandable segment is a range of addresses, larger than the device, that is mapped page by
-// page where it is needed and unmapped where it is free.
-// A request and a free take O(log n) steps in the free blocks of the pool; with expandable
-// segments a request may also pass free blocks and unmapped ranges that cannot grow enough.
+// small blocks, up to 1 MiB, in segments of 2 MiB, and a pool of large blocks. A large block is in
+// a segment of 20 MiB or, from 10 MiB on, in a segment of its size rounded up to 2 MiB. A request
+// takes the best fit of its pool. The block is split if the rest is worth keeping: at least 512
+// bytes in a small pool, more than 1 MiB in a large one. A freed block coalesces with its free
+// neighbours at once. Free segments stay cached until the device refuses a new one. Then the
+// oversize blocks are returned to the device and, if that is not enough, all free segments. An
+// expandable segment is an address range larger than the device. Its pages are mapped when a block
+// needs them and unmapped when free memory is returned.
 //
-// A block that is freed on another stream than its own counts as used there (record_stream): it is
-// free for reuse only after the next step, a trim or a refusal of the device, where a program waits
-// for all its streams.
+// A request and a free take O(log n) steps for n free blocks in the pool. With expandable segments
+// a request may also visit free blocks and unmapped ranges that cannot grow enough.
 //
-// A private pool, of captured graphs or a MemPool, is a stream of its own: its segments stay until
-// the pool is released, whatever the rest of the program asks for.
+// A block that is freed on a stream other than its own is in use there (record_stream). It can be
+// reused only after a step, a trim or a refusal by the device, because a program then waits for all
+// of its streams.
 //
-// The rules are those of PyTorch 2.13, block for block.
+// A private pool, which belongs to captured graphs or to a MemPool, is a separate stream. It keeps
+// its segments until the pool is released, even when the device refuses a request.
+//
+// Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13, reproduced block for block.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +49,8 @@ class Caching final : public Allocator {
             return round_down(capacity, CachingSettings::kSegmentRounding);
           },
       .exemption =
-          "a segment has 2 MiB for requests up to 1 MiB, 20 MiB for those below 10 MiB, "
-          "else a multiple of 2 MiB",
+          "a segment has 2 MiB for requests up to 1 MiB, 20 MiB for requests below 10 MiB, "
+          "and otherwise a multiple of 2 MiB",
       .by_stream = true,
   };
 
@@ -97,7 +99,7 @@ class Caching final : public Allocator {
   bool map_front(Index block, Size wanted);
   void unmap_pages(Index block);
 
-  // Segments held before
+  // Segments that the program held before its trace began
   Size reservation_size(Size page) const;
   bool adopt_segment(HeldSegment const& held);
   bool adopt_reservation(std::vector<HeldSegment> const& ranges);
@@ -106,7 +108,7 @@ class Caching final : public Allocator {
 
   CachingSettings settings_;
   PooledBlocks blocks_;
-  std::set<Stream> kept_;  // private pools whose segments stay
+  std::set<Stream> kept_;  // private pools that keep their segments
 };
 
 }  // namespace allocbench

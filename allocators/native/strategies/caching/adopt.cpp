@@ -1,4 +1,4 @@
-// strategies/caching/adopt.cpp: segments that a program held before its trace began.
+// strategies/caching/adopt.cpp: takes over the segments that a program held before its trace began.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
@@ -13,19 +13,19 @@ bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
   std::map<Address, std::vector<HeldSegment>> reservations;
   for (HeldSegment const& held : layout)
     if (held.space != 0) reservations[held.space].push_back(held);
-  auto const fits = [&](HeldSegment const& range) {
+  auto const consistent = [&](HeldSegment const& range) {
     Size const page = settings_.page(range.small);
     HeldSegment const& first = reservations.at(range.space).front();
     return range.stream == first.stream && range.small == first.small &&
            (range.segment.address - range.space) % page == 0 && range.segment.size % page == 0;
   };
   for (auto const& [address, ranges] : reservations)
-    if (!std::ranges::all_of(ranges, fits)) return false;
+    if (!std::ranges::all_of(ranges, consistent)) return false;
 
-  std::vector<HeldSegment> obtained = layout;
-  std::ranges::stable_sort(obtained, {}, &HeldSegment::rank);
+  std::vector<HeldSegment> by_rank = layout;
+  std::ranges::stable_sort(by_rank, {}, &HeldSegment::rank);
   bool adopted = true;
-  for (HeldSegment const& held : obtained) {
+  for (HeldSegment const& held : by_rank) {
     if (held.space == 0)
       adopted = adopted && adopt_segment(held);
     else if (auto const ranges = reservations.extract(held.space); !ranges.empty())
@@ -45,7 +45,7 @@ bool Caching::adopt_segment(HeldSegment const& held) {
   return true;
 }
 
-// The ranges are those mapped in one reservation, in order of address.
+// `ranges` are the mapped ranges of one reservation, in address order.
 bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   HeldSegment const& first = ranges.front();
   Size const page = settings_.page(first.small);

@@ -6,8 +6,8 @@
 
 namespace allocbench {
 
-// A free block of `wanted` bytes or more, out of its pool: free memory and the unmapped addresses
-// after it. What was mapped before the device refused stays, free.
+// Takes a free block of `wanted` bytes or more out of its pool, after mapping the pages that it
+// lacks. kNone if the device refuses; pages mapped until then stay mapped and free.
 Index Caching::extend(Pool& pool, Size wanted) {
   Index block = find_space(pool, wanted);
   if (block == kNone) return kNone;
@@ -16,22 +16,22 @@ Index Caching::extend(Pool& pool, Size wanted) {
   while (blocks_.size(block) < wanted) {
     Index const next = blocks_[block].next;  // unmapped: free neighbours have coalesced
     if (!map_front(next, std::min(wanted - blocks_.size(block), blocks_.size(next)))) return kNone;
-    block = next;  // it has taken the block before it over
+    block = next;  // the mapped pages have coalesced with the block before them
   }
   blocks_.remove(block);
   return block;
 }
 
-// The lowest free block, mapped or not, from which `wanted` bytes are free and at least some of
-// them unmapped; of a new expandable segment when there is none.
+// The lowest free block, mapped or not, that begins a free range of `wanted` bytes which is partly
+// unmapped; if no such range exists, the block of a new expandable segment.
 Index Caching::find_space(Pool& pool, Size wanted) {
   auto const is_free = [&](Index block) { return block != kNone && !blocks_.in_use(block); };
   for (auto const& [address, unmapped] : pool.unmapped) {
     Index const previous = blocks_[unmapped].previous;
     Index const begin = is_free(previous) ? previous : unmapped;
     Size room = 0;
-    for (Index at = begin; room < wanted && is_free(at); at = blocks_[at].next)
-      room += blocks_.size(at);
+    for (Index block = begin; room < wanted && is_free(block); block = blocks_[block].next)
+      room += blocks_.size(block);
     if (room >= wanted) return begin;
   }
   return reserve_space(pool);
@@ -50,8 +50,8 @@ Index Caching::reserve_space(Pool& pool) {
   return blocks_.open({address, size, page}, pool, next_rank());
 }
 
-// Maps the pages of an unmapped block that hold its first `wanted` bytes; they become a free block
-// that coalesces.
+// Maps the pages that hold the first `wanted` bytes of an unmapped block. They become a free block,
+// which coalesces. False if the device refuses.
 bool Caching::map_front(Index block, Size wanted) {
   Size const page = blocks_.facts(block).reservation->page;
   Size const size = round_up(wanted, page);
@@ -61,7 +61,8 @@ bool Caching::map_front(Index block, Size wanted) {
   return true;
 }
 
-// Unmaps the whole pages of a free block. An expandable segment without a mapped page goes back.
+// Unmaps the pages that lie wholly in a free block, and returns the reservation when none of its
+// pages is mapped any more.
 void Caching::unmap_pages(Index block) {
   auto const pages = blocks_.pages(block);
   if (pages.size() == 0) return;

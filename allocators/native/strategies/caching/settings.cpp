@@ -1,4 +1,4 @@
-// strategies/caching/settings.cpp: the settings of PyTorch's allocator, by PyTorch's names.
+// strategies/caching/settings.cpp: the settings of PyTorch's allocator, under PyTorch's names.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/caching/settings.hpp"
 
@@ -15,13 +15,14 @@
 namespace allocbench {
 namespace {
 
-// Versions with the rules of 2.9.
+// Versions that follow the rules of 2.9.
 constexpr std::string_view kLike2_9[] = {"2.1", "2.2", "2.3", "2.4", "2.5",
                                          "2.6", "2.7", "2.8", "2.9"};
 
-constexpr Size kOwnSegment = 10 * kMiB;  // from here on a request has a segment of its own
+constexpr Size kOwnSegment = 10 * kMiB;  // the smallest request that does not share its segment
 
-// Keys of a conf that change no placement: of pinned host memory, locks, captured graphs.
+// Keys of a conf that change no placement, because they concern pinned host memory, locks or
+// captured graphs.
 constexpr std::string_view kIgnored[] = {
     "backend",
     "release_lock_on_cudamalloc",
@@ -37,22 +38,22 @@ constexpr std::string_view kIgnored[] = {
     "pinned_free_catch_all",
 };
 
-// The parts of a list, cut at each comma outside of brackets; an empty last one is left out.
-std::vector<std::string_view> parts(std::string_view list) {
-  std::vector<std::string_view> found;
+// Splits a list at each comma outside of brackets; an empty last item is dropped.
+std::vector<std::string_view> split_list(std::string_view list) {
+  std::vector<std::string_view> items;
   int depth = 0;
   std::size_t begin = 0;
-  for (std::size_t at = 0; at < list.size(); ++at) {
-    depth += (list[at] == '[') - (list[at] == ']');
-    if (list[at] != ',' || depth > 0) continue;
-    found.push_back(list.substr(begin, at - begin));
-    begin = at + 1;
+  for (std::size_t position = 0; position < list.size(); ++position) {
+    depth += (list[position] == '[') - (list[position] == ']');
+    if (list[position] != ',' || depth > 0) continue;
+    items.push_back(list.substr(begin, position - begin));
+    begin = position + 1;
   }
-  if (begin < list.size()) found.push_back(list.substr(begin));
-  return found;
+  if (begin < list.size()) items.push_back(list.substr(begin));
+  return items;
 }
 
-std::pair<std::string_view, std::string_view> cut_at_colon(std::string_view text) {
+std::pair<std::string_view, std::string_view> split_at_colon(std::string_view text) {
   auto const colon = text.find(':');
   if (colon == std::string_view::npos) return {text, {}};
   return {text.substr(0, colon), text.substr(colon + 1)};
@@ -63,22 +64,23 @@ std::string without_spaces(std::string text) {
   return text;
 }
 
-// The options that a conf holds.
+// The options in a conf that can change placements, by name.
 std::map<std::string, std::string> read_conf(Options const& given) {
-  std::map<std::string, std::string> found;
+  std::map<std::string, std::string> settings;
   std::string const conf = without_spaces(given.text("conf"));
-  for (auto const part : parts(conf)) {
-    auto const [key, value] = cut_at_colon(part);
+  for (auto const item : split_list(conf)) {
+    auto const [key, value] = split_at_colon(item);
     if (key.empty() || value.empty())
-      given.reject("conf", "must be key:value,key:value; '" + std::string(part) + "' is not");
+      given.reject("conf", "must be key:value,key:value; '" + std::string(item) + "' is not");
     if (key == "conf" || key == "version")
-      given.reject("conf", "must hold PyTorch's own settings; " + std::string(key) + " is none");
+      given.reject("conf", "must contain only settings of PyTorch; PyTorch has no setting '" +
+                               std::string(key) + "'");
     if (key == "backend" && value != "native")
-      given.reject("conf", "must not ask for a backend other than native");
+      given.reject("conf", "must not select a backend other than native");
     if (std::ranges::find(kIgnored, key) == std::end(kIgnored))
-      found[std::string(key)] = std::string(value);
+      settings[std::string(key)] = std::string(value);
   }
-  return found;
+  return settings;
 }
 
 Size read_mebibytes(Options const& given, std::string_view name, Size least) {
@@ -95,8 +97,8 @@ double read_share(Options const& given, std::string_view name, std::string_view 
   return share;
 }
 
-// The power of two that a text is.
-std::optional<int> read_power(std::string_view text) {
+// The exponent of the power of two that a text states; nullopt for any other text.
+std::optional<int> read_exponent(std::string_view text) {
   Size value = 0;
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size() || !std::has_single_bit(value))
@@ -104,40 +106,42 @@ std::optional<int> read_power(std::string_view text) {
   return std::countr_zero(value);
 }
 
-// A number for all sizes, or a list of interval:divisions. An interval is the power of two in MiB
-// where it begins; the first one reaches down to 0, ">" stands for all above the one before it,
-// and what no item names is not rounded to divisions. `overlap`: ">" includes the one before it.
+// The divisions of each interval, from a number for all sizes or a list of interval:divisions. An
+// interval is named by the power of two in MiB at which it begins. The first one reaches down to 0,
+// ">" means all intervals above the previous one, and intervals that are not listed have no
+// divisions. With `overlap`, ">" includes the previous interval.
 std::array<Size, 16> read_divisions(Options const& given, bool overlap) {
   constexpr std::string_view name = "roundup_power2_divisions";
   std::string const text = without_spaces(given.text(name));
   auto const reject = [&] {
     given.reject(name, "must be a power of two, or a list like [256:1,512:2,1024:4,>:8]");
   };
-  auto const power = [&](std::string_view number) {
-    auto const found = read_power(number);
-    if (!found) reject();
-    return *found;
+  auto const exponent_of = [&](std::string_view number) {
+    auto const exponent = read_exponent(number);
+    if (!exponent) reject();
+    return *exponent;
   };
   std::array<Size, 16> divisions = {};
   if (!text.starts_with('[')) {
-    divisions.fill(Size{1} << power(text));
+    divisions.fill(Size{1} << exponent_of(text));
     return divisions;
   }
   if (!text.ends_with(']')) reject();
   std::string const list = text.substr(1, text.size() - 2);
-  std::size_t last = 0;
+  std::size_t index = 0;
   bool first = true;
-  for (auto const part : parts(list)) {
-    auto const [interval, number] = cut_at_colon(part);
-    Size const value = number == "0" ? 0 : Size{1} << power(number);
+  for (auto const item : split_list(list)) {
+    auto const [interval, number] = split_at_colon(item);
+    Size const count = number == "0" ? 0 : Size{1} << exponent_of(number);
     if (interval == ">") {
-      std::fill(divisions.begin() + last + (overlap ? 0 : 1), divisions.end(), value);
+      std::fill(divisions.begin() + index + (overlap ? 0 : 1), divisions.end(), count);
       continue;
     }
-    last = std::min<std::size_t>(static_cast<std::size_t>(power(interval)), divisions.size() - 1);
-    if (first) std::fill(divisions.begin(), divisions.begin() + last, value);
+    index = std::min<std::size_t>(static_cast<std::size_t>(exponent_of(interval)),
+                                  divisions.size() - 1);
+    if (first) std::fill(divisions.begin(), divisions.begin() + index, count);
     first = false;
-    divisions[last] = value;
+    divisions[index] = count;
   }
   return divisions;
 }
@@ -148,49 +152,48 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
   if (given.given("conf")) given.give(read_conf(given));
   std::string const& version = given.text("version");
   bool const is_2_9 = std::ranges::find(kLike2_9, version) != std::end(kLike2_9);
-  CachingSettings read;
+  CachingSettings settings;
   bool const is_2_10 = version == "2.10";
   if (is_2_9 || is_2_10 || version == "2.11")
-    read.ties = Ties::kAddress;
+    settings.ties = Ties::kAddress;
   else if (version == "2.12")
-    read.ties = Ties::kBlock;
+    settings.ties = Ties::kBlock;
   else if (version != "2.13")
     given.reject("version", "must be 2.1 to 2.13");
 
-  read.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
-  if ((is_2_9 || is_2_10) && read.large_segment != kLargeSegment)
+  settings.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
+  if ((is_2_9 || is_2_10) && settings.large_segment != kLargeSegment)
     given.reject("large_segment_size_mb", "must be 20 in version " + version);
-  Size const least = read.large_segment / kMiB + (is_2_9 ? 1 : 0);
+  Size const least = settings.large_segment / kMiB + (is_2_9 ? 1 : 0);
   if (given.given("max_split_size_mb"))
-    read.max_split = read_mebibytes(given, "max_split_size_mb", least);
-  read.max_non_split_rounding = given.given("max_non_split_rounding_mb")
-                                    ? read_mebibytes(given, "max_non_split_rounding_mb", least)
-                                    : read.large_segment;
-  if (given.given("roundup_power2_divisions")) read.divisions = read_divisions(given, is_2_9);
+    settings.max_split = read_mebibytes(given, "max_split_size_mb", least);
+  settings.max_non_split_rounding = given.given("max_non_split_rounding_mb")
+                                        ? read_mebibytes(given, "max_non_split_rounding_mb", least)
+                                        : settings.large_segment;
+  if (given.given("roundup_power2_divisions")) settings.divisions = read_divisions(given, is_2_9);
   if (given.given("garbage_collection_threshold"))
-    read.collection_threshold =
-        read_share(given, "garbage_collection_threshold", "must lie between 0 and 1, both excluded",
+    settings.collection_threshold =
+        read_share(given, "garbage_collection_threshold", "must be greater than 0 and less than 1",
                    [](double share) { return share > 0 && share < 1; });
   if (given.given("per_process_memory_fraction")) {
-    double const share =
-        read_share(given, "per_process_memory_fraction", "must lie between 0 and 1",
-                   [](double fraction) { return fraction >= 0 && fraction <= 1; });
-    if (share < 1 || is_2_9)  // later a share of 1 is no limit, which switches collection off
-      read.limit = static_cast<Size>(share * static_cast<double>(capacity));
+    double const share = read_share(given, "per_process_memory_fraction", "must be from 0 to 1",
+                                    [](double fraction) { return fraction >= 0 && fraction <= 1; });
+    if (share < 1 || is_2_9)  // in later versions a share of 1 means no limit
+      settings.limit = static_cast<Size>(share * static_cast<double>(capacity));
   }
-  read.expandable = given.flag("expandable_segments");
-  if (read.expandable && read.large_segment % kSegmentRounding != 0)
+  settings.expandable = given.flag("expandable_segments");
+  if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
-  return read;
+  return settings;
 }
 
 Size CachingSettings::rounded(Size requested) const {
   if (requested < kRounding) return kRounding;
-  int const power = std::bit_width(requested) - 1;
-  auto const interval = static_cast<std::size_t>(std::clamp(power - 20, 0, 15));
-  Size const steps = divisions[interval];
-  if (steps <= 1 || requested <= kRounding * steps) return round_up(requested, kRounding);
-  return round_up(requested, (Size{1} << power) / steps);
+  int const exponent = std::bit_width(requested) - 1;
+  auto const interval = static_cast<std::size_t>(std::clamp(exponent - 20, 0, 15));
+  Size const count = divisions[interval];
+  if (count <= 1 || requested <= kRounding * count) return round_up(requested, kRounding);
+  return round_up(requested, (Size{1} << exponent) / count);
 }
 
 Size CachingSettings::segment(Size rounded) const {

@@ -1,4 +1,4 @@
-// strategies/caching/settings.hpp: the settings of PyTorch's allocator, by PyTorch's names.
+// strategies/caching/settings.hpp: the settings of PyTorch's allocator, under PyTorch's names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,24 +14,25 @@ namespace allocbench {
 struct CachingSettings {
   static constexpr Option options[] = {
       {"version", OptionType::kText, "2.13",
-       "PyTorch version to follow: 2.1 to 2.13; they differ in ties between free blocks of equal "
-       "size, in a memory fraction of 1, and in the end of a list of divisions"},
+       "PyTorch version to follow, 2.1 to 2.13; the versions differ in the choice among free "
+       "blocks of equal size, in the meaning of a memory fraction of 1, and in the last interval "
+       "of a list of divisions"},
       {"conf", OptionType::kText, "",
        "the value of PYTORCH_ALLOC_CONF, verbatim: "
        "conf=max_split_size_mb:128,expandable_segments:True"},
       {"max_split_size_mb", OptionType::kNumber, "",
-       "blocks of this size or larger are never split, nor given to smaller requests; "
+       "blocks of this size or larger are never split and never serve smaller requests; "
        "default: no limit"},
       {"max_non_split_rounding_mb", OptionType::kNumber, "",
        "how much larger than the request an unsplit block may be; default: large_segment_size_mb"},
       {"large_segment_size_mb", OptionType::kNumber, "20",
        "size of the segments that requests above 1 MiB and below 10 MiB share"},
       {"roundup_power2_divisions", OptionType::kText, "",
-       "number of sizes between two powers of two to round up to; or by interval in MiB: "
-       "[256:1,512:2,1024:4,>:8]; default: round to 512 bytes"},
+       "round up to one of this many sizes per power of two; by interval in MiB: "
+       "[256:1,512:2,1024:4,>:8]; default: round up to 512 bytes"},
       {"garbage_collection_threshold", OptionType::kNumber, "",
-       "fraction of the memory limit, in (0, 1), above which the oldest unused segments are given "
-       "back; default: never; needs per_process_memory_fraction"},
+       "fraction of the memory limit, in (0, 1), above which the oldest unused segments are "
+       "released; default: never; requires per_process_memory_fraction"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
        "fraction of the device's capacity, from 0 to 1, that may be reserved; default: all"},
       {"expandable_segments", OptionType::kFlag, "false",
@@ -45,19 +46,19 @@ struct CachingSettings {
   static constexpr Size kLargeSegment = 20 * kMiB;
   static constexpr Size kSegmentRounding = 2 * kMiB;
 
-  // What comes first among free blocks of equal size, before the lowest address.
+  // Which of several free blocks of equal size is used; among equals, the lowest address.
   enum class Ties {
-    kAddress,  // nothing
-    kBlock,    // the block that was made first, by splitting or from the device
-    kSegment,  // the segment that was obtained first
+    kAddress,  // the block at the lowest address
+    kBlock,    // the block that was created first, by a split or by a device call
+    kSegment,  // a block of the segment that was obtained first
   };
 
   // Throws SpecError for a value out of range and for a conf that cannot be read.
   static CachingSettings read(Options given, Size capacity);
 
-  // Bytes allocated to a request, before the rest of a block that is not split.
+  // Bytes allocated for a request; a block that is not split can be larger.
   Size rounded(Size requested) const;
-  // Bytes asked from the device for a rounded size.
+  // Bytes requested from the device for a rounded size.
   Size segment(Size rounded) const;
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
@@ -67,7 +68,7 @@ struct CachingSettings {
   Size max_split = kNoLimit;
   Size max_non_split_rounding = 0;
   Size large_segment = 0;
-  std::array<Size, 16> divisions = {};  // by the power of two of the size in MiB; 0: none
+  std::array<Size, 16> divisions = {};  // by the power of two of the size in MiB; 0: no divisions
   double collection_threshold = 0;
   std::optional<Size> limit;  // bytes that may be reserved
   bool expandable = false;
