@@ -363,7 +363,7 @@ class TraceArrays:
 class HeldSegment:
     """A segment that a program held before its trace."""
 
-    def __init__(self, address: int, size: int, stream: int, small: bool, space: int, rank: int, blocks: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, address: int, size: int, stream: int, small: bool, reservation: int, rank: int, blocks: Sequence[tuple[int, int, int]]) -> None:
         """
         `blocks`: (address, size, requested) of those allocated, in order of address.
         """

@@ -66,8 +66,9 @@ class Trace(Protocol):
 class Layout(Protocol):
     """Segments, and the blocks in them that the first events allocate, in order of address.
 
-    Of segments: address, size (bytes), stream, small (of the pool of small blocks) space (where the
-    reservation begins, or 0) and rank (0 was obtained first). Of blocks: block_address, block_size.
+    Of segments: address, size (bytes), stream, small (in the pool of small blocks), reservation
+    (the address of the one that the segment is a mapped range of, or 0) and rank (0 was obtained
+    first). Of blocks: block_address, block_size.
     """
 
     @property
@@ -79,7 +80,7 @@ class Layout(Protocol):
     @property
     def small(self) -> NDArray[np.bool_]: ...  # noqa: D102
     @property
-    def space(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    def reservation(self) -> NDArray[np.uint64]: ...  # noqa: D102
     @property
     def rank(self) -> NDArray[np.uint32]: ...  # noqa: D102
     @property
@@ -208,13 +209,13 @@ def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegme
     for segment, *block in rows:
         blocks[segment].append((block[0], block[1], block[2]))
     return [
-        _core.HeldSegment(address, size, stream, small, space, rank, inside)
-        for address, size, stream, small, space, rank, inside in zip(
+        _core.HeldSegment(address, size, stream, small, reservation, rank, inside)
+        for address, size, stream, small, reservation, rank, inside in zip(
             layout.address.tolist(),
             layout.size.tolist(),
             layout.stream.tolist(),
             layout.small.tolist(),
-            layout.space.tolist(),
+            layout.reservation.tolist(),
             layout.rank.tolist(),
             blocks,
             strict=True,

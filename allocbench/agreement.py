@@ -116,15 +116,16 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
             f"{spec} cannot continue at the recorded addresses: {error}"
         ) from error
     assert found.detail is not None
-    placed, made = found.detail["placements"], found.detail["device_calls"]
+    placements, calls = found.detail["placements"], found.detail["device_calls"]
     if (layout := trace.layout) is not None:
-        begun = placed["address"][: len(layout.block_address)]
-        if not np.array_equal(begun, layout.block_address) or len(made["event"]) > np.count_nonzero(
-            made["event"] >= len(layout.block_address)
-        ):
+        blocks = len(layout.block_address)
+        adopted = np.array_equal(placements["address"][:blocks], layout.block_address)
+        if not adopted or np.any(calls["event"] < blocks):
             raise CannotTellError(f"{spec} cannot begin with the segments held at the start")
     return Replayed(
-        placed["address"].astype(np.int64), placed["size"].astype(np.int64), _made(trace, made)
+        placements["address"].astype(np.int64),
+        placements["size"].astype(np.int64),
+        _served_calls(trace, calls),
     )
 
 
@@ -142,12 +143,12 @@ def joined(calls: Iterable[Call]) -> list[Call]:
     return found
 
 
-def _made(trace: Trace, made: Mapping[str, NDArray[Any]]) -> list[Call]:
+def _served_calls(trace: Trace, calls: Mapping[str, NDArray[Any]]) -> list[Call]:
     """The calls that the device of a replay served."""
-    served = made["refused"] == 0
-    event = made["event"][served].astype(np.int64)
+    served = calls["refused"] == 0
+    event = calls["event"][served].astype(np.int64)
     before = np.cumsum(trace.op == ALLOC)[event] - (trace.op[event] == ALLOC)
-    columns = (before, made["kind"][served], made["address"][served], made["size"][served])
+    columns = (before, calls["kind"][served], calls["address"][served], calls["size"][served])
     return joined(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -185,8 +186,8 @@ def _recorded_begin(recording: Recording, replayed: Replayed, call: Call) -> int
     begin, _, address, size = call
     count = 1  # most often the next alloc is the one for which the segment was obtained
     while begin < len(replayed.address):
-        placed = replayed.address[begin : begin + count]
-        inside = np.flatnonzero((placed >= address) & (placed < address + size))
+        addresses = replayed.address[begin : begin + count]
+        inside = np.flatnonzero((addresses >= address) & (addresses < address + size))
         if len(inside):
             first = begin + int(inside[0])
             return int(recording.address[first]) - (int(replayed.address[first]) - address)
@@ -231,18 +232,18 @@ def _agreement(recording: Recording, spec: str, replayed: Replayed) -> Agreement
     )
 
 
-def best(found: Iterable[Compared]) -> Compared:
+def best(candidates: Iterable[Compared]) -> Compared:
     """The replay that agrees best; the first one in case of a tie."""
 
-    def key(one: Compared) -> tuple[bool, int, int, int]:
-        agreement = one.agreement
+    def key(compared: Compared) -> tuple[bool, int, int, int]:
+        agreement = compared.agreement
         calls = agreement.segment_calls_equal or 0
         return agreement.equal, agreement.reserved_equal, calls, agreement.placed_equal
 
     chosen: Compared | None = None
-    for one in found:
-        if chosen is None or key(one) > key(chosen):
-            chosen = one
+    for compared in candidates:
+        if chosen is None or key(compared) > key(chosen):
+            chosen = compared
         if chosen.agreement.equal:
             break
     assert chosen is not None

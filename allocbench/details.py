@@ -35,13 +35,13 @@ def of_replay(
     capacity: bytes of the device. keeps_free: whether external fragmentation applies.
     """
     assert result.detail is not None
-    placed, calls = result.detail["placements"], result.detail["device_calls"]
-    made = address_map(workload, placed, calls, capacity, workload.most_blocks)
+    placements, calls = result.detail["placements"], result.detail["device_calls"]
+    drawn = address_map(workload, placements, calls, capacity, workload.most_blocks)
     return {
         "memory": _frame("memory", result.detail["envelope"]),
         "moments": _frame("moments", _moments(result, keeps_free)),
         "free_blocks": _frame("free_blocks", result.detail["free_blocks"]),
-        **{name: _frame(name, columns) for name, columns in _map_tables(workload, made).items()},
+        **{name: _frame(name, columns) for name, columns in _map_tables(workload, drawn).items()},
     }
 
 

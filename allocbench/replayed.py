@@ -42,12 +42,12 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     events = list(_device_events(detail["device_calls"]))
 
     allocs, ends = spans(trace.op, trace.block)
-    placed = detail["placements"]["address"]
+    alloc_address = detail["placements"]["address"]
     freed = ends < len(trace)
     address = np.zeros(len(trace), np.uint64)
-    address[allocs] = placed
-    address[ends[freed]] = placed[freed]
-    alloc_at = dict(zip(placed[~freed].tolist(), allocs[~freed].tolist(), strict=True))
+    address[allocs] = alloc_address
+    address[ends[freed]] = alloc_address[freed]
+    alloc_at = dict(zip(alloc_address[~freed].tolist(), allocs[~freed].tolist(), strict=True))
     first = trace.provenance.live_at_start if trace.layout is not None else 0
     taken_over = first if all(event.event >= first for event in events) else 0
     begun = _begun(trace.layout, events) if taken_over and trace.layout is not None else {}
@@ -85,10 +85,10 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
 def _begun(layout: Layout, events: Sequence[DeviceEvent]) -> dict[int, dict[str, Any]]:
     """What is known of the segments of a layout that were never returned, by address."""
     returned = {event.address for event in events if event.action in _RELEASES}
-    columns = (layout.address, layout.stream, layout.small, layout.space)
+    columns = (layout.address, layout.stream, layout.small, layout.reservation)
     return {
-        address: {"stream": stream, "small": small, "expandable": space > 0}
-        for address, stream, small, space in zip(*(c.tolist() for c in columns), strict=True)
+        address: {"stream": stream, "small": small, "expandable": reservation > 0}
+        for address, stream, small, reservation in zip(*(c.tolist() for c in columns), strict=True)
         if address not in returned
     }
 

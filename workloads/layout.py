@@ -15,10 +15,11 @@ SEGMENT_COLUMNS = {
     "size": "uint64",
     "stream": "uint16",
     "small": "bool",
-    "space": "uint64",
+    "reservation": "uint64",
     "rank": "uint32",
 }
 BLOCK_COLUMNS = {"block_address": "uint64", "block_size": "uint64"}
+_NAMES_IN_FILES = {"reservation": "space"}  # where they differ from those of the columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,18 +27,18 @@ class Layout:
     """Segments and the blocks allocated in them, each in order of address; the rest is free.
 
     s segments: address, size: uint64 (s,), bytes. stream: uint16 (s,). small: bool (s,), whether
-    the segment belongs to the pool of small blocks. space: uint64 (s,), where the reservation
-    begins of which the segment is a mapped range, or 0 for a segment of its own. rank: uint32 (s,),
-    the order in which they were obtained, as far as that can be told.
-    b blocks: block_address, block_size: uint64 (b,), bytes. They are those that the first b events
-    of the trace allocate.
+    the segment belongs to the pool of small blocks. reservation: uint64 (s,), the address of the
+    reservation that the segment is a mapped range of, or 0 if there is no reservation. rank: uint32
+    (s,), the order in which the segments were obtained, as far as it is known.
+    b blocks: block_address, block_size: uint64 (b,), bytes. The first b events of the trace
+    allocate them.
     """
 
     address: NDArray[np.uint64]
     size: NDArray[np.uint64]
     stream: NDArray[np.uint16]
     small: NDArray[np.bool_]
-    space: NDArray[np.uint64]
+    reservation: NDArray[np.uint64]
     rank: NDArray[np.uint32]
     block_address: NDArray[np.uint64]
     block_size: NDArray[np.uint64]
@@ -57,7 +58,7 @@ class Layout:
         end = self.address + self.size
         if np.any(self.size == 0) or np.any(end[:-1] > self.address[1:]):
             return "the segments of the layout are empty, overlap or are not in order"
-        if np.any(self.space > self.address):
+        if np.any(self.reservation > self.address):
             return "a segment of the layout begins before its reservation"
         segment = self.segment_of_block
         ends = self.block_address + self.block_size
@@ -71,7 +72,7 @@ class Layout:
 def to_json(layout: Layout) -> dict[str, list[int]]:
     """The columns as lists of numbers."""
     return {
-        name: getattr(layout, name).astype(np.uint64).tolist()
+        _NAMES_IN_FILES.get(name, name): getattr(layout, name).astype(np.uint64).tolist()
         for name in (*SEGMENT_COLUMNS, *BLOCK_COLUMNS)
     }
 
@@ -79,7 +80,7 @@ def to_json(layout: Layout) -> dict[str, list[int]]:
 def from_json(columns: Mapping[str, Any]) -> Layout:
     """The layout of such columns; raises ValueError, TypeError or KeyError for others."""
     arrays = {
-        name: np.array(columns[name], np.uint64).astype(dtype)
+        name: np.array(columns[_NAMES_IN_FILES.get(name, name)], np.uint64).astype(dtype)
         for name, dtype in (SEGMENT_COLUMNS | BLOCK_COLUMNS).items()
     }
     for names in (SEGMENT_COLUMNS, BLOCK_COLUMNS):

@@ -244,13 +244,13 @@ void bind_replay(nb::module_& m) {
       .def(
           "__init__",
           [](HeldSegment* self, Address address, Size size, Stream stream, bool small,
-             Address space, std::uint64_t rank,
+             Address reservation, std::uint64_t rank,
              std::vector<std::tuple<Address, Size, Size>> const& blocks) {
-            new (self) HeldSegment{{address, size, {}}, stream, small, space, rank};
+            new (self) HeldSegment{{address, size, {}}, stream, small, reservation, rank};
             for (auto const& [at, bytes, requested] : blocks)
               self->segment.blocks.push_back({at, bytes, requested});
           },
-          "address"_a, "size"_a, "stream"_a, "small"_a, "space"_a, "rank"_a, "blocks"_a,
+          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "blocks"_a,
           "`blocks`: (address, size, requested) of those allocated, in order of address.");
   nb::class_<Measurement>(m, "Measurement")
       .def_ro("max_load", &Measurement::max_load)

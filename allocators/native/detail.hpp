@@ -60,7 +60,9 @@ class DetailRecorder {
   DetailRecorder(DetailRecorder const&) = delete;
   DetailRecorder& operator=(DetailRecorder const&) = delete;
 
-  void placed(Block const& block) { found_.placements.push_back({block.address, block.size}); }
+  void record_placement(Block const& block) {
+    found_.placements.push_back({block.address, block.size});
+  }
   void after(std::size_t event);
   void level(std::size_t event, Stats const& stats);
   Detail result();

@@ -23,7 +23,7 @@ using Report = std::optional<nb::typed<nb::callable, void(double, Size, Size)>>;
 
 // A planner runs without the GIL and calls this function now and then. A signal, or an exception
 // raised by `report`, stops the planner.
-Effort effort(double time_limit, Report const& report) {
+SearchBudget search_budget(double time_limit, Report const& report) {
   return {time_limit, [&report](Progress const& now) {
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -61,7 +61,7 @@ void bind_plans(nb::module_& m) {
         Size load;
         {
           nb::gil_scoped_release release;
-          result = plan(name, blocks, alignment, effort(time_limit, report));
+          result = plan(name, blocks, alignment, search_budget(time_limit, report));
           load = max_load(blocks);
         }
         return std::tuple(to_numpy(std::move(result.plan.offsets)), result.plan.height, load,
@@ -121,7 +121,7 @@ void bind_graphs(nb::module_& m) {
          bool preserve_intermediates, Size alignment, double time_limit, Report const& report) {
         nb::gil_scoped_release release;
         return plan_graph(planner, graph, {preserve_inputs, preserve_intermediates, alignment},
-                          effort(time_limit, report));
+                          search_budget(time_limit, report));
       },
       "graph"_a, "planner"_a, "preserve_inputs"_a, "preserve_intermediates"_a, "alignment"_a,
       "time_limit"_a, "report"_a.none());

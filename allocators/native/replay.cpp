@@ -214,7 +214,7 @@ class Measuring : public Plain {
     measurement_.max_load = std::max(measurement_.max_load, load_);
     requested_[trace_.block[event]] = trace_.size[event];
     if (placements_) place(trace_.block[event], block);
-    if (detail_) detail_->placed(block);
+    if (detail_) detail_->record_placement(block);
     observe(event);
   }
 

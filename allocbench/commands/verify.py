@@ -30,7 +30,7 @@ _COLUMNS = (
     "rules",
     "allocs",
     "reserved equal",
-    "placed equal",
+    "address equal",
     "segment calls",
     "peak recorded",
     "peak predicted",

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import pandas as pd
 
 from allocbench import allocators
-from allocbench.questions import space
+from allocbench.questions import search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import Growth, growths
 from allocbench.questions.runner import Runner, fresh, innermost
@@ -216,7 +216,9 @@ def _growing(explanation: Explanation) -> str:
 def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     """Every single setting and every other allocator, those that complete the trace first."""
     name = innermost(allocator)
-    tried = [(f"{name} with {what}", one) for what, one in space.singles(allocator, run.device)]
+    tried = [
+        (f"{name} with {what}", one) for what, one in search_space.singles(allocator, run.device)
+    ]
     tried += [
         (f"the allocator {other}", other)
         for other in allocators.names(allocators.make_device(run.device))

@@ -67,16 +67,16 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     The trace is replayed to the end for its places and the device's calls, and once more up to
     the request, for the allocator's own view of its memory.
     """
-    made = fresh(allocator, device, trace)
-    result = allocators.replay(trace, made, detail=True)
+    replayed = fresh(allocator, device, trace)
+    result = allocators.replay(trace, replayed, detail=True)
     assert result.detail is not None
-    placed = result.detail["placements"]
-    failed = np.flatnonzero(placed["size"] == 0)
+    placements = result.detail["placements"]
+    failed = np.flatnonzero(placements["size"] == 0)
     if not len(failed):
         return None
     workload = Prepared.of(trace.name, trace)
     calls = result.detail["device_calls"]
-    seen = address_map(workload, placed, calls, made.device.capacity, most=1)
+    seen = address_map(workload, placements, calls, replayed.device.capacity, most=1)
     assert seen.failure is not None
     number = int(failed[0])
     event = int(workload.first[number])
@@ -102,13 +102,13 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         live=int(workload.size[alive].sum()),
         allocated=stats.allocated,
         reserved=stats.reserved,
-        capacity=made.device.capacity,
+        capacity=replayed.device.capacity,
         largest_free=again.largest_free(),
         segments=again.snapshot(),
         pins=seen.pins,
         in_one_stretch=seen.failure["place"] == "stretch",
         alive=alive,
-        address=placed["address"].astype(np.int64),
+        address=placements["address"].astype(np.int64),
         workload=workload,
     )
 

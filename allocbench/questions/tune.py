@@ -15,7 +15,7 @@ import pandas as pd
 
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
-from allocbench.questions import space
+from allocbench.questions import search_space
 from allocbench.questions.hazards import breaks
 from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Runner
@@ -256,11 +256,11 @@ class _Search:
         self.sure: set[str] = set()
         self._values = {
             name: tried
-            for name, tried in space.values(parsed.name).items()
+            for name, tried in search_space.values(parsed.name).items()
             if name not in parsed.options
         }
         self.expandable = (
-            space.written(self.name, {**self.given, "expandable_segments": "true"})
+            search_space.written(self.name, {**self.given, "expandable_segments": "true"})
             if "expandable_segments" in self._values
             else ""
         )
@@ -272,7 +272,7 @@ class _Search:
 
     def first(self) -> list[dict[str, str]]:
         """The default, then the specs that differ from it in one setting; flags first."""
-        plain = dict.fromkeys(self._values, space.DEFAULT)
+        plain = dict.fromkeys(self._values, search_space.DEFAULT)
         changes = [(name, value) for name, tried in self._values.items() for value in tried[1:]]
         flags = {name for name, tried in self._values.items() if len(tried) == 2}
         changes.sort(key=lambda change: change[0] not in flags)
@@ -315,7 +315,9 @@ class _Search:
         """The specs without one of the settings that the search added."""
         settings = spec.parse(trial.spec).options
         return [
-            space.written(self.name, {key: value for key, value in settings.items() if key != name})
+            search_space.written(
+                self.name, {key: value for key, value in settings.items() if key != name}
+            )
             for name in self._values
             if name in settings
         ]
@@ -328,7 +330,7 @@ class _Search:
             for name, tried in self._values.items()
         }
         try:
-            made = self.measure(space.written(self.name, self.given | settings))
+            made = self.measure(search_space.written(self.name, self.given | settings))
         except SpecError as error:
             raise optuna.TrialPruned(str(error)) from error
         if not made.serves or made.capacity is None:

@@ -103,7 +103,7 @@ def names() -> list[str]:
     return [info.name for info in allocators.strategies() if not info.from_pool]
 
 
-def placed(name: str) -> Drawn:
+def drawn(name: str) -> Drawn:
     """Where a strategy holds memory and places blocks, seen after each event of the trace."""
     spec, last = SMALLER.get(name, name), len(script())
     held, blocks = Runs(), Runs()
@@ -232,5 +232,5 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name in names():
         path = FOLDER / f"{name}.svg"
-        path.write_text(svg(placed(name)), encoding="utf-8")
+        path.write_text(svg(drawn(name)), encoding="utf-8")
         print(path)

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "strategies"
 @pytest.mark.parametrize("name", pictures.names())
 def test_a_picture_shows_where_the_strategy_places_blocks_today(name: str) -> None:
     committed = (FOLDER / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
-    drawn = pictures.placed(name)
+    drawn = pictures.drawn(name)
     assert drawn.digest in committed, "make doc-pictures draws it again"
     assert drawn.spec in committed
     assert f"pictures/{name}.svg" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def test_pictures_are_small_and_stand_alone() -> None:
 
 
 def test_blocks_lie_in_held_memory_and_apart() -> None:
-    drawn = pictures.placed("buddy")
+    drawn = pictures.drawn("buddy")
     assert drawn.peak_reserved == 64 << 20
     assert {rect.name for rect in drawn.blocks} == {*pictures.BLOCKS}
     for event in range(len(pictures.script())):

@@ -11,7 +11,7 @@ import pytest
 from allocbench import allocators
 from allocbench.picture import FREE as NOTHING
 from allocbench.picture import FULL, PARTLY, PIN, picture
-from allocbench.questions import space
+from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure
 from allocbench.questions.runner import can_be_made
@@ -179,27 +179,27 @@ def test_segments_left_out_of_the_picture_are_counted() -> None:
 
 def test_every_declared_option_has_values_to_try_or_a_reason_for_none() -> None:
     for info in allocators.strategies():
-        tried = space.values(info.name)
+        tried = search_space.values(info.name)
         for option in info.options:
             key = f"{info.name}:{option.name}"
-            assert (option.name in tried) is (key not in space.LEFT_OUT), key
+            assert (option.name in tried) is (key not in search_space.LEFT_OUT), key
         for name, values in tried.items():
-            assert values[0] == space.DEFAULT
+            assert values[0] == search_space.DEFAULT
             assert len(set(values)) == len(values)
-            made = [space.written(info.name, {name: value}) for value in values[1:]]
+            made = [search_space.written(info.name, {name: value}) for value in values[1:]]
             assert sum(can_be_made(text, "sim:1TiB") for text in made) >= len(made) / 3
 
 
 def test_single_changes_differ_in_one_setting_and_keep_wrappers() -> None:
     device = "sim:80GiB"
     text = "limit:bytes=8GiB,of=bfc:garbage_collection=true"
-    found = dict(space.singles(text, device))
+    found = dict(search_space.singles(text, device))
     assert found["garbage_collection=false"] == "limit:bytes=8GiB,of=bfc"
     assert found["allow_growth=false"] == (
         "limit:bytes=8GiB,of=bfc:garbage_collection=true,allow_growth=false"
     )
     assert text not in found.values()
-    assert list(space.singles("naive", device)) == []
+    assert list(search_space.singles("naive", device)) == []
 
 
 def test_the_command_tells_and_draws() -> None:

@@ -78,7 +78,7 @@ class KinetoStart:
                 size=np.full(count, SMALL_SEGMENT, np.uint64),
                 stream=np.zeros(count, np.uint16),
                 small=np.ones(count, np.bool_),
-                space=np.zeros(count, np.uint64),
+                reservation=np.zeros(count, np.uint64),
                 rank=np.arange(count, dtype=np.uint32),
                 block_address=initial.address,
                 block_size=initial.granted,

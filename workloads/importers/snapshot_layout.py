@@ -67,7 +67,7 @@ def layout_of(
         size=end - begin,
         stream=np.array([stream[one.stream, one.pool] for one in segments], np.int64),
         small=np.array([bool(one.small) for one in segments], np.bool_),
-        space=_spaces(segments, calls, events),
+        reservation=_reservations(segments, calls, events),
         rank=_ranks(len(segments), calls),
         block_address=initial.address,
         block_size=size,
@@ -129,7 +129,7 @@ def _mapped(call: SegmentEvent) -> Segment:
     return Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, small, True)
 
 
-def _spaces(
+def _reservations(
     segments: Sequence[Segment], calls: Sequence[SegmentEvent], events: Events
 ) -> NDArray[np.uint64]:
     """Where the reservation of each mapped range begins: at the lowest range of its pool."""

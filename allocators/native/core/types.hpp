@@ -59,9 +59,9 @@ struct Segment {
 struct HeldSegment {
   Segment segment;
   Stream stream = 0;
-  bool small = false;      // its pool
-  Address space = 0;       // the reservation that this is a mapped range of; 0: none
-  std::uint64_t rank = 0;  // the segment with the lowest rank was obtained first
+  bool small = false;       // its pool
+  Address reservation = 0;  // the reservation that this is a mapped range of; 0: none
+  std::uint64_t rank = 0;   // the segment with the lowest rank was obtained first
 };
 
 constexpr Size kKiB = Size{1} << 10;

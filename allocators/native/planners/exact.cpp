@@ -144,7 +144,8 @@ Plan first_plan(std::span<Lifetime const> lifetimes, Size alignment) {
 
 }  // namespace
 
-BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment, Effort const& effort) {
+BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
+                       SearchBudget const& budget) {
   auto const began = Clock::now();
   Plan plan = first_plan(lifetimes, alignment);
   auto stretches = split(lifetimes, plan, alignment);
@@ -160,9 +161,9 @@ BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment, Effo
     double const seconds = std::chrono::duration<double>(Clock::now() - began).count();
     if (seconds - reported >= kSecondsBetweenReports) {
       reported = seconds;
-      stopped = stopped || !effort.report({seconds, height(), lower_bound()});
+      stopped = stopped || !budget.report({seconds, height(), lower_bound()});
     }
-    return stopped = stopped || seconds >= effort.seconds;
+    return stopped = stopped || seconds >= budget.seconds;
   };
   for (int round = 0; height() > lower_bound() && !stop(); ++round) {
     for (Stretch& stretch : stretches)

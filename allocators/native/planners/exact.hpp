@@ -16,7 +16,7 @@ struct Progress {
   Size lower_bound;  // no plan can be lower
 };
 
-struct Effort {
+struct SearchBudget {
   double seconds = 10;
   // Called about ten times per second; returning false stops the planner early.
   std::function<bool(Progress const&)> report = [](Progress const&) { return true; };
@@ -33,6 +33,6 @@ struct BoundedPlan {
 // search that proves that there is no plan raises the bound. Stretches with too many blocks are
 // planned in many different orders instead. Rethrows what `report` throws.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
-                       Effort const& effort = {});
+                       SearchBudget const& budget = {});
 
 }  // namespace allocbench

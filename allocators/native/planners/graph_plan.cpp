@@ -129,7 +129,7 @@ class Lifetimes {
 }  // namespace
 
 GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
-                     Effort const& effort) {
+                     SearchBudget const& budget) {
   check(graph);
   Lifetimes const tensors(graph, options);
   GraphPlan result{std::vector<std::optional<Size>>(graph.tensors.size()), tensors.owners()};
@@ -147,7 +147,7 @@ GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions 
         lifetimes.push_back(*lifetime);
       }
     }
-    BoundedPlan bounded_plan = plan(planner, lifetimes, options.alignment, effort);
+    BoundedPlan bounded_plan = plan(planner, lifetimes, options.alignment, budget);
     for (std::size_t i = 0; i < planned.size(); ++i)
       result.offsets[planned[i]] = bounded_plan.plan.offsets[i];
     return bounded_plan;

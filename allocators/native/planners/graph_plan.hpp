@@ -38,6 +38,6 @@ struct GraphPlan {
 
 // Throws SpecError for an unknown planner or tensor index, and whatever `plan` throws.
 GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
-                     Effort const& effort = {});
+                     SearchBudget const& budget = {});
 
 }  // namespace allocbench

@@ -18,7 +18,7 @@ namespace {
 constexpr Size kMostBytes = Size{1} << 62;  // of all blocks, so that no sum overflows
 
 template <Plan (*make)(std::span<Lifetime const>, Size)>
-BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, Effort const&) {
+BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, SearchBudget const&) {
   return {make(lifetimes, alignment), least_height(lifetimes, alignment)};
 }
 
@@ -61,10 +61,10 @@ PlannerInfo const& planner(std::string_view name) {
 }
 
 BoundedPlan plan(std::string_view name, std::span<Lifetime const> lifetimes, Size alignment,
-                 Effort const& effort) {
+                 SearchBudget const& budget) {
   auto const make = planner(name).make;
   check(lifetimes, alignment);
-  return make(lifetimes, alignment, effort);
+  return make(lifetimes, alignment, budget);
 }
 
 }  // namespace allocbench

@@ -14,7 +14,7 @@ struct PlannerInfo {
   std::string_view name;
   std::string_view summary;
   std::string_view reference;
-  BoundedPlan (*make)(std::span<Lifetime const>, Size alignment, Effort const&);
+  BoundedPlan (*make)(std::span<Lifetime const>, Size alignment, SearchBudget const&);
 };
 
 // Sorted by name.
@@ -24,8 +24,8 @@ std::span<PlannerInfo const> planners();
 PlannerInfo const& planner(std::string_view name);
 
 // Throws SpecError for a block with no bytes or no lifetime, if the sizes add up to 2^62 or more,
-// and for an alignment that is not a power of two. `effort` applies only to the exact planner.
+// and for an alignment that is not a power of two. `budget` applies only to the exact planner.
 BoundedPlan plan(std::string_view planner, std::span<Lifetime const> lifetimes, Size alignment,
-                 Effort const& effort = {});
+                 SearchBudget const& budget = {});
 
 }  // namespace allocbench

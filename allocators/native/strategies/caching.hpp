@@ -94,8 +94,8 @@ class Caching final : public Allocator {
 
   // Expandable segments
   Index extend(Pool& pool, Size wanted);
-  Index find_space(Pool& pool, Size wanted);
-  Index reserve_space(Pool& pool);
+  Index find_extendable(Pool& pool, Size wanted);
+  Index open_reservation(Pool& pool);
   bool map_front(Index block, Size wanted);
   void unmap_pages(Index block);
 

@@ -12,12 +12,13 @@ namespace allocbench {
 bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
   std::map<Address, std::vector<HeldSegment>> reservations;
   for (HeldSegment const& held : layout)
-    if (held.space != 0) reservations[held.space].push_back(held);
+    if (held.reservation != 0) reservations[held.reservation].push_back(held);
   auto const consistent = [&](HeldSegment const& range) {
     Size const page = settings_.page(range.small);
-    HeldSegment const& first = reservations.at(range.space).front();
+    HeldSegment const& first = reservations.at(range.reservation).front();
     return range.stream == first.stream && range.small == first.small &&
-           (range.segment.address - range.space) % page == 0 && range.segment.size % page == 0;
+           (range.segment.address - range.reservation) % page == 0 &&
+           range.segment.size % page == 0;
   };
   for (auto const& [address, ranges] : reservations)
     if (!std::ranges::all_of(ranges, consistent)) return false;
@@ -26,9 +27,9 @@ bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
   std::ranges::stable_sort(by_rank, {}, &HeldSegment::rank);
   bool adopted = true;
   for (HeldSegment const& held : by_rank) {
-    if (held.space == 0)
+    if (held.reservation == 0)
       adopted = adopted && adopt_segment(held);
-    else if (auto const ranges = reservations.extract(held.space); !ranges.empty())
+    else if (auto const ranges = reservations.extract(held.reservation); !ranges.empty())
       adopted = adopted && adopt_reservation(ranges.mapped());
   }
   return adopted;
@@ -50,13 +51,13 @@ bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   HeldSegment const& first = ranges.front();
   Size const page = settings_.page(first.small);
   Segment const& last = ranges.back().segment;
-  Size const size = std::max(reservation_size(page), last.address + last.size - first.space);
+  Size const size = std::max(reservation_size(page), last.address + last.size - first.reservation);
   std::vector<Segment> mapped;
   for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
-  if (!reserve_at(first.space, size, page, mapped)) return false;
+  if (!reserve_at(first.reservation, size, page, mapped)) return false;
   auto& [small, large] = blocks_.of(first.stream);
   Index unmapped =
-      blocks_.open({first.space, size, page}, first.small ? small : large, next_rank());
+      blocks_.open({first.reservation, size, page}, first.small ? small : large, next_rank());
   for (Segment const& range : mapped) {
     Index const block = blocks_.remap(unmapped, {range.address, range.address + range.size});
     unmapped = blocks_[block].next;

@@ -9,7 +9,7 @@ namespace allocbench {
 // Takes a free block of `wanted` bytes or more out of its pool, after mapping the pages that it
 // lacks. kNone if the device refuses; pages mapped until then stay mapped and free.
 Index Caching::extend(Pool& pool, Size wanted) {
-  Index block = find_space(pool, wanted);
+  Index block = find_extendable(pool, wanted);
   if (block == kNone) return kNone;
   if (!blocks_.facts(block).mapped && !map_front(block, std::min(blocks_.size(block), wanted)))
     return kNone;
@@ -24,7 +24,7 @@ Index Caching::extend(Pool& pool, Size wanted) {
 
 // The lowest free block, mapped or not, that begins a free range of `wanted` bytes which is partly
 // unmapped; if no such range exists, the block of a new expandable segment.
-Index Caching::find_space(Pool& pool, Size wanted) {
+Index Caching::find_extendable(Pool& pool, Size wanted) {
   auto const is_free = [&](Index block) { return block != kNone && !blocks_.in_use(block); };
   for (auto const& [address, unmapped] : pool.unmapped) {
     Index const previous = blocks_[unmapped].previous;
@@ -34,7 +34,7 @@ Index Caching::find_space(Pool& pool, Size wanted) {
       room += blocks_.size(block);
     if (room >= wanted) return begin;
   }
-  return reserve_space(pool);
+  return open_reservation(pool);
 }
 
 Size Caching::reservation_size(Size page) const {
@@ -42,7 +42,7 @@ Size Caching::reservation_size(Size page) const {
   return round_up(capacity + capacity / 8, page);
 }
 
-Index Caching::reserve_space(Pool& pool) {
+Index Caching::open_reservation(Pool& pool) {
   Size const page = settings_.page(pool.small);
   Size const size = reservation_size(page);
   Address const address = reserve(size);

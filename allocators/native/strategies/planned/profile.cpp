@@ -18,17 +18,17 @@ constexpr std::uint64_t kPaid = 64;                     // comparisons paid for 
 
 }  // namespace
 
-Profile::Placed Profile::request(Size size) {
+Profile::Place Profile::request(Size size) {
   auto const number = static_cast<std::uint32_t>(now_.size());
   if (number == kLongest) return {};
   now_.push_back({size});
   credit_ = std::min(credit_ + kPaid, kMostCredit);
-  Placed placed;
-  if (size >= StepKind::kLeast) placed.ticket = {step_, number};
-  if (guess_ == kNone) return placed;
+  Place place;
+  if (size >= StepKind::kLeast) place.ticket = {step_, number};
+  if (guess_ == kNone) return place;
   if (kinds_[guess_].steps.contradicts(number, size)) guess_again();
-  placed.offset = kinds_[guess_].steps.place(number, size, pose_);
-  return placed;
+  place.offset = kinds_[guess_].steps.place(number, size, pose_);
+  return place;
 }
 
 void Profile::freed(Ticket ticket) {

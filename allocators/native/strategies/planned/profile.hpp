@@ -28,7 +28,7 @@ class Profile {
     std::uint32_t step = 0;
     std::uint32_t request = kNone;
   };
-  struct Placed {
+  struct Place {
     Ticket ticket;
     Size offset = kNowhere;  // planned
   };
@@ -38,7 +38,7 @@ class Profile {
   void begin_step();
 
   // Records the next request of the step and returns its planned place.
-  Placed request(Size size);
+  Place request(Size size);
 
   void freed(Ticket ticket);
 

@@ -43,7 +43,7 @@ class PlannedRange {
     if (meets(block, run.first) || meets(block, run.end() - 1) || pages.touched(inner(run)))
       return false;
     pages.touch(unlisted(run));
-    Index const index = placed_.put({block, known, {kNone, kNone}});
+    Index const index = entries_.put({block, known, {kNone, kNone}});
     enlist(run.first, kEnds * index);
     if (run.count > 1) enlist(run.end() - 1, kEnds * index + 1);
     return true;
@@ -54,14 +54,14 @@ class PlannedRange {
     std::size_t const page = (address - address_) / page_;
     for (Link link = page < lists_.size() ? lists_[page] : kNone; link != kNone;
          link = next(link)) {
-      Placed const& placed = placed_[link / kEnds];
-      if (placed.block.address != address) continue;
-      Pages::Run const run = touched(placed.block);
+      Entry const& entry = entries_[link / kEnds];
+      if (entry.block.address != address) continue;
+      Pages::Run const run = touched(entry.block);
       unlist(run.first, link);
       if (run.count > 1) unlist(run.end() - 1, link + 1);
       pages.leave(unlisted(run));
-      placed_.drop(link / kEnds);
-      return {placed.block, placed.known};
+      entries_.drop(link / kEnds);
+      return {entry.block, entry.known};
     }
     return {};
   }
@@ -86,20 +86,20 @@ class PlannedRange {
   using Link = std::uint32_t;  // one end of a block: twice its index, plus 1 for the last page
   static constexpr Link kEnds = 2;
 
-  struct Placed {
+  struct Entry {
     Block block;
     Known known;
     Link next[kEnds];  // in the lists of its first and last page (only one if they are the same)
   };
 
-  Link& next(Link link) { return placed_[link / kEnds].next[link % kEnds]; }
-  Link next(Link link) const { return placed_[link / kEnds].next[link % kEnds]; }
+  Link& next(Link link) { return entries_[link / kEnds].next[link % kEnds]; }
+  Link next(Link link) const { return entries_[link / kEnds].next[link % kEnds]; }
 
   // Whether the block overlaps another one in this page, which is its first or last page.
   bool meets(Block const& block, std::size_t page) const {
     if (lists_[page] == kNone) return pages.touched({page, 1});
     for (Link link = lists_[page]; link != kNone; link = next(link)) {
-      Block const& other = placed_[link / kEnds].block;
+      Block const& other = entries_[link / kEnds].block;
       if (other.address < block.end() && block.address < other.end()) return true;
     }
     return false;
@@ -127,7 +127,7 @@ class PlannedRange {
     std::map<Address, Block> blocks;
     for (Link const first : lists_)
       for (Link link = first; link != kNone; link = next(link)) {
-        Block const& block = placed_[link / kEnds].block;
+        Block const& block = entries_[link / kEnds].block;
         blocks.emplace(block.address, block);
       }
     return blocks;
@@ -137,15 +137,15 @@ class PlannedRange {
   Size size_ = 0;
   Size page_;
   std::vector<Link> lists_;  // the first link of each page
-  Slots<Placed> placed_;
+  Slots<Entry> entries_;
 };
 
 // Free blocks end where the mapped range ends: unmapped pages are not part of a segment.
 template <class Known>
 std::vector<Segment> PlannedRange<Known>::snapshot() const {
   std::vector<Segment> segments;
-  auto const placed = blocks();
-  Segment const all = tiled(address_, size_, placed.begin(), placed.end());
+  auto const allocated = blocks();
+  Segment const all = tiled(address_, size_, allocated.begin(), allocated.end());
   auto block = all.blocks.begin();
   Pages::Run rest = pages.all();
   for (;;) {
