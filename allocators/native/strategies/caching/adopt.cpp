@@ -13,12 +13,11 @@ bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
   std::map<Address, std::vector<HeldSegment>> reservations;
   for (HeldSegment const& held : layout)
     if (held.reservation != 0) reservations[held.reservation].push_back(held);
-  auto const consistent = [&](HeldSegment const& range) {
-    Size const page = settings_.page(range.small);
-    HeldSegment const& first = reservations.at(range.reservation).front();
-    return range.stream == first.stream && range.small == first.small &&
-           (range.segment.address - range.reservation) % page == 0 &&
-           range.segment.size % page == 0;
+  auto const consistent = [&](HeldSegment const& held) {
+    Size const page = settings_.page(held.small);
+    HeldSegment const& first = reservations.at(held.reservation).front();
+    return held.stream == first.stream && held.small == first.small &&
+           (held.segment.address - held.reservation) % page == 0 && held.segment.size % page == 0;
   };
   for (auto const& [address, ranges] : reservations)
     if (!std::ranges::all_of(ranges, consistent)) return false;
