@@ -186,7 +186,7 @@ BEYOND = 10**30
         ("sim:1GiB,alignment=3", "power of two"),
         ("sim:1GiB,alignment=0", "power of two"),
         ("sim:1GiB,alignment=2GiB", "power of two"),
-        ("sim:1GiB,fail_rate=1.5", "between 0 and 1"),
+        ("sim:1GiB,fail_rate=1.5", "must be from 0 to 1"),
         ("sim:1GiB,fail_rate=-1", "fail_rate"),
         ("sim:1GiB,fail_rate=nan", "fail_rate"),
         ("sim:1GiB,fail_rate=often", "fail_rate=often"),

@@ -62,8 +62,8 @@ print(count.value, library.cudaOld(), library.cudaFooBar(), library.cudaFooBar()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "3 0 801 801\n"
-    assert (
-        done.stderr == "allocbench: the null GPU does not have cudaFooBar: it answers error 801\n"
+    assert done.stderr == (
+        "allocbench: the null GPU does not implement cudaFooBar: it returns error 801\n"
     )
 
 

@@ -21,19 +21,20 @@ using cuda::kDeinitialized;
 using cuda::kOutOfMemory;
 using cuda::kSuccess;
 
-// The devices of this process, which give back what is left when it ends: after Python has let go
-// of what it can, and before the driver goes, which was loaded before the first of them.
-class Open {
+// The open devices of this process. They are closed at exit: after Python has released what it can,
+// and before the driver is unloaded, because the driver was loaded before the handler was
+// registered.
+class OpenDevices {
  public:
-  static Open& all() {
-    static Open* const open = new Open;
-    return *open;
+  static OpenDevices& get() {
+    static OpenDevices* const instance = new OpenDevices;
+    return *instance;
   }
-  // Calls `meet` for each of the others.
-  template <class Meet>
-  void add(CudaDevice* device, Meet meet) {
+  // Calls `visit` for each device that is already open.
+  template <class Visit>
+  void add(CudaDevice* device, Visit visit) {
     std::scoped_lock const guard(mutex_);
-    for (CudaDevice* other : devices_) meet(*other);
+    for (CudaDevice* other : devices_) visit(*other);
     devices_.insert(device);
   }
   void remove(CudaDevice* device) {
@@ -42,10 +43,10 @@ class Open {
   }
 
  private:
-  Open() {
+  OpenDevices() {
     std::atexit([] {
-      std::scoped_lock const guard(all().mutex_);
-      for (CudaDevice* device : all().devices_) device->close();
+      std::scoped_lock const guard(get().mutex_);
+      for (CudaDevice* device : get().devices_) device->close();
     });
   }
 
@@ -63,7 +64,7 @@ cuda::Driver const& driver_with(int ordinal) {
 
 }  // namespace
 
-// Makes a call in the device's context; returns its result and adds its duration to `seconds`.
+// Calls the driver in the current context, adds the duration to `seconds` and returns the result.
 template <class Function, class... Arguments>
 cuda::Result CudaDevice::run(double& seconds, Function const& call, Arguments... arguments) {
   using Clock = std::chrono::steady_clock;
@@ -80,6 +81,7 @@ bool CudaDevice::run_on(Size size, double& seconds, Function const& call, Argume
   return result != kOutOfMemory && noted(call.name, result, size);
 }
 
+// True on success; otherwise records the failure for `take_failure`.
 bool CudaDevice::noted(char const* call, cuda::Result result, Size size) {
   if (result == kSuccess) return true;
   std::string text = "cuda:" + std::to_string(ordinal_) + ": " + driver_.describe(call, result);
@@ -90,7 +92,7 @@ bool CudaDevice::noted(char const* call, cuda::Result result, Size size) {
 
 CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
     : driver_(driver_with(ordinal)), ordinal_(ordinal), process_(getpid()) {
-  auto const demand = [&](auto const& call, auto... arguments) {
+  auto const check = [&](auto const& call, auto... arguments) {
     if (noted(call.name, call(arguments...))) return;
     if (context_ != nullptr) driver_.context_release(id_);
     throw DeviceError(take_failure().value_or(call.name));
@@ -98,12 +100,12 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   std::array<char, 256> name{};
   std::size_t bytes = 0;
   int has_pages = 0, has_pools = 0;
-  demand(driver_.device_get, &id_, ordinal);
-  demand(driver_.device_name, name.data(), static_cast<int>(name.size() - 1), id_);
-  demand(driver_.device_bytes, &bytes, id_);
-  demand(driver_.device_attribute, &has_pages, static_cast<int>(cuda::kVirtualMemory), id_);
-  demand(driver_.device_attribute, &has_pools, static_cast<int>(cuda::kMemoryPools), id_);
-  demand(driver_.context_retain, &context_, id_);
+  check(driver_.device_get, &id_, ordinal);
+  check(driver_.device_name, name.data(), static_cast<int>(name.size() - 1), id_);
+  check(driver_.device_bytes, &bytes, id_);
+  check(driver_.device_attribute, &has_pages, static_cast<int>(cuda::kVirtualMemory), id_);
+  check(driver_.device_attribute, &has_pools, static_cast<int>(cuda::kMemoryPools), id_);
+  check(driver_.context_retain, &context_, id_);
   name_ = name.data();
   has_pools_ = has_pools != 0;
   total_ = bytes;
@@ -113,11 +115,11 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   if (has_pages != 0) {
     cuda::AllocationProperties const properties{.location = {.id = id_}};
     std::size_t granularity = 0;
-    demand(driver_.granularity, &granularity, &properties, 0);
+    check(driver_.granularity, &granularity, &properties, 0);
     granularity_ = granularity;
   }
   number(nullptr);
-  Open::all().add(this, [this](CudaDevice& other) {
+  OpenDevices::get().add(this, [this](CudaDevice& other) {
     other.open_to(*this);
     open_to(other);
   });
@@ -125,7 +127,7 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
 
 CudaDevice::~CudaDevice() {
   close();
-  Open::all().remove(this);
+  OpenDevices::get().remove(this);
 }
 
 bool CudaDevice::inherited() const { return getpid() != process_; }
@@ -143,9 +145,9 @@ std::string CudaDevice::uuid() {
   if (!run_aside(driver_.device_uuid, bytes.data(), id_)) return "";
   constexpr char const* kDigits = "0123456789abcdef";
   std::string text = "GPU-";
-  for (std::size_t at = 0; at < bytes.size(); ++at) {
-    if (at == 4 || at == 6 || at == 8 || at == 10) text += '-';
-    text += {kDigits[bytes[at] >> 4], kDigits[bytes[at] & 15]};
+  for (std::size_t index = 0; index < bytes.size(); ++index) {
+    if (index == 4 || index == 6 || index == 8 || index == 10) text += '-';
+    text += {kDigits[bytes[index] >> 4], kDigits[bytes[index] & 15]};
   }
   return text;
 }
@@ -175,9 +177,9 @@ Address CudaDevice::do_reserve(Size size, double& seconds) {
   if (!usable()) return 0;
   Current const current(*this);
   cuda::Pointer address = 0;
-  bool const got = current && run_on(size, seconds, driver_.reserve, &address, std::size_t{size},
-                                     std::size_t{0}, cuda::Pointer{0}, 0ull);
-  return got ? address : 0;
+  bool const success = current && run_on(size, seconds, driver_.reserve, &address,
+                                         std::size_t{size}, std::size_t{0}, cuda::Pointer{0}, 0ull);
+  return success ? address : 0;
 }
 
 bool CudaDevice::do_unreserve(Address reservation, Size size, double& seconds) {
@@ -201,26 +203,28 @@ bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds)
                              std::size_t{0}, memory, 0ull);
   std::scoped_lock const guard(access_mutex_);
   auto const access = accesses();
-  bool const open = mapped && run_on(size, seconds, driver_.set_access, cuda::Pointer{page},
-                                     std::size_t{size}, access.data(), access.size());
-  if (mapped && !open) run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
-  if (open) pages_.emplace(page, size);
-  // Mapped memory stays until it is unmapped.
+  bool const accessible = mapped && run_on(size, seconds, driver_.set_access, cuda::Pointer{page},
+                                           std::size_t{size}, access.data(), access.size());
+  if (mapped && !accessible)
+    run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+  if (accessible) pages_.emplace(page, size);
+  // Only the handle is released here; the driver frees the memory once it is unmapped.
   if (!run_on(size, seconds, driver_.release, memory)) unreleased_.push_back(memory);
-  return open;
+  return accessible;
 }
 
 bool CudaDevice::do_unmap(Address page, Size size, double& seconds) {
   if (inherited()) return true;
   Current const current(*this);
   if (!current) return false;
-  cuda::Result const waited = driver_.synchronize();
-  if (waited == kDeinitialized) return true;
+  cuda::Result const synchronized = driver_.synchronize();
+  if (synchronized == kDeinitialized) return true;
   std::scoped_lock const guard(access_mutex_);
-  bool const gone = noted(driver_.synchronize.name, waited) &&
-                    run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
-  if (gone) pages_.erase(page);
-  return gone;
+  bool const unmapped =
+      noted(driver_.synchronize.name, synchronized) &&
+      run_on(size, seconds, driver_.unmap, cuda::Pointer{page}, std::size_t{size});
+  if (unmapped) pages_.erase(page);
+  return unmapped;
 }
 
 Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
@@ -232,15 +236,15 @@ Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
   if (!current ||
       !noted(driver_.pool_create.name, run(seconds, driver_.pool_create, &pool, &properties)))
     return 0;
-  cuda::Result const set =
+  cuda::Result const result =
       run(seconds, driver_.pool_set, pool, static_cast<int>(cuda::kReleaseThreshold),
           static_cast<void*>(&threshold));
-  if (!noted(driver_.pool_set.name, set)) {
+  if (!noted(driver_.pool_set.name, result)) {
     driver_.pool_destroy(pool);
     return 0;
   }
   std::scoped_lock const guard(access_mutex_);
-  auto const access = accesses();  // the first is the owner's, which it has
+  auto const access = accesses();  // skips the first: the owner always has access to its pool
   if (access.size() > 1)
     noted(driver_.pool_set_access.name,
           run(seconds, driver_.pool_set_access, pool, access.data() + 1, access.size() - 1));
@@ -251,13 +255,13 @@ Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
 Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size others,
                                      double& seconds) {
   if (!usable() || size > capacity() - std::min(capacity(), others)) return 0;
-  cuda::Stream const on = this->stream(stream);
+  cuda::Stream const handle = this->stream(stream);
   Current const current(*this);
   cuda::Pointer address = 0;
-  bool const got =
+  bool const success =
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
-                        reinterpret_cast<cuda::MemoryPool>(pool), on);
-  if (!got || others + do_held_by(pool, 0) <= capacity()) return got ? address : 0;
+                        reinterpret_cast<cuda::MemoryPool>(pool), handle);
+  if (!success || others + do_held_by(pool, 0) <= capacity()) return success ? address : 0;
   do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
   if (!keeps_memory()) do_trim_pool(pool, seconds);
   return 0;
@@ -265,10 +269,10 @@ Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size o
 
 bool CudaDevice::do_free_to(Pool, Address block, Stream stream, double& seconds) {
   if (inherited()) return true;
-  cuda::Stream const on = this->stream(stream);
+  cuda::Stream const handle = this->stream(stream);
   Current const current(*this);
   if (!current) return false;
-  cuda::Result const result = run(seconds, driver_.pool_free, cuda::Pointer{block}, on);
+  cuda::Result const result = run(seconds, driver_.pool_free, cuda::Pointer{block}, handle);
   return result == kDeinitialized || noted(driver_.pool_free.name, result);
 }
 
@@ -276,7 +280,7 @@ void CudaDevice::do_trim_pool(Pool pool, double& seconds) {
   if (inherited()) return;
   Current const current(*this);
   if (!current) return;
-  // Freed memory that its stream has not reached yet cannot be trimmed.
+  // The driver cannot trim memory whose free is still pending on its stream.
   if (noted(driver_.synchronize.name, driver_.synchronize()))
     run_on(0, seconds, driver_.pool_trim, reinterpret_cast<cuda::MemoryPool>(pool), std::size_t{0});
 }
@@ -296,15 +300,15 @@ bool CudaDevice::do_close_pool(Pool pool, double& seconds) {
   if (inherited()) return true;
   Current const current(*this);
   if (!current) return false;
-  auto const closing = reinterpret_cast<cuda::MemoryPool>(pool);
+  auto const handle = reinterpret_cast<cuda::MemoryPool>(pool);
   std::scoped_lock const guard(access_mutex_);
-  cuda::Result const result = run(seconds, driver_.pool_destroy, closing);
-  bool const gone = result == kDeinitialized || noted(driver_.pool_destroy.name, result);
-  if (gone) open_pools_.erase(closing);
-  return gone;
+  cuda::Result const result = run(seconds, driver_.pool_destroy, handle);
+  bool const destroyed = result == kDeinitialized || noted(driver_.pool_destroy.name, result);
+  if (destroyed) open_pools_.erase(handle);
+  return destroyed;
 }
 
-// Lets another GPU reach the pages and the pools, those of now and of later, if it can.
+// Gives another GPU access to all present and future pages and pools, if the hardware allows it.
 void CudaDevice::open_to(CudaDevice& peer) {
   int can = 0;
   if (peer.id_ == id_ || closed() || peer.closed() ||
@@ -320,17 +324,17 @@ void CudaDevice::open_to(CudaDevice& peer) {
     run_aside(driver_.pool_set_access, pool, &access, std::size_t{1});
 }
 
-// Of pages: the owner's, then those of the peers.
+// Access for the owner, then for each peer.
 std::vector<cuda::Access> CudaDevice::accesses() const {
-  std::vector<cuda::Access> found = {{.location = {.id = id_}}};
-  for (cuda::DeviceId const peer : peers_) found.push_back({.location = {.id = peer}});
-  return found;
+  std::vector<cuda::Access> all = {{.location = {.id = id_}}};
+  for (cuda::DeviceId const peer : peers_) all.push_back({.location = {.id = peer}});
+  return all;
 }
 
 void CudaDevice::do_close() {
   if (inherited()) return;
   for (cuda::Allocation const memory : unreleased_) run_aside(driver_.release, memory);
-  for (cuda::Stream const stream : made_here_) run_aside(driver_.stream_destroy, stream);
+  for (cuda::Stream const stream : own_streams_) run_aside(driver_.stream_destroy, stream);
   cuda::Result const result = driver_.context_release(id_);
   if (result != kDeinitialized) noted(driver_.context_release.name, result);
 }

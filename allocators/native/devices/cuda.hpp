@@ -22,17 +22,17 @@ namespace allocbench {
 
 // Segments come from cuMemAlloc, pages from cuMemCreate and cuMemMap, pools from cuMemPoolCreate.
 // All calls use the GPU's primary context, which PyTorch and CuPy share, and may come from any
-// thread. Their cost is measured around the driver call.
+// thread. The cost of a call is the time that the driver call takes.
 //
-// A page is unmapped and a device closed only after all work on the GPU has finished, because a
+// A page is unmapped and a device is closed only after all work on the GPU has finished, because a
 // program may still be using the memory. This wait does not count towards the cost of the call.
 // cuMemFree waits by itself.
 //
-// Pages and pools are open to the other GPUs that this process has opened and that can reach them,
-// for a program may copy between its GPUs; segments of cuMemAlloc always are.
+// A program may copy between its GPUs. Every other GPU that this process has opened therefore gets
+// access to pages and pools, if the hardware allows it. Segments of cuMemAlloc need no such call.
 //
-// A context does not survive a fork: in the child every call fails, and nothing is given back, for
-// the memory is still the parent's.
+// A context does not survive a fork. In the child every call fails and no memory is freed, because
+// the memory still belongs to the parent.
 class CudaDevice final : public Device {
  public:
   // GPU number `ordinal`. At most `limit` bytes are reserved through this object. Throws SpecError
@@ -40,7 +40,7 @@ class CudaDevice final : public Device {
   CudaDevice(int ordinal, std::optional<Size> limit);
   ~CudaDevice() override;
   Size capacity() const override { return capacity_.load(std::memory_order_relaxed); }
-  // From now on; never more than at the opening.
+  // Changes the limit, up to the limit of the constructor.
   void limit(Size bytes) { capacity_ = std::min(most_, bytes); }
   Size total() const { return total_; }
   Size granularity() const override { return granularity_; }
@@ -52,31 +52,32 @@ class CudaDevice final : public Device {
   std::string const& name() const { return name_; }
   std::string uuid();  // "GPU-" and 32 digits, as nvidia-smi writes it; empty on a failure
   int driver_version() const { return driver_.version; }
-  std::optional<Size>
-  free_bytes();  // on the whole GPU, all processes included; empty after a failure
+  // Free bytes of the whole GPU, with the memory of all processes counted; empty after a failure.
+  std::optional<Size> free_bytes();
 
-  // A stream that a program names by a handle: the default streams have one handle in all contexts,
-  // and that of a thread in all threads.
+  // Identifies a stream in the process. A handle alone is not enough: the handle of a default
+  // stream is the same in all contexts, and that of a per-thread default stream in all threads.
   struct StreamName {
     cuda::Context context;
     cuda::Stream handle;
-    std::uint64_t thread;  // of a thread's default stream, else 0
+    std::uint64_t thread;  // 0 unless this is the default stream of a thread
     auto operator<=>(StreamName const&) const = default;
   };
-  StreamName name_of(cuda::Stream stream) const;  // on this GPU, for this thread
-  // What a handle may name when nothing else is known: a default stream is that of each GPU that
-  // this process uses; any other handle tells its context.
+  StreamName name_of(cuda::Stream stream) const;  // on this GPU, for the calling thread
+  // All streams that a handle can denote when the GPU is unknown: for a default stream, the one on
+  // each GPU that this process uses; for any other handle, the stream in its own context.
   std::vector<StreamName> names_of(cuda::Stream stream);
 
-  // Streams of a program by small numbers, the default stream being 0. A number that no stream of
-  // the program has is that of a stream made here. For the default stream of another thread, which
-  // cannot be named here, stands the GPU's default stream, which waits for it.
+  // Streams are numbered in order of appearance; the default stream is 0. `stream` creates streams
+  // for numbers that no stream of the program has. The default stream of another thread has no
+  // handle in this thread, so `stream` returns the legacy default stream, which waits for it.
   Stream number(cuda::Stream stream);
   cuda::Stream stream(Stream number);
 
-  // What a program has queued on a stream up to now; null, and a failure, when that cannot be had.
+  // An event after all work that is queued on a stream now. Null, and a failure, if the driver
+  // cannot record one.
   cuda::Event record(StreamName const& stream);
-  bool done(cuda::Event event);  // a failure counts as done
+  bool done(cuda::Event event);  // a failed query counts as done
   void wait(cuda::Event event);
   void destroy(cuda::Event event);
   void fill(Address address, Size size, unsigned char value, Stream stream);
@@ -102,7 +103,7 @@ class CudaDevice final : public Device {
   void do_close() override;
 
   bool inherited() const;  // true in a forked child process
-  bool usable();           // notes a failure if this is a forked child
+  bool usable();           // in a forked child: records a failure and returns false
   template <class Function, class... Arguments>
   cuda::Result run(double& seconds, Function const& call, Arguments... arguments);
   template <class Function, class... Arguments>
@@ -125,17 +126,17 @@ class CudaDevice final : public Device {
   Size granularity_ = 0;
   bool has_pools_ = false;
 
-  std::vector<cuda::Allocation> unreleased_;  // whose release failed
+  std::vector<cuda::Allocation> unreleased_;  // handles whose release failed
 
   mutable std::mutex access_mutex_;
   std::vector<cuda::DeviceId> peers_;
-  std::map<cuda::Pointer, Size> pages_;  // mapped
+  std::map<cuda::Pointer, Size> pages_;  // mapped pages and their sizes in bytes
   std::set<cuda::MemoryPool> open_pools_;
 
   std::mutex streams_mutex_;
   std::map<StreamName, Stream> numbers_;
   std::vector<StreamName> streams_;
-  std::vector<cuda::Stream> made_here_;
+  std::vector<cuda::Stream> own_streams_;  // created by `stream`
 };
 
 }  // namespace allocbench

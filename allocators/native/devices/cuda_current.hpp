@@ -6,8 +6,8 @@
 
 namespace allocbench {
 
-// The context, the device's own unless another is named, is that of this thread, and no call counts
-// as unsafe for a graph being captured, while this lives.
+// While it exists, a context is current on this thread, by default that of the device, and no call
+// invalidates the capture of a graph.
 class CudaDevice::Current {
  public:
   explicit Current(CudaDevice& device) : Current(device, device.context_) {}
@@ -34,10 +34,10 @@ class CudaDevice::Current {
   CudaDevice& device_;
   bool entered_ = false;
   bool pushed_ = false;
-  int mode_ = cuda::kRelaxed;  // the previous mode, once exchanged
+  int mode_ = cuda::kRelaxed;  // holds the previous mode once it has been exchanged
 };
 
-// True if a call succeeded that does not count as a device call of an allocator.
+// Makes a call that does not count as a device call of an allocator. True on success.
 template <class Function, class... Arguments>
 bool CudaDevice::run_aside(Function const& call, Arguments... arguments) {
   if (inherited()) return false;

@@ -1,8 +1,8 @@
 // devices/cuda_driver.hpp: the CUDA driver API, loaded at run time.
 // SPDX-License-Identifier: Apache-2.0
 //
-// allocbench needs nothing of CUDA to build or import: libcuda.so.1, which is part of every GPU
-// driver, is opened when a CUDA device is first used. Types and constants are those of cuda.h,
+// allocbench needs no part of CUDA to build or import: libcuda.so.1, which is part of every GPU
+// driver, is opened when a CUDA device is first used. Types and constants repeat those of cuda.h,
 // whose ABI is stable.
 #pragma once
 
@@ -26,8 +26,8 @@ inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kDeinitialized = 4;
 inline constexpr Result kNotReady = 600;
 
-// Handles that name a stream by what the caller is: the current context's default stream, by two
-// names, and the default stream of the calling thread.
+// Handles with a fixed value: the default stream of the current context (which a null handle also
+// denotes) and the default stream of the calling thread.
 inline Stream const kLegacyStream = reinterpret_cast<Stream>(1);
 inline Stream const kPerThreadStream = reinterpret_cast<Stream>(2);
 
@@ -64,10 +64,10 @@ static_assert(sizeof(PoolProperties) == 88);
 enum Attribute : int { kVirtualMemory = 102, kMemoryPools = 115 };
 enum PoolAttribute : int { kReleaseThreshold = 4, kReserved = 5 };
 enum CaptureMode : int { kRelaxed = 2 };
-inline constexpr unsigned kWithoutTiming = 2;  // of an event
-inline constexpr unsigned kNonBlocking = 1;    // of a stream
+inline constexpr unsigned kWithoutTiming = 2;  // event flag
+inline constexpr unsigned kNonBlocking = 1;    // stream flag
 
-// Member, symbol, parameters.
+// CALL(member, symbol, parameters...)
 #define ALLOCBENCH_CUDA_CALLS(CALL)                                                                \
   CALL(init, cuInit, unsigned)                                                                     \
   CALL(driver_version, cuDriverGetVersion, int*)                                                   \
@@ -133,8 +133,8 @@ class Driver {
     }
   };
 
-  // Loaded and initialised by the first call in a process. Throws SpecError if there is no driver
-  // or no GPU, or if the driver is too old.
+  // Loads and initializes the driver at the first call in a process. Throws SpecError if there is
+  // no driver or no GPU, or if the driver is too old.
   static Driver const& get();
 
   // "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"

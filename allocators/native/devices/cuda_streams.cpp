@@ -8,7 +8,7 @@
 namespace allocbench {
 namespace {
 
-// Of this thread; numbers are never used again, as the addresses of threads are.
+// The number of the calling thread. Unlike a thread id, it is never reused.
 std::uint64_t this_thread() {
   static std::atomic<std::uint64_t> threads = 0;
   static thread_local std::uint64_t const number = ++threads;
@@ -43,7 +43,7 @@ std::vector<CudaDevice::StreamName> CudaDevice::names_of(cuda::Stream stream) {
       names.pop_back();
       continue;
     }
-    run_aside(driver_.context_release, id);  // it stays active: the program has it
+    run_aside(driver_.context_release, id);  // stays active, because the program retains it
   }
   return names;
 }
@@ -51,19 +51,19 @@ std::vector<CudaDevice::StreamName> CudaDevice::names_of(cuda::Stream stream) {
 Stream CudaDevice::number(cuda::Stream stream) {
   StreamName const name = name_of(stream);
   std::scoped_lock const guard(streams_mutex_);
-  auto const [found, added] = numbers_.emplace(name, static_cast<Stream>(streams_.size()));
+  auto const [entry, added] = numbers_.emplace(name, static_cast<Stream>(streams_.size()));
   if (added) streams_.push_back(name);
-  return found->second;
+  return entry->second;
 }
 
 cuda::Stream CudaDevice::stream(Stream number) {
   std::scoped_lock const guard(streams_mutex_);
   while (streams_.size() <= number) {
-    cuda::Stream made = nullptr;
-    if (!run_aside(driver_.stream_create, &made, cuda::kNonBlocking)) return nullptr;
-    made_here_.push_back(made);
-    numbers_.emplace(name_of(made), static_cast<Stream>(streams_.size()));
-    streams_.push_back(name_of(made));
+    cuda::Stream created = nullptr;
+    if (!run_aside(driver_.stream_create, &created, cuda::kNonBlocking)) return nullptr;
+    own_streams_.push_back(created);
+    numbers_.emplace(name_of(created), static_cast<Stream>(streams_.size()));
+    streams_.push_back(name_of(created));
   }
   StreamName const& name = streams_[number];
   return name.thread == 0 || name.thread == this_thread() ? name.handle : nullptr;
@@ -76,8 +76,8 @@ cuda::Event CudaDevice::record(StreamName const& stream) {
   if (!current ||
       !noted(driver_.event_create.name, driver_.event_create(&event, cuda::kWithoutTiming)))
     return nullptr;
-  bool const here = stream.thread == 0 || stream.thread == this_thread();
-  cuda::Stream const handle = here ? stream.handle : nullptr;
+  bool const usable_here = stream.thread == 0 || stream.thread == this_thread();
+  cuda::Stream const handle = usable_here ? stream.handle : nullptr;
   if (noted(driver_.event_record.name, driver_.event_record(event, handle))) return event;
   destroy(event);
   return nullptr;

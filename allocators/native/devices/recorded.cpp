@@ -1,4 +1,4 @@
-// devices/recorded.cpp: a simulated device that answers as one in a recording did.
+// devices/recorded.cpp: a simulated device that repeats the answers of a recorded device.
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/recorded.hpp"
 
@@ -9,7 +9,7 @@
 namespace allocbench {
 namespace {
 
-bool takes_back(Device::CallKind kind) {
+bool returns_memory(Device::CallKind kind) {
   return kind == Device::CallKind::kFree || kind == Device::CallKind::kUnmap;
 }
 
@@ -23,31 +23,32 @@ RecordedDevice::RecordedDevice(Size capacity, std::vector<Call> calls)
   }
 }
 
-void RecordedDevice::pass_over() {
+void RecordedDevice::skip_replayed() {
   while (next_ < expected_.size() && expected_[next_].left == 0) ++next_;
 }
 
-// Did the recorded device refuse here? It did where memory was taken back next. When nothing has
-// been taken back since the last refusal, the recording has lost the thread.
+// True if the recorded device refused a request here, that is, if memory was returned next. If no
+// memory has been returned since the last refusal, the replay has left the recording; the recorded
+// frees are then skipped.
 bool RecordedDevice::refuses() {
-  pass_over();
-  Size left = 0;
+  skip_replayed();
+  Size pending = 0;
   std::size_t end = next_;
-  for (; end < expected_.size() && takes_back(expected_[end].call.kind); ++end)
-    left += expected_[end].left;
-  if (left == 0 || left == refused_with_) {
+  for (; end < expected_.size() && returns_memory(expected_[end].call.kind); ++end)
+    pending += expected_[end].left;
+  if (pending == 0 || pending == pending_at_refusal_) {
     next_ = end;
-    refused_with_ = 0;
+    pending_at_refusal_ = 0;
     return false;
   }
-  refused_with_ = left;
+  pending_at_refusal_ = pending;
   return true;
 }
 
 Address RecordedDevice::do_allocate(Size size, Size reserved, double& seconds) {
   if (refuses()) return 0;
-  for (std::size_t at = next_; at < expected_.size(); ++at) {
-    auto& [call, left] = expected_[at];
+  for (std::size_t index = next_; index < expected_.size(); ++index) {
+    auto& [call, left] = expected_[index];
     if (call.kind != CallKind::kMalloc || call.size != size || left == 0) continue;
     left = 0;
     if (overlaps(call.address, size)) break;
@@ -70,10 +71,10 @@ bool RecordedDevice::do_adopt(Address address, Size size) {
   return SimulatedDevice::do_adopt(address, size);
 }
 
-// A call has been made that may be one of the recording.
+// Marks the recorded call that covers this call, if there is one, as replayed.
 void RecordedDevice::note(CallKind kind, Address address, Size size) {
-  for (std::size_t at = next_; at < expected_.size(); ++at) {
-    auto& [call, left] = expected_[at];
+  for (std::size_t index = next_; index < expected_.size(); ++index) {
+    auto& [call, left] = expected_[index];
     if (left == 0 || call.kind != kind || address < call.address ||
         address + size > call.address + call.size)
       continue;
@@ -93,11 +94,12 @@ bool RecordedDevice::do_unmap(Address page, Size size, double&) {
   return true;
 }
 
-// A new reservation is mapped from its begin on.
+// Recordings contain no reservations. The first map in a new reservation is at its start, so the
+// next such map gives the address.
 Address RecordedDevice::do_reserve(Size size, double& seconds) {
-  pass_over();
-  for (std::size_t at = next_; at < expected_.size(); ++at)
-    if (auto const& [call, left] = expected_[at];
+  skip_replayed();
+  for (std::size_t index = next_; index < expected_.size(); ++index)
+    if (auto const& [call, left] = expected_[index];
         call.kind == CallKind::kMap && left == call.size && !held_.contains(call.address)) {
       held_[call.address] = 0;
       return call.address;

@@ -1,4 +1,4 @@
-// devices/recorded.hpp: a simulated device that answers as one in a recording did.
+// devices/recorded.hpp: a simulated device that repeats the answers of a recorded device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,13 +10,14 @@
 
 namespace allocbench {
 
-// A call gets the address that it got in the recording. A device that was asked to free next had
-// refused: the call that comes instead is refused too, once for each call to free. Whatever the
-// recording does not have is served as by a simulated device, at addresses of its own; so is what
-// lay where the replay still holds something.
+// A call returns the address that it returned in the recording. If the next recorded calls return
+// memory to the device, the recorded device must have refused a request; so a request that comes
+// instead of them is refused as well, until that memory has been returned. A call that is not in
+// the recording, or whose address is still in use in the replay, is served as on a simulated
+// device, at an unused address.
 class RecordedDevice final : public SimulatedDevice {
  public:
-  // `calls` in order, of memory that was given or taken back; seconds do not count.
+  // `calls` are the successful calls of the recording, in order; their `seconds` are not used.
   RecordedDevice(Size capacity, std::vector<Call> calls);
 
  private:
@@ -30,17 +31,17 @@ class RecordedDevice final : public SimulatedDevice {
 
   struct Expected {
     Call call;
-    Size left;  // bytes: a call to map or unmap may have been several pages at once
+    Size left;  // bytes not yet replayed: one recorded call may map or unmap several pages
   };
   bool refuses();
-  bool overlaps(Address address, Size size) const;  // something held
-  void pass_over();
+  bool overlaps(Address address, Size size) const;
+  void skip_replayed();
   void note(CallKind kind, Address address, Size size);
 
   std::vector<Expected> expected_;
-  std::map<Address, Size> held_;  // segments; reservations, of which only the begin counts
+  std::map<Address, Size> held_;  // segments with their sizes; reservations with size 0
   std::size_t next_ = 0;
-  Size refused_with_ = 0;  // bytes that were still to be taken back at the last refusal
+  Size pending_at_refusal_ = 0;  // bytes still to be returned at the last refusal
 };
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// devices/simulated.cpp: a GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+// devices/simulated.cpp: a GPU's memory as a model: capacity, addresses, costs and faults.
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/simulated.hpp"
 
@@ -13,7 +13,7 @@ namespace allocbench {
 namespace {
 
 constexpr Address kBase = Address{1} << 40;
-constexpr Address kTop = Address{1} << 52;  // whole numbers up to here are exact as doubles
+constexpr Address kTop = Address{1} << 52;  // exact as a double, as are all integers below it
 constexpr Address kEnd = Address{1} << 63;
 constexpr Size kLargestCapacity = Size{1} << 62;
 
@@ -29,12 +29,13 @@ double cost(CostCurve const& curve, Size size) {
 }
 
 void check_curve(CostCurve const& curve) {
-  auto const not_growing = [](auto const& a, auto const& b) { return a.first >= b.first; };
-  if (std::ranges::adjacent_find(curve, not_growing) != curve.end())
-    throw SpecError("simulated device: the sizes of a cost curve must grow");
+  auto const not_increasing = [](auto const& a, auto const& b) { return a.first >= b.first; };
+  if (std::ranges::adjacent_find(curve, not_increasing) != curve.end())
+    throw SpecError("simulated device: the sizes of a cost curve must increase");
   for (auto const& [bytes, seconds] : curve)
     if (!(bytes >= 0 && seconds >= 0 && std::isfinite(bytes) && std::isfinite(seconds)))
-      throw SpecError("simulated device: a cost curve holds finite numbers, none below 0");
+      throw SpecError(
+          "simulated device: the numbers of a cost curve must be finite and not negative");
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs,
                     " must be a power of two of at most 1 GiB");
   if (!(faults.fail_rate >= 0 && faults.fail_rate <= 1))
     throw SpecError("simulated device: fail_rate " + std::to_string(faults.fail_rate) +
-                    " must lie between 0 and 1");
+                    " must be from 0 to 1");
   check_curve(costs_.malloc);
   check_curve(costs_.free);
   check_curve(costs_.map);
@@ -97,8 +98,8 @@ bool SimulatedDevice::do_adopt(Address address, Size size) {
   return true;
 }
 
-// Addresses for a segment, or 0 when none are left. Once the range below is used up, the range
-// above is used.
+// The address of a new segment, or 0 if no addresses are left. With kDown, uses the addresses above
+// once those below are used up.
 Address SimulatedDevice::place(Size size, Size alignment) {
   if (order_ == AddressOrder::kDown && low_ >= size && low_ - size >= kBase)
     return low_ = round_down(low_ - size, alignment);
@@ -110,9 +111,9 @@ Address SimulatedDevice::place(Size size, Size alignment) {
 
 bool SimulatedDevice::fault(Size size) {
   ++calls_;
-  bool const unlucky =
+  bool const at_random =
       faults_.fail_rate > 0 && std::generate_canonical<double, 53>(random_) < faults_.fail_rate;
-  return unlucky || calls_ == faults_.fail_call || size > faults_.fail_above;
+  return at_random || calls_ == faults_.fail_call || size > faults_.fail_above;
 }
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// devices/simulated.hpp: a GPU's memory as numbers alone: a capacity, addresses, costs, faults.
+// devices/simulated.hpp: a GPU's memory as a model: capacity, addresses, costs and faults.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,40 +13,43 @@
 
 namespace allocbench {
 
-// Seconds of one device call by size in bytes: straight lines between the points, level outside.
+// Points (bytes, seconds) of the cost of one device call by size. The cost is interpolated linearly
+// between the points and constant outside of them.
 using CostCurve = std::vector<std::pair<double, double>>;
 
 struct CostModel {
-  std::string source = "none";  // "estimate", or the GPU that it was measured on
+  std::string source = "none";  // "estimate", or the GPU on which it was measured
   CostCurve malloc;
   CostCurve free;
-  CostCurve map;  // a page: memory made, mapped and opened to access
+  CostCurve map;  // of a page: cuMemCreate, cuMemMap and cuMemSetAccess together
   CostCurve unmap;
 };
 
-// Refusals on purpose, for tests of what an allocator does then.
+// Injected refusals of mallocs and maps, to test how an allocator handles them.
 struct Faults {
-  std::uint64_t fail_call = 0;  // refuse the k-th malloc or map, counted from 1
-  Size fail_above = std::numeric_limits<Size>::max();  // refuse every larger one
-  double fail_rate = 0;                                // refuse at random with this probability
+  std::uint64_t fail_call = 0;                         // the call to refuse, from 1; 0: no call
+  Size fail_above = std::numeric_limits<Size>::max();  // refuse all calls for more bytes
+  double fail_rate = 0;                                // the probability to refuse a call
   std::uint64_t seed = 0;
 };
 
-// Where a later segment lies: cudaMalloc mostly goes down on Linux, and up on Windows.
+// Whether later segments are at lower or at higher addresses. cudaMalloc mostly returns decreasing
+// addresses on Linux and increasing addresses on Windows.
 enum class AddressOrder : std::uint8_t { kDown, kUp };
 
-// Placement: every segment begins at the last multiple of `alignment` where it ends below all the
-// segments before it, or at the first one above them all; addresses are never used again. So
-// addresses only fall, or only grow, and a run is the same each time. A reservation takes addresses
-// in the same way, at no cost. Capacity counts the bytes of the segments held and of the pages
-// mapped, without rounding.
+// Each segment begins at a multiple of `alignment`: at the highest one at which it ends below all
+// earlier segments, or, with kUp, at the lowest one above them. Addresses are never reused, so they
+// only decrease or only increase, and every run is the same. A reservation gets its addresses in
+// the same way, at no cost. The bytes of segments and of mapped pages count against the capacity,
+// without rounding.
 class SimulatedDevice : public Device {
  public:
   static constexpr Size kDefaultAlignment = 2 * kMiB;
   static constexpr Size kGranularity = 2 * kMiB;
 
-  // Throws SpecError for a capacity of 0 or of 2^62 bytes or more, an alignment that is no power
-  // of two, a rate outside [0, 1] or a cost curve whose sizes do not grow.
+  // Throws SpecError for a capacity of 0 or of 2^62 bytes or more, an alignment that is not a power
+  // of two or exceeds 1 GiB, a rate outside [0, 1], or a cost curve whose sizes do not increase or
+  // that contains a negative or infinite number.
   SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults,
                   AddressOrder order = AddressOrder::kDown);
 
@@ -75,7 +78,7 @@ class SimulatedDevice : public Device {
   Faults faults_;
   std::mt19937_64 random_;
   std::uint64_t calls_ = 0;
-  Address low_;  // all addresses handed out lie from here to before `high_`
+  Address low_;  // all addresses returned so far are in [low_, high_)
   Address high_;
 };
 

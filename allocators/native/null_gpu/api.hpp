@@ -1,13 +1,14 @@
-// null_gpu/api.hpp: numbers and structs of CUDA's binary interface, as far as the null GPU needs
-// it. SPDX-License-Identifier: Apache-2.0
+// null_gpu/api.hpp: the constants and structs of CUDA's ABI that the null GPU uses.
+// SPDX-License-Identifier: Apache-2.0
 //
-// Own declarations: no header of CUDA is needed to build. Runtime and driver share these numbers.
+// They are declared here so that no header of CUDA is needed to build. The runtime and the driver
+// use the same numbers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
-// A function that the stand-in libraries jump to. Its name is "null_" and the name it has in CUDA.
+// A function to which the stand-in libraries jump. Its name is "null_" and the name in CUDA.
 #define NULL_GPU_API extern "C" __attribute__((visibility("default")))
 
 namespace allocbench::null_gpu {
@@ -27,7 +28,7 @@ inline constexpr Status kNotSupported = 801;
 inline constexpr Status kCaptureUnsupported = 900;
 inline constexpr Status kCaptureInvalidated = 901;
 
-// What the other libraries answer when they cannot do something.
+// What NVIDIA's other libraries return for an unsupported call.
 inline constexpr Status kCublasNotSupported = 15;
 inline constexpr Status kCudnnNotSupported = 3000;
 inline constexpr Status kNvmlNotSupported = 3;
@@ -62,7 +63,7 @@ struct FunctionAttributes {  // cudaFuncAttributes
 static_assert(sizeof(FunctionAttributes) == 144);
 static_assert(offsetof(FunctionAttributes, dynamic_shared) == 44);
 
-// cudaPointerAttributes: CUDA 13 adds reserved words behind, which nobody reads.
+// cudaPointerAttributes, without the reserved words that CUDA 13 adds at the end.
 struct PointerAttributes {
   int type, device;
   void* device_pointer;

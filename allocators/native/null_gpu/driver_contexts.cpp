@@ -16,7 +16,7 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-thread_local std::vector<int> pushed;  // devices under the current one
+thread_local std::vector<int> pushed;  // the devices below the current one on the context stack
 thread_local bool has_context = false;
 
 Handle context_of(int device) { return reinterpret_cast<Handle>(Address{0xC000} + device); }
@@ -29,7 +29,7 @@ void make_current(Handle context) {
   if (has_context) set_current_device(device_of_context(context));
 }
 
-// Symbols of the driver are asked for without the suffix of their newest version.
+// The function of a symbol, which callers name without the suffix of its newest version.
 void* symbol(std::string const& name) {
   static void* const self = [] {
     Dl_info info;
@@ -37,9 +37,9 @@ void* symbol(std::string const& name) {
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
   for (char const* suffix : {"_v3", "_v2", ""}) {
-    if (void* const found = dlsym(self, ("null_" + name + suffix).c_str())) return found;
+    if (void* const function = dlsym(self, ("null_" + name + suffix).c_str())) return function;
   }
-  // The stand-in of the driver has functions that tell their name when they are called.
+  // The stand-in for the driver has the other functions; they print their names when called.
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   return driver == nullptr ? nullptr : dlsym(driver, name.c_str());
 }
@@ -204,7 +204,7 @@ NULL_GPU_API int null_cuGetErrorName(int status, char const** name) {
   return kSuccess;
 }
 
-// The status tells whether the symbol is there; the call itself succeeds, as the runtime's does.
+// `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.
 NULL_GPU_API int null_cudaGetDriverEntryPoint(char const* name, void** function, unsigned long long,
                                               int* status) {
   *function = symbol(name);

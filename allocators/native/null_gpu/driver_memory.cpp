@@ -1,4 +1,4 @@
-// null_gpu/driver_memory.cpp: the driver's memory: allocations, virtual memory, pools, pointers.
+// null_gpu/driver_memory.cpp: the driver's allocations, virtual memory, pools and pointers.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <map>
@@ -15,18 +15,18 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-// Memory without an address. It lives while it is held or mapped.
+// Physical memory (cuMemCreate). It is freed when no handle and no mapping refers to it.
 struct Physical {
   Size size;
   int device;
-  int holds;
+  int references;
 };
 
 class PhysicalMemory {
  public:
   static PhysicalMemory& get() {
-    static auto* made = new PhysicalMemory;
-    return *made;
+    static auto* instance = new PhysicalMemory;
+    return *instance;
   }
 
   Status create(Size size, int device, unsigned long long* handle) {
@@ -44,20 +44,20 @@ class PhysicalMemory {
 
   Status map(Address address, unsigned long long handle) {
     std::lock_guard const lock(mutex_);
-    auto const found = pieces_.find(handle);
-    if (found == pieces_.end()) return kInvalidValue;
-    ++found->second.holds;
+    auto const entry = pieces_.find(handle);
+    if (entry == pieces_.end()) return kInvalidValue;
+    ++entry->second.references;
     mapped_[address] = handle;
     return kSuccess;
   }
 
-  // Everything that is mapped inside of a range.
+  // Unmaps everything that is mapped in [begin, begin + size).
   Status unmap(Address begin, Size size) {
     std::lock_guard const lock(mutex_);
-    for (auto one = mapped_.lower_bound(begin);
-         one != mapped_.end() && one->first < begin + size;) {
-      drop(one->second);
-      one = mapped_.erase(one);
+    for (auto mapping = mapped_.lower_bound(begin);
+         mapping != mapped_.end() && mapping->first < begin + size;) {
+      drop(mapping->second);
+      mapping = mapped_.erase(mapping);
     }
     return kSuccess;
   }
@@ -67,17 +67,17 @@ class PhysicalMemory {
     auto after = mapped_.upper_bound(address);
     if (after == mapped_.begin()) return kInvalidValue;
     *handle = std::prev(after)->second;
-    ++pieces_[*handle].holds;
+    ++pieces_[*handle].references;
     return kSuccess;
   }
 
  private:
   Status drop(unsigned long long handle) {
-    auto const found = pieces_.find(handle);
-    if (found == pieces_.end()) return kInvalidValue;
-    if (--found->second.holds == 0) {
-      Machine::get().memory(found->second.device).give(found->second.size);
-      pieces_.erase(found);
+    auto const entry = pieces_.find(handle);
+    if (entry == pieces_.end()) return kInvalidValue;
+    if (--entry->second.references == 0) {
+      Machine::get().memory(entry->second.device).give(entry->second.size);
+      pieces_.erase(entry);
     }
     return kSuccess;
   }
@@ -183,7 +183,7 @@ NULL_GPU_API int null_cuMemsetD8Async(Address to, unsigned char value, Size size
   return Streams::get().enqueue(stream) ? kSuccess : null_cuMemsetD8_v2(to, value, size);
 }
 
-// A word whose bytes differ is not kept: it reads as if a kernel had written it.
+// Only words of four equal bytes are recorded; any other word counts as written by a kernel.
 NULL_GPU_API int null_cuMemsetD32_v2(Address to, unsigned value, Size count) {
   unsigned const byte = value & 0xff;
   if (value == byte * 0x01010101u) {
@@ -246,7 +246,7 @@ NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* proper
   return kSuccess;
 }
 
-// Device memory is address space: whoever asks may use it.
+// There is no memory behind the addresses, so every device may use them.
 NULL_GPU_API int null_cuMemPoolSetAccess(Handle, void const*, std::size_t) { return kSuccess; }
 
 NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
@@ -299,7 +299,7 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   int const device = Machine::get().device_of(pointer);
   if (device < 0) {
     if (attribute != kMemoryType || !pinned::contains(pointer)) return kInvalidValue;
-    *static_cast<unsigned*>(out) = 1;  // the host's
+    *static_cast<unsigned*>(out) = 1;  // CU_MEMORYTYPE_HOST
     return kSuccess;
   }
   auto* const number = static_cast<std::uint64_t*>(out);
@@ -309,8 +309,8 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
       *number = 0xC000 + device;
       return kSuccess;
     case kMemoryType:
-      *word = 2;
-      return kSuccess;  // a device's
+      *word = 2;  // CU_MEMORYTYPE_DEVICE
+      return kSuccess;
     case kDevicePointer:
     case kBufferId:
       *number = address;
@@ -330,12 +330,12 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   }
 }
 
-// Attributes that an address does not have are written as 0, as the driver does.
+// Like the driver, writes 0 for an attribute that the address does not have.
 NULL_GPU_API int null_cuPointerGetAttributes(unsigned count, int const* attributes, void** out,
                                              Address address) {
-  for (unsigned one = 0; one < count; ++one) {
-    if (null_cuPointerGetAttribute(out[one], attributes[one], address) != kSuccess) {
-      std::memset(out[one], 0, sizeof(int));
+  for (unsigned index = 0; index < count; ++index) {
+    if (null_cuPointerGetAttribute(out[index], attributes[index], address) != kSuccess) {
+      std::memset(out[index], 0, sizeof(int));
     }
   }
   return kSuccess;

@@ -1,4 +1,4 @@
-// null_gpu/host_memory.cpp: see host_memory.hpp.
+// null_gpu/host_memory.cpp: the pinned memory of the host.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/host_memory.hpp"
 
@@ -14,8 +14,8 @@ namespace {
 std::mutex mutex;
 
 std::map<Address, Size>& ranges() {
-  static auto* made = new std::map<Address, Size>;
-  return *made;
+  static auto* instance = new std::map<Address, Size>;
+  return *instance;
 }
 
 }  // namespace

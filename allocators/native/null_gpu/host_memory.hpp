@@ -6,12 +6,14 @@
 
 namespace allocbench::null_gpu::pinned {
 
-// Memory in whole pages of the host (null when the host refuses), and the memory that the program
-// registers as pinned.
+// Memory aligned to a page of the host, which counts as pinned; null if the host has none.
 void* allocate(Size size);
-void release(void* pointer);
+void release(void* pointer);  // of `allocate`
+
+// Memory of the program that it registers as pinned.
 void add(void* pointer, Size size);
 void remove(void* pointer);
-bool contains(void const* pointer);
+
+bool contains(void const* pointer);  // true inside pinned memory
 
 }  // namespace allocbench::null_gpu::pinned

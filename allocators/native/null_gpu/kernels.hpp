@@ -1,4 +1,4 @@
-// null_gpu/kernels.hpp: what follows from the launch of a kernel.
+// null_gpu/kernels.hpp: the effects of a kernel launch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace allocbench::null_gpu {
 
-// Work was put on a stream which may have written anywhere.
+// Records work on a stream that may have written to any device memory.
 void launched(Handle stream);
 
 }  // namespace allocbench::null_gpu

@@ -1,4 +1,4 @@
-// null_gpu/machine.cpp: see machine.hpp.
+// null_gpu/machine.cpp: the cards of the null machine, and the state of each thread.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/machine.hpp"
 
@@ -16,7 +16,7 @@ namespace {
 thread_local int device_of_thread = 0;
 thread_local Status error_of_thread = kSuccess;
 
-Settings& told() {
+Settings& configured() {  // by null_configure()
   static Settings settings;
   return settings;
 }
@@ -29,7 +29,7 @@ std::function<void(Settings&, std::string const&)> number(Number Settings::* mem
 }
 
 std::map<std::string, std::function<void(Settings&, std::string const&)>> const& setters() {
-  static std::map<std::string, std::function<void(Settings&, std::string const&)>> const made{
+  static std::map<std::string, std::function<void(Settings&, std::string const&)>> const by_name{
       {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
       {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
       {"compute_capability", number(&Settings::compute_capability)},
@@ -52,11 +52,12 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"addresses_ascend", number(&Settings::addresses_ascend)},
       {"convolution_copies", number(&Settings::convolution_copies)},
   };
-  return made;
+  return by_name;
 }
 
-// The cards that CUDA_VISIBLE_DEVICES leaves: those before the first entry that names no card.
-std::vector<int> visible(int count) {
+// The cards that CUDA_VISIBLE_DEVICES lists, up to the first entry that is not the number of a card
+// or repeats one; all cards if the variable is not set.
+std::vector<int> visible_cards(int count) {
   std::vector<int> cards;
   char const* text = std::getenv("CUDA_VISIBLE_DEVICES");
   if (text == nullptr) {
@@ -79,7 +80,7 @@ std::vector<int> visible(int count) {
 Machine::Machine(Settings settings)
     : settings_(std::move(settings)),
       usage_(settings_.usage),
-      cards_(visible(std::min(settings_.count, kMostDevices))) {
+      cards_(visible_cards(std::min(settings_.count, kMostDevices))) {
   for (int device = 0; device < static_cast<int>(cards_.size()); ++device) {
     devices_.push_back(std::make_unique<DeviceMemory>(device, cards_[device], settings_.memory,
                                                       settings_.context,
@@ -88,7 +89,8 @@ Machine::Machine(Settings settings)
 }
 
 Machine& Machine::get() {
-  static Machine* machine = new Machine(told());  // threads may call until the process is gone
+  // Never deleted, because threads may call until the process ends.
+  static Machine* machine = new Machine(configured());
   return *machine;
 }
 
@@ -102,23 +104,23 @@ int Machine::device_of(void const* address) const {
 Handle Machine::new_handle() { return reinterpret_cast<Handle>(handle_ += 16); }
 
 int Machine::kernel_version() const {
-  int const card = settings_.compute_capability;
-  int best = card;
+  int const capability = settings_.compute_capability;
+  int best = capability;
   for (int built : {70, 75, 80, 86, 90, 100, 120}) {
-    if (built / 10 == card / 10 && built <= card) best = built;
+    if (built / 10 == capability / 10 && built <= capability) best = built;
   }
   return best;
 }
 
 int Machine::blocks_at_once(int threads, Size shared) const {
-  constexpr int kWarp = 32, kRegisterFile = 65536, kSharedOfSystem = 1024;
+  constexpr int kWarp = 32, kRegisterFile = 65536, kSystemShared = 1024;
   int const rounded = std::max(1, (threads + kWarp - 1) / kWarp) * kWarp;
   int blocks =
       std::min(settings_.threads_per_multiprocessor / rounded, settings_.blocks_per_multiprocessor);
   blocks = std::min(blocks, kRegisterFile / (kRegisters * rounded));
   if (shared != 0) {
-    auto const room = static_cast<Size>(settings_.shared_per_multiprocessor);
-    blocks = std::min(blocks, static_cast<int>(room / (shared + kSharedOfSystem)));
+    auto const available = static_cast<Size>(settings_.shared_per_multiprocessor);
+    blocks = std::min(blocks, static_cast<int>(available / (shared + kSystemShared)));
   }
   return std::max(blocks, 1);
 }
@@ -136,32 +138,33 @@ Status last_error() { return error_of_thread; }
 
 }  // namespace allocbench::null_gpu
 
-// Lines of `key=value`, before the first call of CUDA. Returns how many were understood.
+// Takes lines of `key=value`; must be called before the first CUDA function. Returns the number of
+// lines with a known key.
 NULL_GPU_API int null_configure(char const* text) {
   using namespace allocbench::null_gpu;
-  int understood = 0;
+  int accepted = 0;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     auto const equals = line.find('=');
-    auto const found = setters().find(line.substr(0, equals));
-    if (equals == std::string::npos || found == setters().end()) continue;
-    found->second(told(), line.substr(equals + 1));
-    ++understood;
+    auto const entry = setters().find(line.substr(0, equals));
+    if (equals == std::string::npos || entry == setters().end()) continue;
+    entry->second(configured(), line.substr(equals + 1));
+    ++accepted;
   }
-  return understood;
+  return accepted;
 }
 
-// What device 0 has seen: capacity, bytes in use, their peak, calls for memory, those refused,
-// kernels.
+// Writes six numbers about device 0: its capacity, the bytes in use and their peak, the requests
+// for memory, the refused requests, and the kernels that were launched.
 NULL_GPU_API void null_counters(std::uint64_t* out) {
   using namespace allocbench::null_gpu;
   auto& machine = Machine::get();
   if (machine.count() == 0) return;
-  auto const seen = machine.memory(0).seen();
-  out[0] = seen.capacity;
-  out[1] = seen.used;
-  out[2] = seen.peak;
-  out[3] = seen.requests;
-  out[4] = seen.refused;
+  auto const counters = machine.memory(0).counters();
+  out[0] = counters.capacity;
+  out[1] = counters.used;
+  out[2] = counters.peak;
+  out[3] = counters.requests;
+  out[4] = counters.refused;
   out[5] = machine.kernels;
 }

@@ -1,4 +1,4 @@
-// null_gpu/machine.hpp: the cards of the null machine, and what belongs to a thread.
+// null_gpu/machine.hpp: the cards of the null machine, and the state of each thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,49 +12,50 @@
 
 namespace allocbench::null_gpu {
 
-// A card, as `cards.json` and the user describe it, and the versions that the program expects.
+// A card as described by `cards.json` and the user, and the library versions to report. Sizes are
+// in bytes unless the name has another unit.
 struct Settings {
   std::string name = "null GPU";
   int compute_capability = 90;
   int multiprocessors = 132;
   int shared_per_multiprocessor = 233472;
-  int shared_per_block = 232448;  // the most that a kernel can opt in to
+  int shared_per_block = 232448;  // the most that a kernel can use after opting in
   int threads_per_multiprocessor = 2048;
   int blocks_per_multiprocessor = 32;
   int l2_bytes = 52428800;
   int bus_bits = 5120;
   int clock_khz = 1980000;
   int memory_clock_khz = 2619000;
-  Size memory = Size{80} << 30;    // what the driver reports as total
-  Size context = Size{512} << 20;  // of it, taken by the CUDA context of a process
+  Size memory = Size{80} << 30;    // the total that the driver reports
+  Size context = Size{512} << 20;  // used by the CUDA context of each process
   int count = 1;
   int cuda_version = 13000;
   int cudnn_version = 91002;
   int nccl_version = 22705;
   Size convolution_workspace = 0;
-  int addresses_ascend = 0;    // whether later allocations lie above earlier ones
-  std::string usage;           // file with the bytes in use, which all processes of a program share
-  int convolution_copies = 0;  // whether tensors are transposed in the workspace
+  int addresses_ascend = 0;    // 1: later allocations have higher addresses
+  std::string usage;           // the file in which the processes of a program count bytes in use
+  int convolution_copies = 0;  // 1: a workspace holds transposed copies of the tensors
 };
 
 class Machine {
  public:
-  // The machine of this process, made at the first call with what null_configure() was told.
+  // The machine of this process. The first call creates it with the settings of null_configure().
   static Machine& get();
 
   Settings const& settings() const { return settings_; }
   int count() const { return static_cast<int>(devices_.size()); }
   bool has(int device) const { return device >= 0 && device < count(); }
   DeviceMemory& memory(int device) { return *devices_[device]; }
-  // Which of the machine's cards a device of this process is (CUDA_VISIBLE_DEVICES).
+  // The number of the card that a device of this process stands for (CUDA_VISIBLE_DEVICES).
   int card(int device) const { return cards_[device]; }
-  // The device whose memory an address lies in, or -1.
+  // The device whose memory contains an address, or -1.
   int device_of(void const* address) const;
-  // Something opaque that is never given out twice.
+  // A unique opaque handle.
   Handle new_handle();
-  // Compute capability of the machine code that a kernel of PyTorch's wheels would run with.
+  // The compute capability of the machine code in PyTorch's wheels that this card would run.
   int kernel_version() const;
-  // Blocks of a kernel that one multiprocessor can hold, with kRegisters a thread.
+  // The number of blocks that fit on one multiprocessor, with kRegisters per thread.
   int blocks_at_once(int threads, Size shared) const;
 
   std::atomic<std::uint64_t> kernels{0};
@@ -69,12 +70,12 @@ class Machine {
   std::atomic<Address> handle_{0x5000};
 };
 
-inline constexpr int kRegisters = 32;  // of each thread of any kernel: nobody knows better
+inline constexpr int kRegisters = 32;  // assumed per thread of every kernel
 
 int current_device();
 void set_current_device(int device);
 DeviceMemory& current_memory();
-// Returns a status of the runtime, and keeps it for cudaGetLastError if it is an error.
+// Returns its argument, and keeps it for cudaGetLastError if it is an error.
 Status failed(Status status);
 Status take_last_error();
 Status last_error();

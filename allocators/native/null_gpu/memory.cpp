@@ -1,4 +1,4 @@
-// null_gpu/memory.cpp: see memory.hpp.
+// null_gpu/memory.cpp: the memory of one device: addresses without memory, and counted bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/memory.hpp"
 
@@ -15,9 +15,10 @@ DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bo
     : usage_(usage), card_(card), capacity_(capacity), context_(context), ascending_(ascending) {
   Address const begin = kFirstAddress + device * kAddressesPerDevice;
   void* const wanted = reinterpret_cast<void*>(begin);
-  void* const got = mmap(wanted, kAddressesPerDevice, PROT_NONE,
-                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-  if (got != wanted) {
+  void* const mapped =
+      mmap(wanted, kAddressesPerDevice, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped != wanted) {
     std::fprintf(stderr, "error: null GPU: cannot reserve 4 TiB of addresses for device %d\n",
                  device);
     std::_Exit(2);
@@ -39,11 +40,11 @@ Status DeviceMemory::allocate(Size size, Address* address) {
 
 Status DeviceMemory::release(Address address) {
   std::lock_guard const lock(mutex_);
-  auto const found = live_.find(address);
-  if (found == live_.end()) return kInvalidValue;
-  uncount(found->second);
-  give_hole({found->first, found->second});
-  live_.erase(found);
+  auto const entry = live_.find(address);
+  if (entry == live_.end()) return kInvalidValue;
+  uncount(entry->second);
+  give_hole({entry->first, entry->second});
+  live_.erase(entry);
   return kSuccess;
 }
 
@@ -57,10 +58,10 @@ Status DeviceMemory::reserve(Size size, Address* address) {
 
 Status DeviceMemory::unreserve(Address address) {
   std::lock_guard const lock(mutex_);
-  auto const found = reserved_.find(address);
-  if (found == reserved_.end()) return kInvalidValue;
-  give_hole({found->first, found->second});
-  reserved_.erase(found);
+  auto const entry = reserved_.find(address);
+  if (entry == reserved_.end()) return kInvalidValue;
+  give_hole({entry->first, entry->second});
+  reserved_.erase(entry);
   return kSuccess;
 }
 
@@ -91,13 +92,13 @@ Size DeviceMemory::free() {
   return capacity_ - usage_.used(card_);
 }
 
-DeviceMemory::Seen DeviceMemory::seen() const {
+DeviceMemory::Counters DeviceMemory::counters() const {
   std::lock_guard const lock(mutex_);
   return {capacity_, used_, peak_, requests_, refused_};
 }
 
 bool DeviceMemory::take_hole(Size size, Address* address) {
-  auto const fits = [&](auto const& one) { return one.second >= size; };
+  auto const fits = [&](auto const& candidate) { return candidate.second >= size; };
   auto hole = holes_.end();
   if (ascending_) {
     hole = std::ranges::find_if(holes_, fits);
@@ -145,7 +146,7 @@ void DeviceMemory::uncount(Size size) {
   usage_.give(card_, size);
 }
 
-// Whether the card has room for the context of this process.
+// Counts the context of this process once; false if the card has no room for it.
 bool DeviceMemory::open_context() {
   if (open_ || !usage_.take(card_, context_, capacity_)) return open_;
   used_ += context_;

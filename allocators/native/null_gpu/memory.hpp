@@ -1,14 +1,14 @@
-// null_gpu/memory.hpp: the memory of one device: addresses without pages, bytes that are counted.
+// null_gpu/memory.hpp: the memory of one device: addresses without memory, and counted bytes.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses are reserved from the process and faulted by any access of the host. What counts
-// against the card is whole pages of 2 MiB, which the driver gives for requests as large as
-// PyTorch's; smaller requests share pages there, and do not here. The card is shared by all
-// processes of a program; each takes the bytes of its context at its first request.
+// The addresses are reserved in the process without access rights, so any access by the host is a
+// segmentation fault. Requests count as whole pages of 2 MiB. The driver does the same for requests
+// as large as PyTorch's; there, unlike here, smaller requests share pages. All processes of a
+// program share the card, and each also counts the bytes of its context from its first request on.
 //
-// An allocation takes the highest hole that is large enough, or the lowest with `ascending`:
-// cudaMalloc mostly goes down on Linux and up on Windows, and PyTorch breaks ties between free
-// blocks of equal size by address.
+// An allocation takes the hole with the highest address that is large enough or, with `ascending`,
+// the lowest one. cudaMalloc mostly returns decreasing addresses on Linux and increasing addresses
+// on Windows, and PyTorch breaks ties between free blocks of equal size by address.
 #pragma once
 
 #include <map>
@@ -34,28 +34,28 @@ struct Range {
 
 class DeviceMemory {
  public:
-  struct Seen {
-    Size capacity, used, peak;
+  struct Counters {
+    Size capacity, used, peak;  // bytes; used by this process, with its context
     std::uint64_t requests, refused;
   };
 
-  // card: the number of the card in `usage`.
+  // `card` is the number of the card in `usage`; `context` is in bytes.
   DeviceMemory(int device, int card, Size capacity, Size context, bool ascending, Usage& usage);
 
-  // An address range with memory behind it; kOutOfMemory beyond the card.
+  // Memory with an address. kOutOfMemory if the card or the addresses do not suffice.
   Status allocate(Size size, Address* address);
   Status release(Address address);
 
-  // Virtual memory: addresses alone, and memory alone.
+  // Virtual memory: addresses without memory, then memory without addresses.
   Status reserve(Size size, Address* address);
   Status unreserve(Address address);
   Status take(Size size);
   void give(Size size);
 
-  // The allocation or the reservation that an address lies in; a size of 0 when in none.
+  // The allocation or reservation that contains an address; size 0 if none does.
   Range range_of(Address address);
-  Size free();
-  Seen seen() const;
+  Size free();  // bytes of the card that no process uses
+  Counters counters() const;
 
  private:
   bool take_hole(Size size, Address* address);

@@ -1,4 +1,4 @@
-// null_gpu/missing.cpp: what stands for a function of NVIDIA's libraries that has none of its own.
+// null_gpu/missing.cpp: stands in for functions of NVIDIA's libraries without an implementation.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <mutex>
@@ -10,11 +10,11 @@
 
 NULL_GPU_API int null_missing(char const* name, int status) {
   static std::mutex mutex;
-  static auto* told = new std::set<std::string>;
+  static auto* reported = new std::set<std::string>;
   std::lock_guard const lock(mutex);
-  if (told->insert(name).second) {
-    std::fprintf(stderr, "allocbench: the null GPU does not have %s: it answers error %d\n", name,
-                 status);
+  if (reported->insert(name).second) {
+    std::fprintf(stderr, "allocbench: the null GPU does not implement %s: it returns error %d\n",
+                 name, status);
   }
   return status;
 }
@@ -26,5 +26,5 @@ NULL_GPU_API int null_work() {
 
 NULL_GPU_API int null_harmless() { return 0; }
 
-// An error without a word: for libraries that programs ask whether they work.
+// Returns an error silently. For libraries that programs call to find out whether they work.
 NULL_GPU_API int null_refused(char const*, int status) { return status; }

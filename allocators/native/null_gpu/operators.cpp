@@ -1,4 +1,4 @@
-// null_gpu/operators.cpp: the operators of PyTorch that called into the null GPU.
+// null_gpu/operators.cpp: the PyTorch operators on the call stack.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -10,9 +10,10 @@
 
 #include "null_gpu/api.hpp"
 
-// Write the names of the operators on this thread's stack, the innermost first, with a space after
-// each. PyTorch calls an operator through at::_ops::NAME::call() or redispatch(), whose mangled
-// name is _ZN2at4_ops<length>NAME<length>call...
+// Writes the names of the operators on this thread's stack into `out`, innermost first, each
+// followed by a space, cut to `size` bytes. PyTorch calls an operator through
+// at::_ops::NAME::call() or redispatch(), whose mangled name is
+// _ZN2at4_ops<length>NAME<length>call...
 NULL_GPU_API void null_operators(char* out, int size) {
   constexpr std::string_view kPrefix = "_ZN2at4_ops";
   constexpr int kFrames = 128;

@@ -1,4 +1,4 @@
-// null_gpu/pools.cpp: see pools.hpp.
+// null_gpu/pools.cpp: a model of the memory pools behind cudaMallocAsync.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/pools.hpp"
 
@@ -16,7 +16,7 @@ Pools& Pools::get() {
 Handle Pools::default_of(int device) {
   {
     std::lock_guard const lock(mutex_);
-    if (auto const found = defaults_.find(device); found != defaults_.end()) return found->second;
+    if (auto const entry = defaults_.find(device); entry != defaults_.end()) return entry->second;
   }
   Handle const pool = create(device);
   std::lock_guard const lock(mutex_);
@@ -32,18 +32,18 @@ Handle Pools::create(int device) {
 
 void Pools::destroy(Handle pool) {
   std::lock_guard const lock(mutex_);
-  auto const found = pools_.find(pool);
-  if (found == pools_.end()) return;
-  shrink(found->second, 0);
-  pools_.erase(found);
+  auto const entry = pools_.find(pool);
+  if (entry == pools_.end()) return;
+  shrink(entry->second, 0);
+  pools_.erase(entry);
 }
 
 Status Pools::allocate(Handle handle, Size size, Address* address) {
   constexpr Size kUnit = 512;
   std::lock_guard const lock(mutex_);
-  auto const found = pools_.find(handle);
-  if (found == pools_.end()) return kInvalidValue;
-  Pool& pool = found->second;
+  auto const entry = pools_.find(handle);
+  if (entry == pools_.end()) return kInvalidValue;
+  Pool& pool = entry->second;
   auto& memory = Machine::get().memory(pool.device);
   Size const rounded = round_up(std::max<Size>(size, 1), kUnit);
   if (pool.used + rounded > pool.reserved) {
@@ -61,18 +61,18 @@ Status Pools::allocate(Handle handle, Size size, Address* address) {
 
 Status Pools::release(Address address) {
   std::lock_guard const lock(mutex_);
-  auto const found = blocks_.find(address);
-  if (found == blocks_.end()) return kInvalidValue;
-  Pool& pool = pools_[found->second.pool];
-  pool.used -= found->second.size;
+  auto const entry = blocks_.find(address);
+  if (entry == blocks_.end()) return kInvalidValue;
+  Pool& pool = pools_[entry->second.pool];
+  pool.used -= entry->second.size;
   Machine::get().memory(pool.device).unreserve(address);
-  blocks_.erase(found);
+  blocks_.erase(entry);
   return kSuccess;
 }
 
 void Pools::trim(Handle handle, Size keep) {
   std::lock_guard const lock(mutex_);
-  if (auto const found = pools_.find(handle); found != pools_.end()) shrink(found->second, keep);
+  if (auto const entry = pools_.find(handle); entry != pools_.end()) shrink(entry->second, keep);
 }
 
 void Pools::synchronize() {
@@ -82,9 +82,9 @@ void Pools::synchronize() {
 
 Status Pools::attribute(Handle handle, int attribute, std::uint64_t* value) {
   std::lock_guard const lock(mutex_);
-  auto const found = pools_.find(handle);
-  if (found == pools_.end()) return kInvalidValue;
-  Pool const& pool = found->second;
+  auto const entry = pools_.find(handle);
+  if (entry == pools_.end()) return kInvalidValue;
+  Pool const& pool = entry->second;
   switch (attribute) {
     case kReleaseThreshold:
       *value = pool.threshold;
@@ -102,18 +102,19 @@ Status Pools::attribute(Handle handle, int attribute, std::uint64_t* value) {
       *value = pool.used_high;
       return kSuccess;
     default:
-      *reinterpret_cast<int*>(value) = 1;
-      return kSuccess;  // the reuse policies: on
+      *reinterpret_cast<int*>(value) = 1;  // the reuse policies are enabled
+      return kSuccess;
   }
 }
 
 Status Pools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
   std::lock_guard const lock(mutex_);
-  auto const found = pools_.find(handle);
-  if (found == pools_.end()) return kInvalidValue;
-  Pool& pool = found->second;
+  auto const entry = pools_.find(handle);
+  if (entry == pools_.end()) return kInvalidValue;
+  Pool& pool = entry->second;
   if (attribute == kReleaseThreshold) pool.threshold = value;
-  if (attribute == kReservedHigh) pool.reserved_high = pool.reserved;  // only 0 may be set
+  if (attribute == kReservedHigh)
+    pool.reserved_high = pool.reserved;  // CUDA allows only 0: a reset
   if (attribute == kUsedHigh) pool.used_high = pool.used;
   return kSuccess;
 }
@@ -127,7 +128,7 @@ Range Pools::range_of(Address address) {
 }
 
 void Pools::shrink(Pool& pool, Size keep) {
-  if (keep >= pool.reserved) return;  // perhaps the largest number there is
+  if (keep >= pool.reserved) return;  // also avoids an overflow when all may be kept
   Size const left = round_up(std::max(keep, pool.used), kPoolStep);
   if (left >= pool.reserved) return;
   Machine::get().memory(pool.device).give(pool.reserved - left);

@@ -1,10 +1,10 @@
-// null_gpu/pools.hpp: the memory pools behind cudaMallocAsync, a model.
+// null_gpu/pools.hpp: a model of the memory pools behind cudaMallocAsync.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pool reserves from the card in steps of kPoolStep and keeps what is freed until it is trimmed,
-// or at a synchronisation down to its release threshold. NVIDIA does not document the step: 32 MiB
-// is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. Blocks inside are not placed,
-// so a pool here is never fragmented.
+// A pool reserves memory of the card in multiples of kPoolStep. It keeps freed memory until it is
+// trimmed; a synchronization returns what exceeds its release threshold. NVIDIA does not document
+// the step: 32 MiB is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. The model
+// does not place blocks inside a pool, so a pool is never fragmented.
 #pragma once
 
 #include <map>
@@ -26,13 +26,15 @@ class Pools {
   Handle create(int device);
   void destroy(Handle pool);
   Status allocate(Handle pool, Size size, Address* address);
-  // kInvalidValue for an address that comes from no pool.
+  // kInvalidValue if no pool has a block at the address.
   Status release(Address address);
+  // Returns free memory above `keep` reserved bytes to the card.
   void trim(Handle pool, Size keep);
-  // What the release thresholds allow goes back to the card.
+  // Trims every pool to its release threshold.
   void synchronize();
   Status attribute(Handle pool, int attribute, std::uint64_t* value);
   Status set_attribute(Handle pool, int attribute, std::uint64_t value);
+  // The block that contains an address; size 0 if none does.
   Range range_of(Address address);
 
  private:

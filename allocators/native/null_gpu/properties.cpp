@@ -1,4 +1,4 @@
-// null_gpu/properties.cpp: see properties.hpp.
+// null_gpu/properties.cpp: the attributes and properties of a device.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/properties.hpp"
 
@@ -13,13 +13,13 @@ namespace {
 
 constexpr int kMostInt = 2147483647;
 constexpr int kPersistingWindow = 134213632;
-constexpr int kSystemShared = 1024;  // of each block
+constexpr int kSystemShared = 1024;  // bytes that the system uses in each block
 
 bool is_for_datacenters(int compute_capability) {
-  return compute_capability % 10 == 0;  // 7.0, 8.0, 9.0, 10.0: fast doubles, ECC
+  return compute_capability % 10 == 0;  // 7.0, 8.0, 9.0, 10.0 have fast doubles and ECC
 }
 
-// A member of cudaDeviceProp: its offset in CUDA 12 and 13 (-1: not there), its bytes, its value.
+// A member of cudaDeviceProp: its offsets in CUDA 12 and 13 (-1: absent), its bytes and its value.
 struct Member {
   int offset12, offset13, size;
   long long value;

@@ -1,4 +1,4 @@
-// null_gpu/properties.hpp: what a device says of itself.
+// null_gpu/properties.hpp: the attributes and properties of a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,14 +6,14 @@
 
 namespace allocbench::null_gpu {
 
-// The value of a cudaDeviceAttr, which has the number of its CUdevice_attribute; 0 when unknown.
+// The value of a cudaDeviceAttr, whose number equals its CUdevice_attribute; 0 if it is unknown.
 int attribute(int number, int device);
 
-// Fill a cudaDeviceProp. It lost some members with CUDA 13, and others moved.
+// Fills a cudaDeviceProp. CUDA 13 removed some of its members and moved others.
 enum class Layout { kCuda12, kCuda13 };
 void write_properties(void* out, int device, Layout layout);
 
-// 16 bytes which tell the cards of a machine apart, and "0000:01:00.0".
+// A unique id of 16 bytes for each card, and a PCI bus id such as "0000:01:00.0".
 void write_uuid(void* out, int device);
 void write_bus_id(char* out, int size, int device);
 

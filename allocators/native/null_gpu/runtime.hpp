@@ -1,4 +1,4 @@
-// null_gpu/runtime.hpp: functions of the runtime that the driver's counterparts forward to.
+// null_gpu/runtime.hpp: runtime functions to which the functions of the driver forward.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,9 @@ NULL_GPU_API int null_cudaRuntimeGetVersion(int* version);
 NULL_GPU_API int null_cudaStreamIsCapturing(Handle stream, int* status);
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream);
 
-// Says once on standard error that a function is not there, and returns the status.
+// Reports a missing function on standard error, once for each name, and returns `status`.
 NULL_GPU_API int null_missing(char const* name, int status);
-// A function that only computes: as if it launched a kernel.
+// Stands in for functions that only compute; counts as a kernel launch.
 NULL_GPU_API int null_work();
+// Stands in for functions without any effect.
 NULL_GPU_API int null_harmless();

@@ -1,4 +1,4 @@
-// null_gpu/runtime_kernels.cpp: kernels: they are counted, and may have changed any value.
+// null_gpu/runtime_kernels.cpp: kernel launches, which are counted and make all values unknown.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <vector>
@@ -17,9 +17,9 @@ struct Pushed {
   Size shared;
   Handle stream;
 };
-thread_local std::vector<Pushed> pushed;  // by <<<...>>>, for the launch that follows
+thread_local std::vector<Pushed> pushed;  // by <<<...>>>, for the following launch
 
-constexpr int kDynamicShared = 49152;  // that a kernel can have without opting in
+constexpr int kDynamicShared = 49152;  // the most that a kernel can use without opting in
 
 }  // namespace
 

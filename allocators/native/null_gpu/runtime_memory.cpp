@@ -20,7 +20,7 @@ NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
   return kSuccess;
 }
 
-// Managed memory is the device's: the host cannot read it, as it can on a real GPU.
+// Not supported: the host can read managed memory, but not the memory of a null GPU.
 NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
 
 NULL_GPU_API int null_cudaFree(void* pointer) {
@@ -172,7 +172,7 @@ NULL_GPU_API int null_cudaPointerGetAttributes(PointerAttributes* out, void cons
   return kSuccess;
 }
 
-// A handle is the address: it can be opened in the same process, or in a fork of it.
+// The handle holds the address, so it is valid in this process and in its forked children.
 NULL_GPU_API int null_cudaIpcGetMemHandle(void* handle, void* pointer) {
   std::memset(handle, 0, 64);
   std::memcpy(handle, &pointer, sizeof pointer);

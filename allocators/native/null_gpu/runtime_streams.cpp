@@ -124,7 +124,7 @@ NULL_GPU_API int null_cudaStreamIsCapturing(Handle stream, int* status) {
   return kSuccess;
 }
 
-// With the edges, which CUDA 13 has under this name and CUDA 12 under that with _v3.
+// The version with edges: CUDA 13 gives it this name, CUDA 12 the name with _v3.
 NULL_GPU_API int null_cudaStreamGetCaptureInfo(Handle stream, int* status, unsigned long long* id,
                                                Handle* graph, void const** dependencies,
                                                void const** edges, Size* count) {
@@ -183,7 +183,7 @@ NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
   return kSuccess;
 }
 
-// Nodes are counted, not kept: their handles mean nothing.
+// Nodes are only counted, so each call makes new handles.
 NULL_GPU_API int null_cudaGraphGetNodes(Handle graph, Handle* nodes, Size* count) {
   Size const all = Streams::get().nodes(graph);
   if (nodes != nullptr) {
@@ -208,7 +208,7 @@ NULL_GPU_API int null_cudaGraphAddEmptyNode(Handle* node, Handle graph) {
   return null_cudaGraphAddNode(node, graph);
 }
 
-// CUDA 13 put the edges before the count.
+// In CUDA 13 an array of edges precedes the count.
 NULL_GPU_API int null_cudaGraphNodeGetDependencies(Handle, Handle*, Size* third, Size* fourth) {
   Size* const count = Machine::get().settings().cuda_version < 13000 ? third : fourth;
   *count = 0;

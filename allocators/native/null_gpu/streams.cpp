@@ -1,4 +1,4 @@
-// null_gpu/streams.cpp: see streams.hpp.
+// null_gpu/streams.cpp: streams, events and graph captures, on which all work ends at once.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/streams.hpp"
 
@@ -37,8 +37,8 @@ Handle Streams::create(int priority) {
 
 int Streams::priority(Handle stream) {
   std::lock_guard const lock(mutex_);
-  auto const found = priorities_.find(stream);
-  return found == priorities_.end() ? 0 : found->second;
+  auto const entry = priorities_.find(stream);
+  return entry == priorities_.end() ? 0 : entry->second;
 }
 
 bool Streams::enqueue(Handle stream) {
@@ -65,9 +65,9 @@ Status Streams::record(Handle event, Handle stream) {
 Status Streams::wait(Handle stream, Handle event) {
   if (capturing_ == 0) return kSuccess;
   std::lock_guard const lock(mutex_);
-  auto const found = event_captures_.find(event);
-  if (found != event_captures_.end() && captures_.contains(found->second)) {
-    stream_captures_[stream] = found->second;
+  auto const entry = event_captures_.find(event);
+  if (entry != event_captures_.end() && captures_.contains(entry->second)) {
+    stream_captures_[stream] = entry->second;
   }
   return kSuccess;
 }
@@ -76,7 +76,7 @@ Status Streams::elapsed(float* milliseconds, Handle begin, Handle end) {
   std::lock_guard const lock(mutex_);
   auto const first = event_times_.find(begin), last = event_times_.find(end);
   if (first == event_times_.end() || last == event_times_.end()) return kInvalidHandle;
-  // The host's time, and never 0: programs divide by it.
+  // Time of the host; at least 1 microsecond, because programs divide by it.
   *milliseconds = static_cast<float>(std::max(last->second - first->second, 1e-3));
   return kSuccess;
 }
@@ -128,15 +128,15 @@ Status Streams::begin_capture(Handle stream, CaptureMode mode, Handle graph) {
 
 Status Streams::end_capture(Handle stream, Handle* graph) {
   std::lock_guard const lock(mutex_);
-  auto const found = stream_captures_.find(stream);
-  if (found == stream_captures_.end()) return kInvalidValue;
-  std::uint64_t const id = found->second;
+  auto const entry = stream_captures_.find(stream);
+  if (entry == stream_captures_.end()) return kInvalidValue;
+  std::uint64_t const id = entry->second;
   Capture const capture = captures_[id];
   if (capture.origin != stream) return kInvalidValue;
   captures_.erase(id);
-  auto const ended = [id](auto const& entry) { return entry.second == id; };
-  std::erase_if(stream_captures_, ended);
-  std::erase_if(event_captures_, ended);
+  auto const belongs = [id](auto const& item) { return item.second == id; };
+  std::erase_if(stream_captures_, belongs);
+  std::erase_if(event_captures_, belongs);
   --capturing_;
   *graph = capture.valid ? capture.graph : nullptr;
   return capture.valid ? kSuccess : kCaptureInvalidated;
@@ -152,8 +152,8 @@ Streams::Captured Streams::captured(Handle stream) {
 
 std::size_t Streams::nodes(Handle graph) {
   std::lock_guard const lock(mutex_);
-  auto const found = graph_nodes_.find(graph);
-  return found == graph_nodes_.end() ? 0 : found->second;
+  auto const entry = graph_nodes_.find(graph);
+  return entry == graph_nodes_.end() ? 0 : entry->second;
 }
 
 void Streams::add_node(Handle graph) {
@@ -167,8 +167,8 @@ void Streams::destroy_graph(Handle graph) {
 }
 
 Streams::Capture* Streams::capture_of(Handle stream) {
-  auto const found = stream_captures_.find(stream);
-  return found == stream_captures_.end() ? nullptr : &captures_[found->second];
+  auto const entry = stream_captures_.find(stream);
+  return entry == stream_captures_.end() ? nullptr : &captures_[entry->second];
 }
 
 void exchange_capture_mode(int* mode) { *mode = std::exchange(mode_of_thread, *mode); }

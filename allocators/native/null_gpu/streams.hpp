@@ -1,4 +1,4 @@
-// null_gpu/streams.hpp: streams, events and what is captured into graphs. All work ends at once.
+// null_gpu/streams.hpp: streams, events and graph captures, on which all work ends at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,7 +25,7 @@ class Streams {
 
   Handle create(int priority);
   int priority(Handle stream);
-  // A kernel or a copy was put on a stream: one more node where it captures. Whether it does.
+  // Puts a kernel or a copy on a stream. True if the stream is capturing; adds a node to its graph.
   bool enqueue(Handle stream);
 
   Status record(Handle event, Handle stream);
@@ -33,10 +33,11 @@ class Streams {
   Status elapsed(float* milliseconds, Handle begin, Handle end);
   void destroy_event(Handle event);
 
-  // Waiting for a stream, or for all when null, ends a capture in an error, as on a real GPU.
+  // As on a real GPU, waiting for a capturing stream is an error and makes the capture invalid.
   Status synchronize(Handle stream);
   Status synchronize_all();
-  // Calls such as cudaMalloc are refused while something captures, unless the thread is relaxed.
+  // An error, which invalidates the captures, while a stream captures in the global mode, unless
+  // the capture mode of this thread is relaxed. For calls such as cudaMalloc.
   Status check_unsafe();
 
   Status begin_capture(Handle stream, CaptureMode mode, Handle graph);
@@ -66,7 +67,7 @@ class Streams {
   std::uint64_t last_capture_ = 0;
 };
 
-// Exchange this thread's capture mode, as cudaThreadExchangeStreamCaptureMode does.
+// Exchanges the capture mode of this thread, as cudaThreadExchangeStreamCaptureMode does.
 void exchange_capture_mode(int* mode);
 
 }  // namespace allocbench::null_gpu

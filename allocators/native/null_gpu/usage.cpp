@@ -1,4 +1,4 @@
-// null_gpu/usage.cpp: see usage.hpp.
+// null_gpu/usage.cpp: the bytes of each card that the processes of a program use.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/usage.hpp"
 
@@ -26,17 +26,17 @@ Usage::Usage(std::string const& path) : process_(getpid()) {
         mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }
   if (table == MAP_FAILED) {
-    std::fprintf(stderr, "error: null GPU: no memory to count the bytes of its cards\n");
+    std::fprintf(stderr, "error: null GPU: no memory for the counters of its cards\n");
     std::_Exit(2);
   }
   table_ = static_cast<Table*>(table);
-  take_back(slot_);  // what a process has left that had the slot before
+  reclaim(slot_);  // what an earlier owner of the slot left
 }
 
 bool Usage::take(int card, Size size, Size capacity) {
   if (!has_slot()) return false;
   auto& total = table_->total[card];
-  for (bool again = true;; again = false) {
+  for (bool first_try = true;; first_try = false) {
     Size used = total;
     while (used <= capacity && size <= capacity - used) {
       if (total.compare_exchange_weak(used, used + size)) {
@@ -45,8 +45,8 @@ bool Usage::take(int card, Size size, Size capacity) {
         return true;
       }
     }
-    if (!again || file_ < 0) return false;
-    take_back_all();
+    if (!first_try || file_ < 0) return false;
+    reclaim_all();
   }
 }
 
@@ -58,14 +58,14 @@ void Usage::give(int card, Size size) {
 }
 
 Size Usage::used(int card) {
-  if (file_ >= 0) take_back_all();
+  if (file_ >= 0) reclaim_all();
   return table_->total[card];
 }
 
 bool Usage::has_slot() {
   if (getpid() == process_) return true;
   if (held_ != 0 || (file_ >= 0 && !take_slot())) return false;
-  if (file_ >= 0) take_back(slot_);
+  if (file_ >= 0) reclaim(slot_);
   process_ = getpid();
   return true;
 }
@@ -78,27 +78,27 @@ bool Usage::take_slot() {
 }
 
 bool Usage::set_lock(int slot, short type) {
-  struct flock wanted{};
-  wanted.l_type = type;
-  wanted.l_whence = SEEK_SET;
-  wanted.l_start = slot;
-  wanted.l_len = 1;
-  return fcntl(file_, F_SETLK, &wanted) == 0;
+  struct flock lock{};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = slot;
+  lock.l_len = 1;
+  return fcntl(file_, F_SETLK, &lock) == 0;
 }
 
-void Usage::take_back(int slot) {
+void Usage::reclaim(int slot) {
   for (int card = 0; card < kCards; ++card) {
     table_->total[card] -= table_->of_slot[slot][card].exchange(0);
   }
 }
 
-// A slot that can be locked belongs to nobody.
-void Usage::take_back_all() {
+// A slot that can be locked belongs to no running process.
+void Usage::reclaim_all() {
   for (int slot = 0; slot < kSlots; ++slot) {
     auto const& bytes = table_->of_slot[slot];
-    bool const empty = std::ranges::none_of(bytes, [](auto const& one) { return one != 0; });
+    bool const empty = std::ranges::none_of(bytes, [](auto const& used) { return used != 0; });
     if (empty || slot == slot_ || !set_lock(slot, F_WRLCK)) continue;
-    take_back(slot);
+    reclaim(slot);
     set_lock(slot, F_UNLCK);
   }
 }

@@ -1,9 +1,9 @@
-// null_gpu/usage.hpp: the bytes in use of each card, by all processes of a program.
+// null_gpu/usage.hpp: the bytes of each card that the processes of a program use.
 // SPDX-License-Identifier: Apache-2.0
 //
-// They are in a file that the processes map. A process has a slot in it, which it holds with a lock
-// of the file; the kernel ends the lock with the process, however that ends. What processes that
-// are gone have left is taken back when a card is full.
+// The counters are in a file that all processes map. Each process owns a slot in it by a file lock,
+// which the operating system releases when the process ends for any reason. When a card is full,
+// the bytes of processes that have ended are reclaimed.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,14 @@ namespace allocbench::null_gpu {
 
 class Usage {
  public:
-  // A file that may not exist yet; memory of this process alone where the path is empty, or where
-  // the file cannot be used.
+  // Creates the file if it does not exist. Counts only this process if the path is empty or the
+  // file cannot be used.
   explicit Usage(std::string const& path);
 
-  // Whether a card has the bytes.
+  // Takes `size` bytes of a card; false if fewer are left of its capacity.
   bool take(int card, Size size, Size capacity);
   void give(int card, Size size);
-  Size used(int card);
+  Size used(int card);  // bytes, by all processes
 
  private:
   static constexpr int kCards = 16;
@@ -33,20 +33,20 @@ class Usage {
   };
   static_assert(std::atomic<Size>::is_always_lock_free);
 
-  // Whether this process has a slot. A child of a fork takes one of its own, unless its parent had
-  // memory when it was forked: then the child cannot use it, as with CUDA.
+  // True if this process has a slot. A forked child takes a new one, but only if its parent held no
+  // memory at the fork; otherwise the child cannot use the card, as with CUDA.
   bool has_slot();
   bool take_slot();
-  // Lock or unlock a slot; whether that was possible.
+  // Locks or unlocks a slot (F_WRLCK, F_UNLCK); false if another process holds it.
   bool set_lock(int slot, short type);
-  void take_back(int slot);
-  void take_back_all();
+  void reclaim(int slot);
+  void reclaim_all();
 
   Table* table_;
   int file_ = -1;
   int slot_ = 0;
   int process_;
-  std::atomic<Size> held_ = 0;  // by this process, on all cards
+  std::atomic<Size> held_ = 0;  // bytes of this process on all cards
 };
 
 }  // namespace allocbench::null_gpu

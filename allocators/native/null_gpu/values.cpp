@@ -1,4 +1,4 @@
-// null_gpu/values.cpp: see values.hpp.
+// null_gpu/values.cpp: the known contents of device memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/values.hpp"
 
@@ -67,26 +67,26 @@ void Values::forget_all() {
   any_ = false;
 }
 
-// Cuts the range out of what is known.
+// Removes the range from the known contents.
 void Values::forget(Address begin, Size size) {
   Address const end = begin + size;
-  auto one = known_.upper_bound(begin);
-  if (one != known_.begin()) --one;
+  auto entry = known_.upper_bound(begin);
+  if (entry != known_.begin()) --entry;
   std::vector<std::pair<Address, Known>> rest;
-  while (one != known_.end() && one->first < end) {
-    Address const first = one->first, last = first + one->second.size;
+  while (entry != known_.end() && entry->first < end) {
+    Address const first = entry->first, last = first + entry->second.size;
     if (last <= begin) {
-      ++one;
+      ++entry;
       continue;
     }
-    Known const& known = one->second;
+    Known const& known = entry->second;
     auto part = [&](Address from, Address to) {
       std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(from - first, to - from);
       rest.emplace_back(from, Known{to - from, std::move(bytes), known.fill});
     };
     if (first < begin) part(first, begin);
     if (last > end) part(end, last);
-    one = known_.erase(one);
+    entry = known_.erase(entry);
   }
   for (auto& [address, known] : rest) known_[address] = std::move(known);
 }
@@ -96,32 +96,32 @@ void Values::write(Address to, Known known) {
   any_ = true;
 }
 
-// Calls `visit(begin, end, first, known)` for each part [begin, end) of the range that is known;
-// the known bytes begin at `first`.
+// Calls `visit(begin, end, first, known)` for each known part [begin, end) of the range; `first` is
+// the address at which `known` begins.
 template <typename Visit>
 void Values::each_known(Address from, Size size, Visit visit) const {
-  auto one = known_.upper_bound(from);
-  if (one != known_.begin()) --one;
-  for (; one != known_.end() && one->first < from + size; ++one) {
-    auto const& [first, known] = *one;
+  auto entry = known_.upper_bound(from);
+  if (entry != known_.begin()) --entry;
+  for (; entry != known_.end() && entry->first < from + size; ++entry) {
+    auto const& [first, known] = *entry;
     Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
     if (begin < end) visit(begin, end, first, known);
   }
 }
 
-// Copies what is known into `to`, and zeros where nothing is; whether all of it was known.
+// Copies the known bytes to `to`, and zeros for the others. True if all bytes were known.
 bool Values::read(Address from, char* to, Size size) const {
   std::memset(to, 0, size);
-  Size found = 0;
+  Size copied = 0;
   each_known(from, size, [&](Address begin, Address end, Address first, Known const& known) {
     if (known.bytes.empty()) {
       std::memset(to + (begin - from), known.fill, end - begin);
     } else {
       std::memcpy(to + (begin - from), known.bytes.data() + (begin - first), end - begin);
     }
-    found += end - begin;
+    copied += end - begin;
   });
-  return found == size;
+  return copied == size;
 }
 
 void Values::copy_known(Address to, Address from, Size size) {
@@ -136,7 +136,7 @@ void Values::copy_known(Address to, Address from, Size size) {
 
 }  // namespace allocbench::null_gpu
 
-// Have a function called after each read of a value that only a kernel could have made.
+// Sets the function to call after each read of an unknown value.
 NULL_GPU_API void null_on_read(void (*call)(std::uint64_t bytes)) {
   allocbench::null_gpu::Values::get().on_read(call);
 }

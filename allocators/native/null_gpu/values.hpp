@@ -1,9 +1,9 @@
-// null_gpu/values.hpp: what is known of the contents of device memory.
+// null_gpu/values.hpp: the known contents of device memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Known is what the host wrote, until the next kernel: it could have changed anything. All else
-// reads as zero, and each such read is counted. Written values are kept up to kMostKept bytes a
-// copy; bytes that were set to one value are known at any size.
+// A value that the host wrote is known until the next kernel, which could have changed any value.
+// Unknown values read as zero, and each such read is counted. A copy from the host is kept only up
+// to kMostKept bytes; a range that was set to one value is kept at any size.
 #pragma once
 
 #include <atomic>
@@ -24,19 +24,19 @@ class Values {
 
   static Values& get();
 
-  // cudaMemcpy between any two places; the host's own memory is copied as it is.
+  // cudaMemcpy between host and device memory in any combination. Copies within the host are real.
   void copy(void* to, void const* from, Size size);
   void fill(void* to, int value, Size size);
-  // A kernel ran: nothing is known any more.
+  // Makes all values unknown, because a kernel ran.
   void forget_all();
-  // Called after each read of a value that is not known, on the thread that reads.
+  // Sets a function to call after each read of an unknown value, on the reading thread.
   void on_read(OnRead call) { on_read_ = call; }
   std::uint64_t unknown_reads() const { return unknown_reads_; }
 
  private:
   struct Known {
     Size size;
-    std::string bytes;  // empty: all of them are `fill`
+    std::string bytes;  // empty: all `size` bytes are `fill`
     char fill = 0;
   };
   template <typename Visit>

@@ -1,5 +1,7 @@
-// null_gpu/libraries/cublas.cpp: cuBLAS and cuBLASLt. What only computes is not here: see
-// symbols.py. SPDX-License-Identifier: Apache-2.0
+// null_gpu/libraries/cublas.cpp: cuBLAS and cuBLASLt.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Functions that only compute are not here: `symbols.py` maps them to null_work.
 #include <cstring>
 
 #include "null_gpu/machine.hpp"
@@ -26,9 +28,9 @@ int make(Handle* handle) {
 
 NULL_GPU_API int null_cublasCreate_v2(Handle* handle) { return make(handle); }
 NULL_GPU_API int null_cublasLtCreate(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cublasLtMatmulDescCreate(Handle* made, int, int) { return make(made); }
-NULL_GPU_API int null_cublasLtMatmulPreferenceCreate(Handle* made) { return make(made); }
-NULL_GPU_API int null_cublasLtMatrixLayoutCreate(Handle* made) { return make(made); }
+NULL_GPU_API int null_cublasLtMatmulDescCreate(Handle* out, int, int) { return make(out); }
+NULL_GPU_API int null_cublasLtMatmulPreferenceCreate(Handle* out) { return make(out); }
+NULL_GPU_API int null_cublasLtMatrixLayoutCreate(Handle* out) { return make(out); }
 
 NULL_GPU_API int null_cublasGetMathMode(Handle, int* mode) {
   *mode = 0;
@@ -49,14 +51,14 @@ NULL_GPU_API Size null_cublasLtGetVersion() {
   return static_cast<Size>(Machine::get().settings().cuda_version / 1000 * 10000);
 }
 
-// One algorithm, without a workspace: PyTorch allocates its own, of a fixed size.
+// Offers one algorithm without a workspace: PyTorch allocates a workspace of a fixed size itself.
 NULL_GPU_API int null_cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle,
-                                                     Handle, int wanted, Heuristic* found,
+                                                     Handle, int wanted, Heuristic* result,
                                                      int* count) {
   if (wanted < 1) return 7;  // CUBLAS_STATUS_INVALID_VALUE
-  *found = {};
-  found->algorithm[0] = 1;
-  found->waves = 1;
+  *result = {};
+  result->algorithm[0] = 1;
+  result->waves = 1;
   *count = 1;
   return kSuccess;
 }

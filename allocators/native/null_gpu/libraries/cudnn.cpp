@@ -1,4 +1,4 @@
-// null_gpu/libraries/cudnn.cpp: cuDNN's old interface: handles, tensors, batch norm, dropout.
+// null_gpu/libraries/cudnn.cpp: cuDNN's legacy API: handles, tensors, batch norm and dropout.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/libraries/cudnn.hpp"
 
@@ -9,8 +9,8 @@
 namespace allocbench::null_gpu::cudnn {
 
 Tensors& Tensors::get() {
-  static auto* made = new Tensors;
-  return *made;
+  static auto* instance = new Tensors;
+  return *instance;
 }
 
 void Tensors::set(Handle descriptor, Tensor tensor) {
@@ -20,8 +20,8 @@ void Tensors::set(Handle descriptor, Tensor tensor) {
 
 Tensor Tensors::of(Handle descriptor) {
   std::lock_guard const lock(mutex_);
-  auto const found = tensors_.find(descriptor);
-  return found == tensors_.end() ? Tensor{} : found->second;
+  auto const entry = tensors_.find(descriptor);
+  return entry == tensors_.end() ? Tensor{} : entry->second;
 }
 
 void Tensors::destroy(Handle descriptor) {
@@ -72,16 +72,16 @@ NULL_GPU_API int null_cudnnGetStream(Handle, Handle* stream) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnCreateActivationDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateCTCLossDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateConvolutionDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateDropoutDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateFilterDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreatePoolingDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateRNNDataDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateRNNDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateSpatialTransformerDescriptor(Handle* made) { return make(made); }
-NULL_GPU_API int null_cudnnCreateTensorDescriptor(Handle* made) { return make(made); }
+NULL_GPU_API int null_cudnnCreateActivationDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateCTCLossDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateConvolutionDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateDropoutDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateFilterDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreatePoolingDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateRNNDataDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateRNNDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateSpatialTransformerDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateTensorDescriptor(Handle* out) { return make(out); }
 
 NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
   Tensors::get().destroy(descriptor);
@@ -112,7 +112,7 @@ NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, 
   return kSuccess;
 }
 
-// Modelled: the state of a generator for each thread of 2,048 on 200 multiprocessors, 4 bytes each.
+// A model: 4 bytes of generator state for each of 2,048 threads on 200 multiprocessors.
 NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
   *bytes = Size{2048} * 200 * 4;
   return kSuccess;
@@ -120,7 +120,7 @@ NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
 
 namespace {
 
-// Modelled: four sums of a channel, twice, in float.
+// A model: two sets of four sums per channel, in float.
 int batch_norm_workspace(Handle input, Size* bytes) {
   *bytes = Size{4} * 2 * sizeof(float) * Tensors::get().of(input).sizes[1];
   return kSuccess;

@@ -10,7 +10,7 @@
 
 namespace allocbench::null_gpu::cudnn {
 
-// cudnnDataType_t -> bytes of an element.
+// The bytes of an element of a cudnnDataType_t.
 inline Size element_bytes(int type) {
   switch (type) {
     case 1:

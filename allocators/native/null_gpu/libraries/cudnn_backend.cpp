@@ -1,4 +1,4 @@
-// null_gpu/libraries/cudnn_backend.cpp: cuDNN's backend interface: a descriptor is its attributes.
+// null_gpu/libraries/cudnn_backend.cpp: cuDNN's backend API, whose descriptors hold attributes.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -23,10 +23,10 @@ enum Type : int {  // cudnnBackendAttributeType_t
 constexpr int kEngine = 3;       // cudnnBackendDescriptorType_t
 constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
 
-// The engines that there are: one that takes a workspace, and one that needs none, which PyTorch
-// tries where the first finds no memory.
-constexpr std::int64_t kHungry = 0;
-constexpr std::int64_t kFrugal = 1;
+// The two engines: one uses a workspace; PyTorch tries the other one, which needs no workspace, if
+// there is no memory for it.
+constexpr std::int64_t kWithWorkspace = 0;
+constexpr std::int64_t kWithoutWorkspace = 1;
 
 Size bytes_of(int type) {
   switch (type) {
@@ -58,80 +58,84 @@ void put(Content& content, int name, std::int64_t value) {
   content.attributes[name] = std::move(attribute);
 }
 
-std::shared_ptr<Content> engine(Content const& heuristic, std::int64_t index) {
-  auto made = std::make_shared<Content>();
-  made->type = kEngine;
+std::shared_ptr<Content> make_engine(Content const& heuristic, std::int64_t index) {
+  auto engine = std::make_shared<Content>();
+  engine->type = kEngine;
   auto const graph = heuristic.attributes.find(kHeuristicGraph);
-  if (graph != heuristic.attributes.end()) made->attributes[kEngineGraph] = graph->second;
-  put(*made, kEngineIndex, index);
-  return made;
+  if (graph != heuristic.attributes.end()) engine->attributes[kEngineGraph] = graph->second;
+  put(*engine, kEngineIndex, index);
+  return engine;
 }
 
-Size hunger(Content const* graph) {
+// Bytes of the workspace of kWithWorkspace.
+Size workspace_of_graph(Content const* graph) {
   auto const& settings = Machine::get().settings();
   if (settings.convolution_copies == 0) return settings.convolution_workspace;
   return graph == nullptr ? 0 : convolution_workspace(*graph);
 }
 
-// Which engines the heuristics offer for a graph, the best first.
-std::vector<std::int64_t> offered(Content const& heuristic) {
-  if (hunger(heuristic.at(kHeuristicGraph)) == 0) return {kFrugal};
-  return {kHungry, kFrugal};
+// The engines that the heuristics offer for a graph, best first.
+std::vector<std::int64_t> offered_engines(Content const& heuristic) {
+  if (workspace_of_graph(heuristic.at(kHeuristicGraph)) == 0) return {kWithoutWorkspace};
+  return {kWithWorkspace, kWithoutWorkspace};
 }
 
 std::int64_t index_of(Content const* engine) {
-  std::int64_t index = kFrugal;
+  std::int64_t index = kWithoutWorkspace;
   if (engine == nullptr) return index;
-  auto const found = engine->attributes.find(kEngineIndex);
-  if (found != engine->attributes.end() && found->second.bytes.size() >= sizeof index) {
-    std::memcpy(&index, found->second.bytes.data(), sizeof index);
+  auto const entry = engine->attributes.find(kEngineIndex);
+  if (entry != engine->attributes.end() && entry->second.bytes.size() >= sizeof index) {
+    std::memcpy(&index, entry->second.bytes.data(), sizeof index);
   }
   return index;
 }
 
-Size workspace(Content const& plan) {
+Size workspace_of_plan(Content const& plan) {
   Content const* const config = plan.at(kPlanConfig);
   Content const* const engine = config == nullptr ? nullptr : config->at(kConfigEngine);
-  if (index_of(engine) != kHungry) return 0;
-  return hunger(engine->at(kEngineGraph));
+  if (index_of(engine) != kWithWorkspace) return 0;
+  return workspace_of_graph(engine->at(kEngineGraph));
 }
 
-void give(Attribute const& attribute, std::int64_t wanted, void* out) {
+// Copies up to `wanted` values of an attribute to `out`.
+void copy_values(Attribute const& attribute, std::int64_t wanted, void* out) {
   auto const count = static_cast<Size>(std::min(wanted, attribute.count));
   if (attribute.type != kDescriptor) {
     std::memcpy(out, attribute.bytes.data(), count * bytes_of(attribute.type));
     return;
   }
-  for (Size one = 0; one < count; ++one) {
-    if (auto* const to = static_cast<Descriptor**>(out)[one]) to->content = attribute.contents[one];
+  for (Size index = 0; index < count; ++index) {
+    if (auto* const descriptor = static_cast<Descriptor**>(out)[index])
+      descriptor->content = attribute.contents[index];
   }
 }
 
-// What nobody has set: its count, and the value where `wanted` is not 0; 0 for what is unknown.
-std::int64_t answer(Content const& content, int name, std::int64_t wanted, void* out) {
+// The count of an attribute that the program has not set; 0 if it is unknown. Writes the value to
+// `out` if `wanted` is not 0.
+std::int64_t compute(Content const& content, int name, std::int64_t wanted, void* out) {
   auto number = [=](std::int64_t value) {
     if (wanted > 0 && out != nullptr) *static_cast<std::int64_t*>(out) = value;
     return std::int64_t{1};
   };
   switch (name) {
     case kHeuristicResults: {
-      auto const engines = offered(content);
+      auto const engines = offered_engines(content);
       auto const count = static_cast<std::int64_t>(engines.size());
-      for (std::int64_t one = 0; out != nullptr && one < std::min(wanted, count); ++one) {
-        Content& config = of(static_cast<void**>(out)[one]);
+      for (std::int64_t index = 0; out != nullptr && index < std::min(wanted, count); ++index) {
+        Content& config = of(static_cast<void**>(out)[index]);
         config.attributes[kConfigEngine] = {
-            kDescriptor, 1, {}, {engine(content, engines[static_cast<Size>(one)])}};
+            kDescriptor, 1, {}, {make_engine(content, engines[static_cast<Size>(index)])}};
       }
       return wanted > 0 ? std::min(wanted, count) : count;
     }
     case kPlanWorkspace:
-      return number(static_cast<std::int64_t>(workspace(content)));
+      return number(static_cast<std::int64_t>(workspace_of_plan(content)));
     case kConfigWorkspace:
       return number(0);
     case kGraphEngines:
       return number(1);
     case kEngineNumericalNotes:
-      if (index_of(&content) != kHungry) return 0;
+      if (index_of(&content) != kWithWorkspace) return 0;
       if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = kTensorCores;
       return 1;
     case kConfigShared:
@@ -169,8 +173,8 @@ NULL_GPU_API int null_cudnnBackendSetAttribute(void* descriptor, int name, int t
   Attribute attribute{type, count, {}, {}};
   if (type == kDescriptor) {
     auto* const* const others = static_cast<Descriptor* const*>(values);
-    for (std::int64_t one = 0; one < count; ++one) {
-      attribute.contents.push_back(others[one] == nullptr ? nullptr : others[one]->content);
+    for (std::int64_t index = 0; index < count; ++index) {
+      attribute.contents.push_back(others[index] == nullptr ? nullptr : others[index]->content);
     }
   } else if (values != nullptr) {
     auto const* const bytes = static_cast<char const*>(values);
@@ -183,14 +187,14 @@ NULL_GPU_API int null_cudnnBackendSetAttribute(void* descriptor, int name, int t
 NULL_GPU_API int null_cudnnBackendGetAttribute(void* descriptor, int name, int, std::int64_t wanted,
                                                std::int64_t* count, void* out) {
   Content& content = of(descriptor);
-  std::int64_t found = 0;
+  std::int64_t available = 0;
   auto const attribute = content.attributes.find(name);
   if (attribute != content.attributes.end()) {
-    found = attribute->second.count;
-    if (out != nullptr) give(attribute->second, wanted, out);
+    available = attribute->second.count;
+    if (out != nullptr) copy_values(attribute->second, wanted, out);
   } else {
-    found = answer(content, name, wanted, out);
+    available = compute(content, name, wanted, out);
   }
-  if (count != nullptr) *count = found;
+  if (count != nullptr) *count = available;
   return kSuccess;
 }

@@ -1,11 +1,11 @@
-// null_gpu/libraries/cudnn_convolution.cpp: the workspace of convolutions, a model.
-//
-// Tensor Cores compute convolutions of tensors whose channels lie side by side (NHWC). Tensors in
-// the other layout (NCHW) are transposed before and after: NVIDIA, "Convolutional Layers User's
-// Guide", section "Tensor Layouts". The model is that these copies are the workspace, with channels
-// padded to 16 bytes, the alignment that the same guide asks for. A forward convolution writes its
-// output in the other layout itself. Grouped convolutions take nothing.
+// null_gpu/libraries/cudnn_convolution.cpp: a model of the workspace of convolutions.
 // SPDX-License-Identifier: Apache-2.0
+//
+// Tensor Cores compute convolutions of tensors with contiguous channels (NHWC). Tensors in the
+// other layout (NCHW) are transposed before and after: NVIDIA, "Convolutional Layers User's Guide",
+// section "Tensor Layouts". In the model, the workspace holds these copies, with channels padded to
+// 16 bytes, the alignment that the guide requires. A forward convolution needs no copy of its
+// output, because it writes the NCHW layout directly. Grouped convolutions need no workspace.
 #include <cstring>
 
 #include "null_gpu/libraries/cudnn.hpp"
@@ -20,17 +20,18 @@ constexpr int kFloat = 0;
 constexpr int kHalf = 2;
 constexpr int kBrain = 9;
 constexpr Size kAlignment = 16;
-constexpr int kVolta = 70;   // the first with Tensor Cores, for halves
-constexpr int kAmpere = 80;  // Tensor Cores take floats, as TF32
+constexpr int kVolta = 70;   // the first with Tensor Cores: for half precision
+constexpr int kAmpere = 80;  // the first whose Tensor Cores accept floats, as TF32
 
 struct Shape {
   int type = kFloat;
   std::vector<std::int64_t> sizes;
   std::vector<std::int64_t> strides;
 
-  [[nodiscard]] bool good() const { return sizes.size() > 2 && strides.size() == sizes.size(); }
+  [[nodiscard]] bool valid() const { return sizes.size() > 2 && strides.size() == sizes.size(); }
   [[nodiscard]] bool channels_last() const { return strides[1] == 1 && sizes[1] > 1; }
-  [[nodiscard]] Size copy() const {
+  // Bytes of a transposed copy.
+  [[nodiscard]] Size copy_bytes() const {
     Size const element = element_bytes(type);
     Size const channels = static_cast<Size>(sizes[1]) * element;
     Size bytes = (channels + kAlignment - 1) / kAlignment * kAlignment;
@@ -42,24 +43,24 @@ struct Shape {
 };
 
 std::vector<std::int64_t> numbers(Content const& tensor, int name) {
-  auto const found = tensor.attributes.find(name);
-  if (found == tensor.attributes.end()) return {};
-  auto const& bytes = found->second.bytes;
-  std::vector<std::int64_t> made(bytes.size() / sizeof(std::int64_t));
-  std::memcpy(made.data(), bytes.data(), made.size() * sizeof(std::int64_t));
-  return made;
+  auto const entry = tensor.attributes.find(name);
+  if (entry == tensor.attributes.end()) return {};
+  auto const& bytes = entry->second.bytes;
+  std::vector<std::int64_t> values(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(std::int64_t));
+  return values;
 }
 
-Shape shape(Content const* tensor) {
+Shape shape_of(Content const* tensor) {
   if (tensor == nullptr) return {};
-  Shape made;
+  Shape shape;
   auto const type = tensor->attributes.find(kTensorType);
   if (type != tensor->attributes.end() && type->second.bytes.size() >= sizeof(int)) {
-    std::memcpy(&made.type, type->second.bytes.data(), sizeof(int));
+    std::memcpy(&shape.type, type->second.bytes.data(), sizeof(int));
   }
-  made.sizes = numbers(*tensor, kTensorSizes);
-  made.strides = numbers(*tensor, kTensorStrides);
-  return made;
+  shape.sizes = numbers(*tensor, kTensorSizes);
+  shape.strides = numbers(*tensor, kTensorStrides);
+  return shape;
 }
 
 struct Convolution {
@@ -69,17 +70,17 @@ struct Convolution {
   bool forward = false;
 };
 
-Convolution convolution(Content const& operation) {
+Convolution convolution_of(Content const& operation) {
   if (operation.at(kForwardInput) != nullptr) {
-    return {shape(operation.at(kForwardInput)), shape(operation.at(kForwardFilter)),
-            shape(operation.at(kForwardOutput)), true};
+    return {shape_of(operation.at(kForwardInput)), shape_of(operation.at(kForwardFilter)),
+            shape_of(operation.at(kForwardOutput)), true};
   }
   if (operation.at(kDataFilter) != nullptr) {
-    return {shape(operation.at(kDataInputGradient)), shape(operation.at(kDataFilter)),
-            shape(operation.at(kDataOutputGradient)), false};
+    return {shape_of(operation.at(kDataInputGradient)), shape_of(operation.at(kDataFilter)),
+            shape_of(operation.at(kDataOutputGradient)), false};
   }
-  return {shape(operation.at(kFilterInput)), shape(operation.at(kFilterGradient)),
-          shape(operation.at(kFilterOutputGradient)), false};
+  return {shape_of(operation.at(kFilterInput)), shape_of(operation.at(kFilterGradient)),
+          shape_of(operation.at(kFilterOutputGradient)), false};
 }
 
 bool on_tensor_cores(int type) {
@@ -93,12 +94,13 @@ bool on_tensor_cores(int type) {
 Size convolution_workspace(Content const& graph) {
   auto const operations = graph.attributes.find(kGraphOperations);
   if (operations == graph.attributes.end() || operations->second.contents.size() != 1) return 0;
-  Convolution const asked = convolution(*operations->second.contents.front());
-  if (!asked.input.good() || !asked.filter.good() || !asked.output.good()) return 0;
-  bool const grouped = asked.input.sizes[1] != asked.filter.sizes[1];
-  if (grouped || asked.input.channels_last() || !on_tensor_cores(asked.input.type)) return 0;
-  Size const bytes = asked.input.copy() + asked.filter.copy();
-  return asked.forward ? bytes : bytes + asked.output.copy();
+  auto const [input, filter, output, forward] =
+      convolution_of(*operations->second.contents.front());
+  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
+  bool const grouped = input.sizes[1] != filter.sizes[1];
+  if (grouped || input.channels_last() || !on_tensor_cores(input.type)) return 0;
+  Size const bytes = input.copy_bytes() + filter.copy_bytes();
+  return forward ? bytes : bytes + output.copy_bytes();
 }
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -1,4 +1,4 @@
-// null_gpu/libraries/cudnn_graph.hpp: descriptors of cuDNN's backend interface.
+// null_gpu/libraries/cudnn_graph.hpp: descriptors of cuDNN's backend API.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace allocbench::null_gpu::cudnn {
 
-// cudnnBackendAttributeName_t, as far as the null GPU looks at them.
+// The values of cudnnBackendAttributeName_t that the null GPU uses.
 enum Name : int {
   kForwardFilter = 703,
   kForwardInput = 704,
@@ -38,29 +38,29 @@ enum Name : int {
   kEngineNumericalNotes = 1303,
 };
 
-// What a descriptor says. Others keep it when the descriptor itself is destroyed.
+// The content of a descriptor. It is shared, because other descriptors keep it after the descriptor
+// is destroyed.
 struct Content;
 struct Attribute {
   int type = 0;
   std::int64_t count = 0;
-  std::vector<char> bytes;                         // of all types but descriptors
-  std::vector<std::shared_ptr<Content>> contents;  // of descriptors
+  std::vector<char> bytes;                         // the values, unless they are descriptors
+  std::vector<std::shared_ptr<Content>> contents;  // the values, if they are descriptors
 };
 struct Content {
   int type = 0;
   std::map<int, Attribute> attributes;
 
-  // The descriptor that an attribute names; nullptr where nobody has set it.
+  // The first descriptor in an attribute; null if the attribute is not set.
   [[nodiscard]] Content const* at(int name) const {
-    auto const found = attributes.find(name);
-    if (found == attributes.end() || found->second.contents.empty()) return nullptr;
-    return found->second.contents.front().get();
+    auto const entry = attributes.find(name);
+    if (entry == attributes.end() || entry->second.contents.empty()) return nullptr;
+    return entry->second.contents.front().get();
   }
 };
 
-// Bytes of workspace that a convolution needs, in addition to its tensors, when the engine that the
-// heuristics rank first runs it; 0 for a graph that is not one convolution. See
-// docs/without-a-gpu.md.
+// The workspace in bytes that the engine ranked first by the heuristics needs for a convolution; 0
+// for a graph that is not a single convolution. See docs/without-a-gpu.md.
 Size convolution_workspace(Content const& graph);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -1,5 +1,5 @@
-// null_gpu/libraries/cudnn_rnn.cpp: recurrent networks of cuDNN: where weights lie, modelled
-// spaces. SPDX-License-Identifier: Apache-2.0
+// null_gpu/libraries/cudnn_rnn.cpp: cuDNN's recurrent networks: the layout of weights, workspaces.
+// SPDX-License-Identifier: Apache-2.0
 #include <mutex>
 #include <unordered_map>
 
@@ -16,7 +16,7 @@ struct Network {
 
   int directions() const { return bidirectional != 0 ? 2 : 1; }
   int pseudo_layers() const { return layers * directions(); }
-  // Matrices of a layer: of the input and of the state, for each gate.
+  // Matrices of a layer: two per gate, for the input and for the state.
   int matrices() const { return mode == 2 ? 8 : mode == 3 ? 6 : 2; }
   int biases() const { return bias == 0 ? 0 : matrices(); }
   int output() const { return projected != 0 && projected != hidden ? projected : hidden; }
@@ -25,31 +25,32 @@ struct Network {
     bool const first = pseudo_layer < directions();
     return first ? input : Size(output()) * directions();
   }
-  // Elements before a matrix; all matrices come first, then all biases.
+  // Elements before a matrix. All matrices precede all biases.
   Size before_matrix(int pseudo_layer, int matrix) const {
     Size elements = 0;
     for (int layer = 0; layer <= pseudo_layer && layer < pseudo_layers(); ++layer) {
       int const end = layer == pseudo_layer ? matrix : matrices();
-      for (int one = 0; one < end; ++one) elements += columns(layer, one) * hidden;
+      for (int earlier = 0; earlier < end; ++earlier) elements += columns(layer, earlier) * hidden;
     }
     return elements;
   }
   Size before_bias(int pseudo_layer, int matrix) const {
-    Size const others = Size(pseudo_layer) * biases() + matrix;
-    return before_matrix(pseudo_layers(), 0) + others * hidden;
+    Size const earlier_biases = Size(pseudo_layer) * biases() + matrix;
+    return before_matrix(pseudo_layers(), 0) + earlier_biases * hidden;
   }
 };
 
 std::mutex mutex;
 
 auto& networks() {
-  static auto* made = new std::unordered_map<Handle, Network>;
-  return *made;
+  static auto* instance = new std::unordered_map<Handle, Network>;
+  return *instance;
 }
 
-auto& steps() {  // of a batch of sequences: longest length times batch size
-  static auto* made = new std::unordered_map<Handle, Size>;
-  return *made;
+// The padded length of a batch in elements: the longest sequence times the number of sequences.
+auto& batch_lengths() {
+  static auto* instance = new std::unordered_map<Handle, Size>;
+  return *instance;
 }
 
 }  // namespace
@@ -65,7 +66,7 @@ NULL_GPU_API int null_cudnnSetRNNDescriptor_v8(Handle descriptor, int, int mode,
 NULL_GPU_API int null_cudnnSetRNNDataDescriptor(Handle descriptor, int, int, int longest, int batch,
                                                 int, int const*, void*) {
   std::lock_guard const lock(mutex);
-  steps()[descriptor] = Size(longest) * batch;
+  batch_lengths()[descriptor] = Size(longest) * batch;
   return kSuccess;
 }
 
@@ -77,7 +78,7 @@ NULL_GPU_API int null_cudnnDestroyRNNDescriptor(Handle descriptor) {
 
 NULL_GPU_API int null_cudnnDestroyRNNDataDescriptor(Handle descriptor) {
   std::lock_guard const lock(mutex);
-  steps().erase(descriptor);
+  batch_lengths().erase(descriptor);
   return kSuccess;
 }
 
@@ -94,15 +95,15 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
                                               void** bias_address) {
   std::lock_guard const lock(mutex);
   Network const& network = networks()[descriptor];
-  bool const there = matrix < network.matrices();
+  bool const has_matrix = matrix < network.matrices();
   Size const unit = element_bytes(network.type);
   if (matrix_address != nullptr) {
     *matrix_address =
-        there ? weights + network.before_matrix(pseudo_layer, matrix) * unit : nullptr;
+        has_matrix ? weights + network.before_matrix(pseudo_layer, matrix) * unit : nullptr;
   }
   if (bias_address != nullptr) {
-    bool const biased = there && network.bias != 0;
-    *bias_address = biased ? weights + network.before_bias(pseudo_layer, matrix) * unit : nullptr;
+    bool const has_bias = has_matrix && network.bias != 0;
+    *bias_address = has_bias ? weights + network.before_bias(pseudo_layer, matrix) * unit : nullptr;
   }
   int const columns = static_cast<int>(network.columns(pseudo_layer, matrix));
   Tensors::get().set(matrix_descriptor, {network.type, 3, {1, network.hidden, columns}});
@@ -110,12 +111,13 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
   return kSuccess;
 }
 
-// Modelled: the gates of every step; twice for the work, and kept for each layer while training.
+// A model: the values of all gates at every position of the batch. The workspace holds them twice;
+// in training, the reserve holds one and a half times as much for each layer.
 NULL_GPU_API int null_cudnnGetRNNTempSpaceSizes(Handle, Handle descriptor, int training,
                                                 Handle input, Size* work, Size* reserve) {
   std::lock_guard const lock(mutex);
   Network const& network = networks()[descriptor];
-  Size const gates = steps()[input] * network.hidden * (network.matrices() / 2) *
+  Size const gates = batch_lengths()[input] * network.hidden * (network.matrices() / 2) *
                      network.directions() * element_bytes(network.type);
   if (work != nullptr) *work = gates * 2;
   if (reserve != nullptr) *reserve = training != 0 ? gates * network.layers * 3 / 2 : 0;

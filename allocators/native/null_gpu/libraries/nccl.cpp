@@ -1,5 +1,5 @@
-// null_gpu/libraries/nccl.cpp: NCCL. A collective ends at once, with this rank's own data for all.
-// SPDX-License-Identifier: Apache-2.0
+// null_gpu/libraries/nccl.cpp: NCCL. A collective ends at once, with this rank's data for all
+// ranks. SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
 #include "null_gpu/machine.hpp"
@@ -29,7 +29,7 @@ Size bytes_of(int type, Size count) {
   return count * (type >= 0 && type < 12 ? kBytes[type] : 4);
 }
 
-int pass_on(void const* from, void* to, Size bytes) {
+int copy(void const* from, void* to, Size bytes) {
   Values::get().copy(to, from, bytes);
   return kSuccess;
 }
@@ -65,7 +65,8 @@ NULL_GPU_API int null_ncclCommInitAll(Handle* out, int count, int const* devices
   return kSuccess;
 }
 
-// How many ranks chose the same color is known to none of them alone: all of them, at most.
+// One rank does not know how many ranks chose the same color, so the new communicator has as many
+// ranks as its parent.
 NULL_GPU_API int null_ncclCommSplit(Handle parent, int, int key, Handle* out, void*) {
   return make(out, of(parent).ranks, key < of(parent).ranks ? key : 0);
 }
@@ -124,32 +125,32 @@ NULL_GPU_API int null_ncclMemFree(void* pointer) {
 }
 
 NULL_GPU_API int null_ncclRedOpCreatePreMulSum(int* operation, void*, int, int, void*) {
-  constexpr int kBuiltIn = 5;  // operations that NCCL has itself
+  constexpr int kBuiltIn = 5;  // the number of built-in operations
   *operation = kBuiltIn + 1;
   return kSuccess;
 }
 
 NULL_GPU_API int null_ncclAllReduce(void const* from, void* to, Size count, int type) {
-  return pass_on(from, to, bytes_of(type, count));
+  return copy(from, to, bytes_of(type, count));
 }
 
 NULL_GPU_API int null_ncclReduce(void const* from, void* to, Size count, int type) {
-  return to == nullptr ? kSuccess : pass_on(from, to, bytes_of(type, count));
+  return to == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
 }
 
 NULL_GPU_API int null_ncclBroadcast(void const* from, void* to, Size count, int type) {
-  return from == nullptr ? kSuccess : pass_on(from, to, bytes_of(type, count));
+  return from == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
 }
 
 NULL_GPU_API int null_ncclReduceScatter(void const* from, void* to, Size count, int type) {
-  return pass_on(from, to, bytes_of(type, count));
+  return copy(from, to, bytes_of(type, count));
 }
 
 NULL_GPU_API int null_ncclAllGather(void const* from, void* to, Size count, int type,
                                     Handle communicator) {
   Size const bytes = bytes_of(type, count);
   for (int rank = 0; rank < of(communicator).ranks; ++rank) {
-    pass_on(from, static_cast<char*>(to) + rank * bytes, bytes);
+    copy(from, static_cast<char*>(to) + rank * bytes, bytes);
   }
   return kSuccess;
 }

@@ -1,5 +1,5 @@
-// null_gpu/libraries/nvml.cpp: NVML, as PyTorch uses it to count devices and to look for fabrics.
-// SPDX-License-Identifier: Apache-2.0
+// null_gpu/libraries/nvml.cpp: the part of NVML with which PyTorch counts devices and finds
+// fabrics. SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <cstring>
 
@@ -10,7 +10,7 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-// Handles are the numbers of cards, from 1.
+// A handle is the number of the card plus 1.
 Handle handle_of(int card) { return reinterpret_cast<Handle>(Address(card) + 1); }
 
 struct Memory {  // nvmlMemory_t
@@ -77,7 +77,7 @@ NULL_GPU_API int null_nvmlDeviceGetComputeRunningProcesses(Handle, unsigned* cou
 }
 
 NULL_GPU_API int null_nvmlDeviceGetNvLinkRemoteDeviceType(Handle, unsigned, int* type) {
-  *type = 255;  // unknown: no link
+  *type = 255;  // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
   return kSuccess;
 }
 
@@ -86,11 +86,11 @@ NULL_GPU_API int null_nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle, unsigned, void
 }
 
 NULL_GPU_API int null_nvmlDeviceGetP2PStatus(Handle, Handle, int, int* status) {
-  *status = 0;  // it works
+  *status = 0;  // NVML_P2P_STATUS_OK
   return kSuccess;
 }
 
-// Past the version: the cluster, the status, the clique, the state (0: not supported), the health.
+// After the version come cluster, status, clique, state (0: not supported) and health.
 NULL_GPU_API int null_nvmlDeviceGetGpuFabricInfoV(Handle, void* info) {
   std::memset(static_cast<char*>(info) + 4, 0, 32);
   return kSuccess;

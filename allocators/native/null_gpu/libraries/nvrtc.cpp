@@ -1,4 +1,4 @@
-// null_gpu/libraries/nvrtc.cpp: NVRTC and CUPTI: nothing is compiled, nothing is traced.
+// null_gpu/libraries/nvrtc.cpp: NVRTC and CUPTI, without compiling or tracing anything.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

@@ -1,7 +1,7 @@
-// null_gpu/libraries/solvers.cpp: cuSOLVER, cuSPARSE and cuFFT: handles, and workspaces of 0 bytes.
+// null_gpu/libraries/solvers.cpp: handles and empty workspaces of cuSOLVER, cuSPARSE and cuFFT.
 // SPDX-License-Identifier: Apache-2.0
 //
-// The workspaces are a model: NVIDIA documents none of their sizes.
+// A workspace of 0 bytes is a model: NVIDIA does not document the sizes.
 #include <cstdarg>
 
 #include "null_gpu/machine.hpp"
@@ -15,12 +15,13 @@ int make(Handle* handle) {
   return kSuccess;
 }
 
-// Writes 0 through the argument at an index; the first has the index 0. The functions below take
-// any arguments: integers and pointers are where a variadic call of this ABI has them, too.
+// Writes 0 through the pointer that is argument number `index`, counted from 0. The functions below
+// are declared variadic, because this ABI passes integers and pointers in the same way to variadic
+// functions as to others.
 template <class Number>
 int zero(std::va_list arguments, int index) {
   void* pointer = nullptr;
-  for (int one = 1; one <= index; ++one) pointer = va_arg(arguments, void*);
+  for (int argument = 1; argument <= index; ++argument) pointer = va_arg(arguments, void*);
   if (pointer != nullptr) *static_cast<Number*>(pointer) = 0;
   return kSuccess;
 }
@@ -36,7 +37,7 @@ int zero(std::va_list arguments, int index) {
     return status;                                     \
   }
 
-// On the device, and on the host.
+// Sizes on the device and on the host.
 #define TWO_WORKSPACES(name, device, host)          \
   NULL_GPU_API int null_##name(Handle first, ...) { \
     std::va_list arguments;                         \
