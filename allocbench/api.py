@@ -31,6 +31,7 @@ from allocbench import inputs, options
 from allocbench.experiment import Effort
 from allocbench.programs import functions, program
 from allocbench.programs.program import Program, Settings
+from allocbench.questions import ORDERS, TUNING
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
@@ -96,8 +97,8 @@ def recommend(
     device: str = options.DEVICE,
     *,
     weights: Weights = WEIGHTS,
-    orders: int = recommending.ORDERS,
-    tuning: int = recommending.TUNING,
+    orders: int = ORDERS,
+    tuning: int = TUNING,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The allocators ranked, best first: see `allocbench.questions.recommend.Study.rows`.

@@ -7,12 +7,14 @@ import csv
 import io
 import time
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from allocbench import allocators
 from allocbench.allocators import Graph, GraphPlan, Operator, Placement, Tensor
 from allocbench.allocators.planning import TIME_LIMIT, Report
-from allocbench.workloads import OperatorGraph
+
+if TYPE_CHECKING:
+    from allocbench.workloads import OperatorGraph
 
 TFLITE = "greedy_by_size"
 """The planner of TensorFlow Lite."""

@@ -8,12 +8,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from allocbench import standard_output
-from allocbench.errors import USER_ERRORS, UsageError
+from allocbench import errors, standard_output
+from allocbench.errors import UsageError
 from allocbench.outputs import write_records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Write = Callable[[str], object]
 """Writes results to a path."""
@@ -39,7 +41,7 @@ def written(outputs: Mapping[str, Write], extension: str, keep: Write) -> Iterat
     where = _kept(extension, keep) if failed else ""
     yield
     for failure in failed:
-        if not isinstance(failure, (*USER_ERRORS, OSError)):
+        if not isinstance(failure, (*errors.USER_ERRORS, OSError)):
             failure.add_note(where)
             raise failure
     if failed:
@@ -68,7 +70,7 @@ def _kept(extension: str, keep: Write) -> str:
         return f"the results could not be kept in a temporary file either: {error.strerror}"
     try:
         keep(path)
-    except (*USER_ERRORS, OSError) as error:
+    except (*errors.USER_ERRORS, OSError) as error:
         os.unlink(path)
         return f"the results could not be kept in a temporary file either: {error}"
     return f"the results are kept in {path}"

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
-
-import pandas as pd
+from typing import TYPE_CHECKING, BinaryIO
 
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.reports import results
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STDOUT = "-"
 

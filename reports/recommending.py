@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.reports import units
 from allocbench.reports.results import records
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Kind: TypeAlias = Literal["default", "setting", "plug-in", "uncached"]
 

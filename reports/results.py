@@ -6,22 +6,25 @@ place that names a column; tables, figures and the HTML report take headings, un
 definitions from there.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import numbers
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from allocbench.reports.column import Column as Column
 from allocbench.reports.columns import COLUMNS as COLUMNS
 from allocbench.reports.output import ResultError as ResultError
 from allocbench.reports.output import write_text
 
-Rows: TypeAlias = Iterable[Mapping[str, Any]] | pd.DataFrame
+if TYPE_CHECKING:
+    import pandas as pd  # imported late below: the help of commands does without it
+
+Rows: TypeAlias = "Iterable[Mapping[str, Any]] | pd.DataFrame"
 
 
 SCHEMA: Mapping[str, Column] = {column.name: column for column in COLUMNS}
@@ -38,6 +41,8 @@ def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
     column, a missing or null identity column, a value of the wrong type, a second row for the same
     workload, device and allocator, or device seconds without one known source per device.
     """
+    import pandas as pd
+
     given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
     checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(given, 1)]
     table = pd.DataFrame(
@@ -100,6 +105,8 @@ def to_json(rows: Rows) -> str:
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a checked frame as plain dicts, None for null."""
+    import pandas as pd
+
     return [
         {str(name): None if pd.isna(value) else value for name, value in row.items()}
         for row in table.astype(object).to_dict("records")
@@ -123,6 +130,8 @@ def _row(row: object, where: str) -> dict[str, Any]:
 
 def _value(column: Column, value: Any, where: str) -> Any:
     """The value as str, bool, int, float or None; raises ResultError for any other kind."""
+    import pandas as pd
+
     if value is None or value is pd.NA or (isinstance(value, numbers.Real) and value != value):
         return None
     plain = value.item() if hasattr(value, "item") else value

@@ -17,7 +17,7 @@ from allocbench.workloads.block_lifetimes import (
 )
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
-from allocbench.workloads.formats import FORMATS, HEAD, Format, format_of
+from allocbench.workloads.formats import FORMATS, HEAD, OUTPUTS, Format, format_of
 from allocbench.workloads.graph_files import is_graph, parse_graph
 from allocbench.workloads.graphs import OperatorGraph
 from allocbench.workloads.input_files import open_input
@@ -96,12 +96,10 @@ def _itself(trace: Trace) -> Trace:
 
 _MOST_SHOWN = 60  # letters of a line
 
-WRITERS: Mapping[str, Callable[[Trace, BinaryIO], None]] = {
-    "parquet": write_parquet,
-    "csv": write_csv,
-    "lifetimes": write_blocks,
-}
-"""Output formats by name. Only Parquet stores everything."""
+WRITERS: Mapping[str, Callable[[Trace, BinaryIO], None]] = dict(
+    zip(OUTPUTS, (write_parquet, write_csv, write_blocks), strict=True)
+)
+"""What writes each of the output formats."""
 
 
 def kind_by_extension(path: str | Path) -> str:

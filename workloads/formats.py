@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from allocbench.workloads.recordings import Recording
     from allocbench.workloads.trace import Trace
 
+OUTPUTS = ("parquet", "csv", "lifetimes")
+"""Names of the output formats. Only Parquet stores everything."""
 HEAD = 1 << 16
 """Number of bytes at the beginning of a file from which its format is recognized."""
 

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench.asv import runs
 from allocbench.outputs import STDOUT, check_outputs, open_output
-from allocbench.reports import asv_cells, gate
 
 EXAMPLES = (
     "allocbench asv-compare main HEAD",
@@ -45,6 +43,9 @@ def run(
 
     Exit codes: 0 same, 1 changed, 2 wrong usage, 3 nothing ran, 4 failed.
     """
+    from allocbench.asv import runs  # help does without what these import
+    from allocbench.reports import asv_cells, gate
+
     check_outputs(markdown)
     commits = runs.commit(base), runs.commit(head)
     statements = runs.statements(*commits)

@@ -10,9 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from allocbench import options
-from allocbench.capturing import FAKE, where
 from allocbench.errors import UsageError
-from allocbench.traces import check_trace_output, modelled, write_trace
 from allocbench.workloads import catalog
 
 EXAMPLES = (
@@ -63,6 +61,9 @@ def run(
     CUDA kernels allocate for themselves; --scratch adds a model of it. `match` measures how well
     two traces agree.
     """
+    from allocbench.capturing import FAKE, where  # help does without what these import
+    from allocbench.traces import check_trace_output, modelled, write_trace
+
     workload = catalog.bundled(name)
     check_trace_output(output)
     there = where(device, python)

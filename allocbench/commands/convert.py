@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from allocbench import inputs, options
-from allocbench.traces import check_trace_output, modelled, write_trace
-from allocbench.workloads.files import WRITERS
+from allocbench import options
+from allocbench.workloads.formats import OUTPUTS
 
 EXAMPLES = (
     "allocbench convert trace.csv trace.parquet",
@@ -32,7 +31,7 @@ def run(
         typer.Option(
             "--format",
             metavar="NAME",
-            help=f"One of {', '.join(WRITERS)}; overrides the extension. lifetimes is CSV "
+            help=f"One of {', '.join(OUTPUTS)}; overrides the extension. lifetimes is CSV "
             "id,lower,upper,size in units of events.",
         ),
     ] = None,
@@ -46,6 +45,9 @@ def run(
     and counted on standard error. PyTorch snapshots and Perfetto traces show what an allocator
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.traces import check_trace_output, modelled, write_trace
+
     check_trace_output(target, to)
     trace = modelled(inputs.load(source, model), scratch, convolution_scratch)
     write_trace(trace, target, to)

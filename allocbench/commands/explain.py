@@ -3,27 +3,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options
+from allocbench import options
 from allocbench.base.text import one_line
 from allocbench.cards import label, note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.picture import LEGEND, picture
-from allocbench.questions import explain
-from allocbench.questions.explain import Explanation
-from allocbench.questions.holding import by_kind, holders, places_in_words
-from allocbench.questions.runner import Runner
 from allocbench.reports import units
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
-from allocbench.workloads import Trace
+
+if TYPE_CHECKING:
+    from allocbench.questions.explain import Explanation
+    from allocbench.questions.runner import Runner
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -57,6 +56,10 @@ def run(
     recording with lines and optimizer steps, the command also shows what holds the memory:
     parameters, gradients, optimizer state, activations, workspaces.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.questions import explain
+    from allocbench.questions.runner import Runner
+
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
@@ -77,6 +80,8 @@ def run(
 
 def _print_holders(trace: Trace, found: Explanation | None) -> None:
     """What held memory when the request failed, or at the peak of the load where none did."""
+    from allocbench.questions.holding import by_kind, holders, places_in_words
+
     held = holders(trace, None if found is None else found.failure.event - 1)
     if not held["kind"].any():
         return  # the trace does not tell
@@ -101,12 +106,14 @@ def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
 
 
 def _print(title: str, found: Explanation, cards: str) -> None:
+    from allocbench.questions.explain import verdict
+
     out = console()
     for part in (_facts(title, found), *_map(found), _pins(found), _changes(found)):
         if part is not None:
             out.print(part)
             out.print()
-    out.print(Text(explain.verdict(found)))
+    out.print(Text(verdict(found)))
     out.print(Text(cards, "dim"))
 
 
@@ -126,14 +133,19 @@ def _size(size: int) -> str:
 
 
 def _map(found: Explanation) -> list[Text]:
+    from allocbench.picture import LEGEND, picture
+    from allocbench.questions.explain import pins
+
     failure = found.failure
-    lines = picture(failure.segments, set(explain.pins(found)["address"]))
+    lines = picture(failure.segments, set(pins(found)["address"]))
     drawn = "\n".join([f"segments: {LEGEND}", *lines])
     return [Text(drawn, no_wrap=True)]
 
 
 def _pins(found: Explanation) -> Table | None:
-    rows = records(explain.pins(found))
+    from allocbench.questions.explain import pins
+
+    rows = records(pins(found))
     if not rows:
         return None
     where = "one stretch of memory" if found.failure.in_one_stretch else "segments to release"

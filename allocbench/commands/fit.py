@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options, varying
+from allocbench import options
 from allocbench.cards import cards, find, note
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions import fit
-from allocbench.questions.fit import Bounds
 from allocbench.reports import units
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allocbench.questions.fit import Bounds
 
 EXAMPLES = (
     "allocbench fit gpt2-train",
@@ -69,6 +71,9 @@ def run(
     for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
     device that is larger than one on which it completes, the table says so.
     """
+    from allocbench import inputs, varying  # help does without what these import
+    from allocbench.questions import fit
+
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
     check_outputs(json)

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import allocators, inputs, options
+from allocbench import allocators, options
 from allocbench.base.text import one_line
-from allocbench.plot import plot
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table
-from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, features
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench inspect gpt2-train",
@@ -33,6 +36,8 @@ _SAMPLES = 100_000  # moments behind the plot
 
 def run(workload: options.Workload, model: options.Model = None) -> None:
     """Show the origin, events, features and sizes of a trace, and its load over time."""
+    from allocbench import inputs  # help does without what this imports
+
     trace = inputs.load(workload, model)
     # On a device without an end, the allocator that takes no byte too many shows the load.
     endless = allocators.SimulatedDevice(2**62 - 1)
@@ -48,6 +53,8 @@ def run(workload: options.Workload, model: options.Model = None) -> None:
 
 
 def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
+    import numpy as np
+
     table = plain_table(one_line(trace.name) or "trace", "", "")
     for key, value in asdict(trace.provenance).items():
         if value not in ("", None, {}) and (key, value) != ("live_at_start", 0):
@@ -67,6 +74,8 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
 
 
 def _features(trace: Trace) -> Table:
+    from allocbench.workloads import features
+
     table = plain_table("features", "", "")
     for name, value in asdict(features(trace)).items():
         column = results.SCHEMA[name]
@@ -76,6 +85,8 @@ def _features(trace: Trace) -> Table:
 
 def _sizes(sizes: NDArray[np.uint64]) -> Table:
     """Sizes in classes that end at powers of four."""
+    import numpy as np
+
     headings = ("up to", "allocs", "bytes", "of all bytes")
     table = plain_table("sizes requested", *headings, right=headings)
     power = np.ceil(np.log2(sizes) / 2).astype(np.intp)
@@ -87,6 +98,8 @@ def _sizes(sizes: NDArray[np.uint64]) -> Table:
 
 
 def _largest(trace: Trace) -> Table:
+    import numpy as np
+
     numbers = ("bytes", "block", "alloc at event", "free at event")
     table = plain_table("largest blocks", *numbers, "label", right=numbers)
     allocs = np.flatnonzero(trace.op == ALLOC)
@@ -105,6 +118,8 @@ def _largest(trace: Trace) -> Table:
 
 
 def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
+    from allocbench.plot import plot
+
     title = f"live requested bytes over the {events:,} events"
     if not len(timeline["event"]):
         return Group(Text(title, "bold"), Text("no alloc and no free"))

@@ -6,18 +6,20 @@ from __future__ import annotations
 import json as json_text
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options
+from allocbench import options
 from allocbench.keeping import written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from allocbench.workloads.alignment import Agreement, agreement
+
+if TYPE_CHECKING:
+    from allocbench.workloads.alignment import Agreement
 
 EXAMPLES = (
     "allocbench match gpt2-train trace.parquet",
@@ -47,6 +49,9 @@ def run(
     The match is the longest sequence of allocs and frees, compared by size, that both traces
     contain in the same order. Marks, streams and block ids are ignored.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.workloads.alignment import agreement
+
     check_outputs(json)
     found = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
     write = partial(_write, found)

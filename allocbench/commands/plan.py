@@ -7,13 +7,13 @@ import json as json_text
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from allocbench import allocators, graph_plans, inputs, options
+from allocbench import allocators, graph_plans, options
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.errors import UsageError, errors_naming
@@ -22,7 +22,9 @@ from allocbench.keeping import written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from allocbench.workloads import OperatorGraph, write_plan
+
+if TYPE_CHECKING:
+    from allocbench.workloads import OperatorGraph
 
 EXAMPLES = (
     "allocbench plan gpt2-train --planner greedy_by_size",
@@ -76,6 +78,9 @@ def run(
     The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
     reaches it is optimal. If a file goes to standard output, nothing else is printed.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.workloads import OperatorGraph, write_plan
+
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")

@@ -4,25 +4,27 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options
+from allocbench import options
 from allocbench.cards import label, note
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions import recommend as recommending
-from allocbench.questions.recommend import Study
+from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.recommending import LOSSES, WEIGHTS, Weights, kind
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
+
+if TYPE_CHECKING:
+    from allocbench.questions.recommend import Study
 
 EXAMPLES = (
     "allocbench recommend gpt2-train --device card:rtx-4060",
@@ -48,11 +50,11 @@ def run(
     orders: Annotated[
         int,
         typer.Option(metavar="N", min=0, help="Number of perturbed traces to test."),
-    ] = recommending.ORDERS,
+    ] = ORDERS,
     tuning: Annotated[
         int,
         typer.Option(metavar="N", min=0, help="Settings of caching to try."),
-    ] = recommending.TUNING,
+    ] = TUNING,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")] = 0,
     pin: options.Pin = None,
     json: Annotated[
@@ -67,6 +69,9 @@ def run(
     switching, among the choices whose spare room is within 1 % of the device of the largest. naive,
     which calls the driver for each request, is recommended only if nothing else fits.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.questions import recommend
+
     weights = _weights(weigh)
     if tuning:
         tuner()
@@ -75,8 +80,8 @@ def run(
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)
-    with progress_bar(recommending.stages(device, None, orders, tuning)) as begin:
-        found = recommending.study(
+    with progress_bar(recommend.stages(device, None, orders, tuning)) as begin:
+        found = recommend.study(
             trace,
             device,
             workload=name,

@@ -12,10 +12,7 @@ import typer
 from allocbench import options
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
-from allocbench.null_gpu import launch
 from allocbench.outputs import STDOUT
-from allocbench.traces import check_trace_output, write_trace
-from allocbench.workloads import recording
 
 EXAMPLES = (
     "allocbench record -o trace.parquet -- python train.py --epochs 1",
@@ -67,6 +64,10 @@ def run(
     program is recorded if it returns, raises an exception or calls sys.exit. A program that is
     killed leaves no trace.
     """
+    from allocbench.null_gpu import launch  # help does without what these import
+    from allocbench.traces import check_trace_output, write_trace
+    from allocbench.workloads import recording
+
     if output == STDOUT:
         raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)

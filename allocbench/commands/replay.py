@@ -6,24 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
-import pyarrow as pa
-import pyarrow.csv
 import typer
 from rich.table import Table
 
-from allocbench import experiment, inputs, options, replayed
-from allocbench.experiment import Effort
+from allocbench import options
 from allocbench.keeping import Write, written
 from allocbench.outputs import STDOUT, check_outputs, open_output
 from allocbench.questions import PASSES
-from allocbench.questions.runner import Arrays, Row
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table, progress_bar
-from allocbench.workloads.exporters.perfetto import write_perfetto
-from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
-from allocbench.workloads.exporters.replayed import ReplayedTrace
+
+if TYPE_CHECKING:
+    from allocbench.questions.runner import Arrays, Row
+    from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 EXAMPLES = (
     "allocbench replay gpt2-train --allocator bfc",
@@ -76,6 +73,11 @@ def run(
     A failed request is counted, and the replay continues without its block. If a file goes to
     standard output, nothing else is printed.
     """
+    from allocbench import experiment, inputs, replayed  # help does without what these import
+    from allocbench.experiment import Effort
+    from allocbench.workloads.exporters.perfetto import write_perfetto
+    from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json, placements, snapshot, perfetto)
     inputs.pin(pin)
@@ -115,6 +117,9 @@ def _export(
 
 
 def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+
     table = pa.table({name: placements[name] for name in _PLACEMENTS})
     pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
 

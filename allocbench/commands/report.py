@@ -11,7 +11,6 @@ import typer
 from allocbench.errors import UsageError
 from allocbench.options import Reference, reference_of
 from allocbench.outputs import STDOUT, check_folder, check_outputs
-from allocbench.reports import asv, bundle, markdown
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",
@@ -62,6 +61,8 @@ def run(
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
     which charts are missing. If a sweep repeated a run, the last result counts.
     """
+    from allocbench.reports import asv, bundle, markdown  # help does without what these import
+
     if output is None and figures is None and not as_markdown:
         output = _DEFAULT
     if as_markdown and output == STDOUT:

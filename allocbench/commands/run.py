@@ -13,24 +13,23 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from allocbench import allocators, options, running
+from allocbench import allocators, options
 from allocbench.allocators.spec import parse
 from allocbench.errors import UsageError, errors_naming
-from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import KIND
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import results, units
-from allocbench.running import Report, Settings
 from allocbench.terminal import plain_table
-from allocbench.traces import check_trace_output, write_trace
-from allocbench.workloads import Provenance, Trace
-from allocbench.workloads.recording import program_name
+
+if TYPE_CHECKING:
+    from allocbench.running import Report
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench run --allocator bfc -- python train.py --epochs 1",
@@ -71,6 +70,10 @@ def run(
     The output of the program is not changed: the table goes to standard error when the program
     ends. The exit code is that of the program.
     """
+    from allocbench import running  # help does without what these import
+    from allocbench.null_gpu import launch
+    from allocbench.traces import check_trace_output, write_trace
+
     _check_allocator(allocator, on_this_machine=device is None)
     if record is not None:
         if record == STDOUT:
@@ -88,7 +91,7 @@ def run(
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
         launch.session(device, launch.limits_of(steps, time_limit, value)) as session,
     ):
-        settings = Settings(spec, folder, record=record is not None, poison=poison)
+        settings = running.Settings(spec, folder, record=record is not None, poison=poison)
         machine = session.machine.environment if session.machine else {}
         done = subprocess.run(command, env=running.environment(settings, os.environ | machine))
         found = list(running.reports(folder))
@@ -145,6 +148,9 @@ def _paths(record: str, found: Sequence[Report]) -> list[str]:
 
 
 def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Trace:
+    from allocbench.workloads import Provenance, Trace
+    from allocbench.workloads.recording import program_name
+
     assert report.trace is not None
     return Trace(
         **report.trace,
@@ -163,6 +169,8 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
 
 def _name(report: Report, command: Sequence[str], *, several: bool) -> str:
     """The workload of a row; with the GPU if the process used several."""
+    from allocbench.workloads.recording import program_name
+
     gpu = f", cuda:{report.ordinal}" if several else ""
     return f"{program_name(command)} (process {report.pid}{gpu})"
 

@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.text import Text
 
-from allocbench import comparing, inputs, options
+from allocbench import options
 from allocbench.errors import UsageError
-from allocbench.experiment import Effort
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions.runner import can_be_made
 from allocbench.reports import results
-from allocbench.sweep_file import code_version, fingerprint
 from allocbench.terminal import console, progress_bar
-from allocbench.workloads import Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench sweep gpt2-train llm-decode --devices sim:24GiB,sim:80GiB -o sweep.jsonl",
@@ -71,6 +71,10 @@ def run(
     trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
     error. Host times (--time) are measured while other runs keep the machine busy.
     """
+    from allocbench import comparing, inputs  # help does without what these import
+    from allocbench.experiment import Effort
+    from allocbench.questions.runner import can_be_made
+
     places = inputs.device_specs(devices)
     works = [inputs.allocator_specs(allocators, place) for place in places]
     specs = list(dict.fromkeys(chain.from_iterable(works)))
@@ -124,6 +128,10 @@ def _requested(
     found: pd.DataFrame, traces: Mapping[str, Trace], specs: Sequence[str], devices: Sequence[str]
 ) -> pd.DataFrame:
     """The checked rows of these runs by this code, in the order of the command line."""
+    import pandas as pd
+
+    from allocbench.sweep_file import code_version, fingerprint
+
     names = {fingerprint(trace): name for name, trace in traces.items()}
     orders = {"trace": list(names), "device": list(devices), "allocator": list(specs)}
     rows = found[found["code"] == code_version()]

@@ -6,19 +6,15 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import inputs, options
+from allocbench import options
 from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions.hazards import caveats
-from allocbench.questions.recorded import in_force
-from allocbench.questions.runner import Runner
 from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.recommending import consequence
@@ -26,6 +22,9 @@ from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from allocbench.questions.runner import Runner
     from allocbench.questions.tune import Tuned
 
 EXAMPLES = (
@@ -63,6 +62,9 @@ def run(
     that changes the fewest options. Device time on a simulated device is an estimate. Host time is
     measured but not part of the search. After ctrl-C, the best settings so far are shown.
     """
+    from allocbench import inputs  # help does without what these import
+    from allocbench.questions.runner import Runner
+
     tuning = tuner()
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
@@ -89,6 +91,9 @@ def tuner() -> ModuleType:
 
 
 def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
+    from allocbench.questions.hazards import caveats
+    from allocbench.questions.recorded import in_force
+
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""
     out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", found))

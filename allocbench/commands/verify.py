@@ -6,17 +6,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from allocbench import allocators, verifying
+from allocbench import allocators
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
-from allocbench.verifying import Verdict
+
+if TYPE_CHECKING:
+    from allocbench.verifying import Verdict
 
 EXAMPLES = (
     "allocbench verify snapshot.pickle",
@@ -72,6 +74,8 @@ def run(
 
     Exit codes: 0 everything is equal, 1 something differs, 2 the recording cannot be compared.
     """
+    from allocbench import verifying  # help does without what this imports
+
     if parse(allocator).name != "caching":
         raise UsageError(f"--allocator {allocator}: only caching can be compared with PyTorch")
     size = None if capacity is None else allocators.parse_bytes(capacity)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from allocbench import allocators
+from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.hazards import breaks, caveats
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
@@ -17,10 +18,6 @@ from allocbench.reports.recommending import KEEP, WEIGHTS, Advice, Weights, advi
 from allocbench.workloads import Trace
 from allocbench.workloads.perturbing import kinds_of_steps, perturbed
 
-ORDERS = 3
-"""Perturbed traces used for the confidence."""
-TUNING = 60
-"""Settings of caching to try."""
 EXPANDABLE = "caching:conf=expandable_segments:True"
 COLUMNS = (
     "workload",

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from allocbench.commands import COMMANDS
+
 HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "optuna", "joblib"}
 """Each takes longer to import than everything else that help and version need."""
 RUN = """
@@ -50,5 +52,6 @@ def test_a_command_imports_what_it_needs() -> None:
     assert {"numpy", "pyarrow"} <= imported("convert", "random:allocs=1", "-")
 
 
-def test_the_help_of_compare_imports_no_arrays() -> None:
-    assert not imported("compare", "--help") & HEAVY
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+def test_the_help_of_a_command_imports_no_arrays(command: str) -> None:
+    assert not imported(command, "--help") & HEAVY
