@@ -5,6 +5,8 @@ This module collects the parts; `tables`, `findings`, `charts` and the figures c
 `templates/` contains the layout and the scripts.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
