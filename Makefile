@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test test-null test-torch truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -19,6 +19,13 @@ test-null: $(VENV)/.test build/headers/.done $(TORCH:%=build/torch/%/.done)  ## 
 
 test-torch:  ## the same with all versions that the null GPU is tested with
 	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
+
+test-packages: $(VENV)/.test build/packages/.done  ## CuPy, RMM and Numba on the null GPU's driver; 230 MB of downloads
+	ALLOCBENCH_TEST_PACKAGES=1 $(BIN)/python -m pytest tests/packages
+
+build/packages/.done: tests/packages/requirements.txt | $(BIN)/pip
+	$(BIN)/pip install --quiet --no-deps --upgrade --target build/packages -r $<
+	touch $@
 
 build/torch/%/.done: tests/null_gpu/requirements.txt
 	$(PYTHON) -m venv build/torch/$*

@@ -286,3 +286,42 @@ seen["first"] = bus.value.decode()
 seen["third"] = gpu.null_cudaSetDevice(2)
 """
     assert seen(program, count=4) == {"count": 2, "first": "0000:03:00.0", "third": 101}
+
+
+def test_streams_and_events_belong_to_the_gpu_that_was_current() -> None:
+    found = seen(
+        """
+contexts = [c_void_p(), c_void_p()]
+for device in range(2):
+    gpu.null_cuDevicePrimaryCtxRetain(byref(contexts[device]), device)
+stream, event, other, current = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+gpu.null_cudaSetDevice(1)
+gpu.null_cudaStreamCreate(byref(stream))
+gpu.null_cudaEventCreate(byref(event))
+gpu.null_cudaSetDevice(0)
+gpu.null_cudaEventCreate(byref(other))
+gpu.null_cuStreamGetCtx(stream, byref(current))
+seen["context"] = current.value == contexts[1].value
+seen["recorded"] = gpu.null_cudaEventRecord(event, stream), gpu.null_cudaEventRecord(other, stream)
+seen["on a default stream"] = [gpu.null_cudaEventRecord(each, None) for each in (event, other)]
+seen["waits"] = gpu.null_cudaStreamWaitEvent(stream, other, 0)
+gpu.null_cuCtxPushCurrent_v2(contexts[1])
+def number():
+    gpu.null_cuCtxGetCurrent(byref(current))
+    return [each.value for each in contexts].index(current.value) if current.value else None
+seen["stack"] = [number()]
+for _ in range(3):
+    seen["stack"] += [gpu.null_cuCtxPopCurrent_v2(None), number()]
+gpu.null_cudaSetDevice(1)
+seen["again"] = number()
+""",
+        count=2,
+    )
+    assert found == {
+        "context": True,
+        "recorded": [0, 400],
+        "on a default stream": [400, 0],
+        "waits": 0,
+        "stack": [1, 0, 0, 0, None, 201, None],
+        "again": 1,
+    }

@@ -16,17 +16,20 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-thread_local std::vector<int> pushed;  // the devices below the current one on the context stack
-thread_local bool has_context = false;
+thread_local std::vector<Handle> pushed;  // the contexts below the current one on the stack
 
 Handle context_of(int device) { return reinterpret_cast<Handle>(Address{0xC000} + device); }
 int device_of_context(Handle context) {
   return static_cast<int>(reinterpret_cast<Address>(context) - 0xC000);
 }
 
+Handle current_context() { return has_context() ? context_of(current_device()) : nullptr; }
+
 void make_current(Handle context) {
-  has_context = context != nullptr;
-  if (has_context) set_current_device(device_of_context(context));
+  if (context == nullptr)
+    leave_context();
+  else
+    set_current_device(device_of_context(context));
 }
 
 // The function of a symbol, which callers name without the suffix of its newest version.
@@ -112,7 +115,7 @@ NULL_GPU_API int null_cuDevicePrimaryCtxRetain(Handle* context, int device) {
 NULL_GPU_API int null_cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
 
 NULL_GPU_API int null_cuCtxGetCurrent(Handle* context) {
-  *context = context_of(current_device());
+  *context = current_context();
   return kSuccess;
 }
 
@@ -122,16 +125,16 @@ NULL_GPU_API int null_cuCtxSetCurrent(Handle context) {
 }
 
 NULL_GPU_API int null_cuCtxPushCurrent_v2(Handle context) {
-  pushed.push_back(current_device());
+  pushed.push_back(current_context());
   make_current(context);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
-  if (context != nullptr) *context = context_of(current_device());
-  if (pushed.empty()) return 201;  // CUDA_ERROR_INVALID_CONTEXT
-  set_current_device(pushed.back());
-  pushed.pop_back();
+  if (!has_context()) return 201;  // CUDA_ERROR_INVALID_CONTEXT
+  if (context != nullptr) *context = current_context();
+  make_current(pushed.empty() ? nullptr : pushed.back());
+  if (!pushed.empty()) pushed.pop_back();
   return kSuccess;
 }
 
@@ -149,8 +152,9 @@ NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
 
 NULL_GPU_API int null_cuCtxSynchronize() { return null_cudaDeviceSynchronize(); }
 
-NULL_GPU_API int null_cuStreamGetCtx(Handle, Handle* context) {
-  return null_cuCtxGetCurrent(context);
+NULL_GPU_API int null_cuStreamGetCtx(Handle stream, Handle* context) {
+  *context = context_of(device_of(stream));
+  return kSuccess;
 }
 
 NULL_GPU_API int null_cuStreamCreate(Handle* stream, unsigned) {

@@ -14,6 +14,7 @@ namespace allocbench::null_gpu {
 namespace {
 
 thread_local int device_of_thread = 0;
+thread_local bool without_context = false;
 thread_local Status error_of_thread = kSuccess;
 
 Settings& configured() {  // by null_configure()
@@ -101,7 +102,9 @@ int Machine::device_of(void const* address) const {
   return device < devices_.size() ? static_cast<int>(device) : -1;
 }
 
-Handle Machine::new_handle() { return reinterpret_cast<Handle>(handle_ += 16); }
+Handle Machine::new_handle() {
+  return reinterpret_cast<Handle>((handle_ += kMostDevices) + current_device());
+}
 
 int Machine::kernel_version() const {
   int const capability = settings_.compute_capability;
@@ -126,7 +129,19 @@ int Machine::blocks_at_once(int threads, Size shared) const {
 }
 
 int current_device() { return device_of_thread; }
-void set_current_device(int device) { device_of_thread = device; }
+void set_current_device(int device) {
+  device_of_thread = device;
+  without_context = false;
+}
+bool has_context() { return !without_context; }
+void leave_context() {
+  device_of_thread = 0;
+  without_context = true;
+}
+int device_of(Handle handle) {
+  auto const number = reinterpret_cast<Address>(handle);
+  return number < kFirstHandle ? current_device() : static_cast<int>(number % kMostDevices);
+}
 DeviceMemory& current_memory() { return Machine::get().memory(current_device()); }
 
 Status failed(Status status) {

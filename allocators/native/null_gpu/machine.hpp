@@ -38,6 +38,8 @@ struct Settings {
   int convolution_copies = 0;  // 1: a workspace holds transposed copies of the tensors
 };
 
+inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams
+
 class Machine {
  public:
   // The machine of this process. The first call creates it with the settings of null_configure().
@@ -51,7 +53,7 @@ class Machine {
   int card(int device) const { return cards_[device]; }
   // The device whose memory contains an address, or -1.
   int device_of(void const* address) const;
-  // A unique opaque handle.
+  // A unique handle that identifies the current device: see device_of().
   Handle new_handle();
   // The compute capability of the machine code in PyTorch's wheels that this card would run.
   int kernel_version() const;
@@ -67,13 +69,18 @@ class Machine {
   Usage usage_;
   std::vector<std::unique_ptr<DeviceMemory>> devices_;
   std::vector<int> cards_;
-  std::atomic<Address> handle_{0x5000};
+  std::atomic<Address> handle_{kFirstHandle};
 };
 
 inline constexpr int kRegisters = 32;  // assumed per thread of every kernel
 
 int current_device();
 void set_current_device(int device);
+// False after this thread has left its last context.
+bool has_context();
+void leave_context();
+// The device that was current when a handle was made; of a default stream, the current one.
+int device_of(Handle handle);
 DeviceMemory& current_memory();
 // Returns its argument, and keeps it for cudaGetLastError if it is an error.
 Status failed(Status status);

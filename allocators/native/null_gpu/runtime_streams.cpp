@@ -79,11 +79,11 @@ NULL_GPU_API int null_cudaEventDestroy(Handle event) {
 }
 
 NULL_GPU_API int null_cudaEventRecord(Handle event, Handle stream) {
-  return Streams::get().record(event, stream);
+  return failed(Streams::get().record(event, stream));
 }
 
 NULL_GPU_API int null_cudaEventRecordWithFlags(Handle event, Handle stream, unsigned) {
-  return Streams::get().record(event, stream);
+  return failed(Streams::get().record(event, stream));
 }
 
 NULL_GPU_API int null_cudaEventQuery(Handle) { return kSuccess; }

@@ -50,6 +50,7 @@ bool Streams::enqueue(Handle stream) {
 }
 
 Status Streams::record(Handle event, Handle stream) {
+  if (device_of(event) != device_of(stream)) return kInvalidHandle;
   std::lock_guard const lock(mutex_);
   event_times_[event] = now_ms();
   auto const capture = stream_captures_.find(stream);

@@ -28,6 +28,7 @@ class Streams {
   // Puts a kernel or a copy on a stream. True if the stream is capturing; adds a node to its graph.
   bool enqueue(Handle stream);
 
+  // The event and the stream must be of one device.
   Status record(Handle event, Handle stream);
   Status wait(Handle stream, Handle event);
   Status elapsed(float* milliseconds, Handle begin, Handle end);
