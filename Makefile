@@ -21,9 +21,9 @@ test-torch:  ## the same with all versions that the null GPU is tested with
 	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
 
 test-packages: $(VENV)/.test build/packages/.done  ## CuPy, RMM and Numba on the null GPU's driver; 230 MB of downloads
-	ALLOCBENCH_TEST_PACKAGES=1 $(BIN)/python -m pytest tests/packages
+	ALLOCBENCH_TEST_PACKAGES=1 $(BIN)/python -m pytest tests/null_gpu/test_packages.py
 
-build/packages/.done: tests/packages/requirements.txt | $(BIN)/pip
+build/packages/.done: tests/null_gpu/packages.txt | $(BIN)/pip
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/packages -r $<
 	touch $@
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.packages import seen
+from tests.null_gpu.packages import seen
 
 RUNTIME = "cudaErrorSymbolNotFound: named symbol not found"
 """What the CUDA runtime says that is linked into CuPy and RMM: the driver of the null GPU has no

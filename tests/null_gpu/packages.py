@@ -19,7 +19,7 @@ import pytest
 from allocbench.null_gpu import device, elf, imports, launch, stubs
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = Path(__file__).parent / "programs"
+PROGRAMS = Path(__file__).parent / "package_programs"
 PACKAGES = ROOT / "build" / "packages"
 DRIVER = "libcuda.so.1"
 
