@@ -61,8 +61,8 @@ HEAD ?= HEAD
 bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results: BASE=main HEAD=HEAD
 	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
-traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte
-	$(BIN)/python -m allocbench.recreating
+traces: $(VENV)/.test  ## re-create the bundled traces, byte for byte; NAMES="gpt2-train" for some
+	$(BIN)/python -m allocbench.recreating $(NAMES)
 
 check-traces: $(VENV)/.test  ## re-create the bundled traces in another folder and compare the bytes
 	$(BIN)/python -m allocbench.recreating --check

@@ -128,7 +128,7 @@ def make_device(text: str) -> Device:
 
     Raises SpecError for an unknown device and for an invalid spec.
     """
-    name = text.strip().partition(":")[0]
+    name = spec.name_of(text)
     if name not in _KINDS:
         raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
     first, numbers, valid = _KINDS[name]

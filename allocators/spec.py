@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from allocbench.allocators._core import SpecError
 from allocbench.base import spec as grammar
-from allocbench.base.spec import OF, Spec, split
+from allocbench.base.spec import OF, Spec, name_of, split
 
-__all__ = ["OF", "Spec", "parse", "split"]
+__all__ = ["OF", "Spec", "name_of", "parse", "split"]
 
 
 def parse(text: str, *, first: str | None = None) -> Spec:

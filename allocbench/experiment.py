@@ -19,6 +19,7 @@ import pandas as pd
 
 from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Unavailable
+from allocbench.base.spec import name_of
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
 from allocbench.prepared import Prepared
 from allocbench.questions import PASSES
@@ -220,7 +221,7 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
         "workload": workload or trace.name,
         "allocator": allocator,
         "device": device,
-        "device_kind": "cuda" if device.partition(":")[0] == "cuda" else "simulated",
+        "device_kind": "cuda" if name_of(device) == "cuda" else "simulated",
         "settings": _settings(trace, allocator),
         "events": len(trace),
         "blocks": trace.allocs,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recreate the bundled traces: replace the files, or compare their bytes.
 
-    python -m allocbench.recreating [--check] [--device null:h100 --python PATH]
+    python -m allocbench.recreating [NAME...] [--check] [--device null:h100 --python PATH]
 
 The bundled files were captured under fake tensors, with the CPU build of PyTorch that is installed
 with allocbench. `--device null:h100` captures them on a null GPU instead.
@@ -57,31 +57,35 @@ def capturing(there: Where) -> catalog.Capture:
 def main() -> int:
     """The command line. Returns the exit code: 0 equal or replaced, 1 different, 2 not possible."""
     parser = argparse.ArgumentParser(prog="python -m allocbench.recreating", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="a workload; default: all")
     parser.add_argument(
         "--check", action="store_true", help="compare the bytes instead of replacing the files"
     )
     parser.add_argument("--device", default=FAKE, help="fake (the default), cuda or null:CARD")
     parser.add_argument("--python", help="an interpreter that has a CUDA build of PyTorch")
     arguments = parser.parse_args()
-    others = list[str]()
+    different = list[str]()
     try:
+        for name in arguments.names:
+            catalog.bundled(name)
         capture = capturing(where(arguments.device, arguments.python))
         for recreate_all, names, folder in FILES:
             recreate = partial(recreate_all, capture_module=capture)
+            chosen = [name for name in names() if not arguments.names or name in arguments.names]
             if arguments.check:
-                others += changed(names(), recreate, folder)
+                different += changed(chosen, recreate, folder)
             else:
-                recreate(names(), folder)
+                recreate(chosen, folder)
         if not arguments.check:
             catalog.write_sizes()
     except USER_ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for name in others:
+    for name in different:
         print(f"error: {name}: the new capture differs from the bundled file", file=sys.stderr)
-    if not others:
+    if not different:
         print(catalog.markdown())
-    return 1 if others else 0
+    return 1 if different else 0
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,9 +20,11 @@ from docs.generate import tables
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 # An editable install finds allocbench before the path does, so its finder has to go.
-RUN = """
+REMOVE_FINDER = """
 import sys
 sys.meta_path = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
+"""
+RUN = """
 sys.path.insert(0, {path!r})
 import allocbench
 assert allocbench.__file__.startswith({path!r}), allocbench.__file__
@@ -36,11 +39,12 @@ class Copy:
     def __init__(self, root: Path) -> None:
         self.root = root
         for name in ("allocators", "workloads", "reports", "allocbench"):
-            ignored = shutil.ignore_patterns("native", "__pycache__", "models", "*.parquet")
+            ignored = shutil.ignore_patterns("native", "__pycache__", "*.parquet")
             shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
         core = Path(_core.__file__)
         if not (root / "allocators" / core.name).exists():
             (root / "allocators" / core.name).symlink_to(core)
+        (root / "sitecustomize.py").write_text(REMOVE_FINDER)  # for processes that this one starts
 
     def write(self, path: str, text: str) -> None:
         """Add a file; the page names its folder."""
@@ -55,7 +59,12 @@ class Copy:
         (self.root / path).write_text(content.replace(after, after + text), encoding="utf-8")
 
     def python(self, code: str, *arguments: str) -> str:
-        command = [sys.executable, "-c", RUN.format(path=str(self.root), code=code), *arguments]
+        command = [
+            sys.executable,
+            "-c",
+            REMOVE_FINDER + RUN.format(path=str(self.root), code=code),
+            *arguments,
+        ]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -159,6 +168,117 @@ def test_a_generated_workload(copy: Copy) -> None:
     (row,) = json.loads(copy.allocbench("replay", "toy:blocks=7", *options))
     assert row["max_load"] == 700
     assert "toy" in copy.allocbench("list", "workloads")
+
+
+def test_a_captured_workload(copy: Copy) -> None:
+    """Captured as the page says, it is a workload like the bundled ones."""
+    pytest.importorskip("torch")
+    module = """from dataclasses import dataclass
+
+from allocbench.workloads.program import Program
+
+
+@dataclass(frozen=True)
+class Config:
+    bytes: int
+
+
+def run(config, device, mark):
+    import torch
+
+    mark("step")
+    torch.empty(config.bytes, dtype=torch.uint8, device=device).add_(1)
+
+
+PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0, frozenset(), frozenset())
+"""
+    copy.write("workloads/models/toy.py", module)
+    for bundled in (ROOT / "workloads" / "data").glob("*.parquet"):
+        (copy.root / "workloads" / "data" / bundled.name).symlink_to(bundled)
+    copy.insert(
+        "workloads/catalog.py",
+        "    for workload in (\n",
+        """        Workload(
+            name="toy",
+            purpose="inference",
+            summary="one block",
+            module="allocbench.workloads.models.toy",
+            date="2026-01-01",
+        ),
+""",
+    )
+    recreating = "from allocbench.recreating import main; sys.exit(main())"
+    assert "make traces NAMES" in PAGE
+    assert "| toy | " in copy.python(recreating, "toy")
+    options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
+    (row,) = json.loads(copy.allocbench("replay", "toy", *options))
+    assert (row["max_load"], row["steps"]) == (5000, 1)
+    assert "toy" in copy.allocbench("list", "workloads")
+    assert copy.python(recreating, "toy", "--check")
+
+
+def test_a_planner(tmp_path: Path) -> None:
+    """The planners are compiled with one more, which the list then finds."""
+    native = tmp_path / "allocators" / "native"
+    shutil.copytree(ROOT / "allocators" / "native", native)
+    for path in ("allocators/native/planners/NAME.hpp", "allocators/native/planners/planners.cpp"):
+        assert path in PAGE
+    (native / "planners" / "toy.hpp").write_text(
+        """#pragma once
+
+#include <span>
+
+#include "planners/plan.hpp"
+
+namespace allocbench {
+
+inline Plan plan_toy(std::span<Lifetime const> lifetimes, Size alignment) {
+  Plan plan;
+  for (Lifetime const& block : lifetimes) {
+    plan.offsets.push_back(round_up(plan.height, alignment) + alignment);
+    plan.height = plan.offsets.back() + block.size;
+  }
+  return plan;
+}
+
+}  // namespace allocbench
+"""
+    )
+    listed = native / "planners" / "planners.cpp"
+    text = listed.read_text(encoding="utf-8")
+    for line, added in (
+        ('#include "planners/no_reuse.hpp"\n', '#include "planners/toy.hpp"\n'),
+        ("kPlanners[] = {\n", '    {"toy", "leaves gaps", "a test", bounded<plan_toy>},\n'),
+    ):
+        assert text.count(line) == 1, line
+        text = text.replace(line, line + added)
+    listed.write_text(text, encoding="utf-8")
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        """#include <iostream>
+
+#include "planners/planners.hpp"
+
+int main() {
+  using namespace allocbench;
+  Lifetime const lifetimes[] = {{100, 0, 2}, {50, 1, 3}};
+  for (PlannerInfo const& info : planners())
+    std::cout << info.name << ' ' << plan(info.name, lifetimes, 64).plan.height << '\\n';
+}
+"""
+    )
+    needs = ("arena_planner", "graph", "graph_plan", "simple_memory_arena")
+    sources = [path for path in (native / "planners").glob("*.cpp") if path.stem not in needs]
+    sources += [native / "core" / "text.cpp", program]
+    command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
+    command += [*map(str, sources), "-o", str(tmp_path / "planners")]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+    shown = subprocess.run([tmp_path / "planners"], capture_output=True, text=True, check=True)
+    heights = dict(line.split() for line in shown.stdout.splitlines())
+    assert heights.keys() == {*allocators.planners(), "toy"}
+    assert heights["toy"] == "306"  # 64 + 100, rounded up to 192, + 64 + 50
+    assert heights["no_reuse"] == "178"
 
 
 def test_a_command(copy: Copy) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allocbench.base.spec import SpecSyntaxError, parse
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.workloads.generator import Generator, Value
 from allocbench.workloads.serving import GENERATORS as SERVING
 from allocbench.workloads.synthetic import GENERATORS as SYNTHETIC
@@ -169,7 +169,7 @@ def generators() -> list[Generator]:
 
 def knows(spec: str) -> bool:
     """Whether a spec, `name` or `name:option=value,...`, names a workload."""
-    return spec.partition(":")[0] in names()
+    return name_of(spec) in names()
 
 
 def info(name: str) -> Workload | Generator:

@@ -20,7 +20,8 @@ class Program(Generic[Config]):
     """A PyTorch program whose allocations are captured as a trace.
 
     run: builds, runs and drops the model: `run(config, device, mark)`.
-    full: the captured configuration; tiny: one that a CPU can run in seconds.
+    full: the captured configuration; tiny: one that a CPU can run in seconds. Both are instances of
+        a dataclass.
     model: description of the model, for the provenance.
     seed: seed of every random choice in `run` that affects a size.
     expects, forbids: operators that must, or must not, run in a capture of `full`, such as

@@ -54,6 +54,21 @@ def parse(text: str, *, first: str | None = None) -> Spec:
         raise SpecSyntaxError(
             f"'{text}' is not a spec: write name or name:option=value,option=value"
         )
+    return _parse(text, name, rest, first)
+
+
+def name_of(text: str) -> str:
+    """The name at the beginning of a spec, without a check of what follows."""
+    return text.partition(":")[0].strip()
+
+
+def parse_options(text: str) -> dict[str, str]:
+    """Read `option=value,option=value` without a name; raises SpecSyntaxError."""
+    return _parse(text, "", text).options
+
+
+def _parse(text: str, name: str, rest: str, first: str | None = None) -> Spec:
+    form = "a spec" if name else "a list of options"
     options: dict[str, str] = {}
     option = ""
     items = rest.split(",") if rest else []
@@ -65,8 +80,8 @@ def parse(text: str, *, first: str | None = None) -> Spec:
         if not equals and position == 0 and first:
             option, value = first, option
         elif not equals or not option:
-            raise SpecSyntaxError(f"'{text}' is not a spec: '{item}' is not option=value")
-        if option == OF:
+            raise SpecSyntaxError(f"'{text}' is not {form}: '{item}' is not option=value")
+        if option == OF and name:
             return Spec(name, options, parse(",".join([value, *items[position + 1 :]])))
         if option in options:
             raise SpecSyntaxError(f"'{text}' gives the option {option} twice")

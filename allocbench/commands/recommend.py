@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import options
+from allocbench.base.spec import SpecSyntaxError, parse_options
 from allocbench.cards import label, note
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
@@ -100,8 +101,12 @@ def run(
 def _weights(text: str) -> Weights:
     """The weights with those that a text gives; raises UsageError for another name or number."""
     names = asdict(WEIGHTS)
-    for item in filter(None, text.split(",")):
-        name, _, value = item.partition("=")
+    try:
+        given = parse_options(text) if text else {}
+    except SpecSyntaxError as error:
+        raise UsageError(f"--weigh: {error}") from error
+    for name, value in given.items():
+        item = f"{name}={value}"
         if name not in names:
             raise UsageError(f"--weigh {item}: no such weight; valid names: {', '.join(names)}")
         try:

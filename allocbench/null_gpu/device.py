@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from allocbench import cards
 from allocbench.allocators import SpecError
 from allocbench.allocators.devices import parse_bytes
-from allocbench.base.spec import SpecSyntaxError, parse
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.cards import Card, Compute
 
 KIND = "null"
@@ -92,7 +92,7 @@ class NullDevice:
 
 def is_null(text: str) -> bool:
     """Whether a device spec names a null GPU."""
-    return text.partition(":")[0].strip() == KIND
+    return name_of(text) == KIND
 
 
 def read(text: str) -> NullDevice:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from allocbench import __version__
 from allocbench.allocators import SpecError
+from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import read as read_device
@@ -220,10 +221,9 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
             f"it ran out of memory on {read_device(device).name}, and was recorded again with as"
             " much memory as it requests"
         )
-        kind, _, options = device.partition(",")
-        others = [one for one in options.split(",") if one and not one.startswith("memory=")]
-        ample = ",".join([kind, *others, f"memory={AMPLE}"])
-        ran = run_on(ample)
+        ample = parse(device, first="card")
+        ample.options["memory"] = str(AMPLE)
+        ran = run_on(str(ample))
     elif ran.ooms:
         notes.append(f"it ran out of memory: {_failed(ran)}; what it asked for later is not known")
     notes += _told(ran)

@@ -156,7 +156,7 @@ def roomy(device: str, trace: Trace) -> str:
 
 
 def _is_cuda(device: str) -> bool:
-    return device.strip().partition(":")[0] == "cuda"
+    return spec.name_of(device) == "cuda"
 
 
 def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bool:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench import allocators
-from allocbench.allocators.spec import Spec, parse, split
+from allocbench.allocators.spec import Spec, name_of, parse, split
+from allocbench.base.spec import SpecSyntaxError, parse_options
 from tests.conftest import CASES, GIB, MIB
 
 WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True).filter(lambda word: word != "of")
@@ -46,6 +47,16 @@ def test_a_value_can_be_a_list_of_keys_with_values(value: str) -> None:
     assert split(f"{last},naive,{spec},{last}") == [last, "naive", str(spec), last]
     devices = ["sim:24GiB,fail_above=1GiB", "sim:80GiB", "cuda:0,limit=1GiB"]
     assert split(",".join(devices)) == devices
+
+
+def test_options_can_stand_alone() -> None:
+    assert parse_options("time=5, of=2,conf=a:1,b:2") == {"time": "5", "of": "2", "conf": "a:1,b:2"}
+    with pytest.raises(SpecSyntaxError, match="'time' is not a list of options: 'time' is not opt"):
+        parse_options("time")
+
+
+def test_the_name_of_a_spec_needs_no_valid_options() -> None:
+    assert name_of(" cuda : 0,,") == "cuda"
 
 
 def test_one_option_can_omit_its_name() -> None:

@@ -210,6 +210,7 @@ def test_what_cannot_be_is_one_line() -> None:
     assert "a weight must be a number of at least 0" in error(
         "recommend good.csv --weigh time=fast"
     )
+    assert "'time' is not option=value" in error("recommend good.csv --weigh time")
     assert "--device" in error("recommend good.csv --device nosuch")
     trace = make([(ALLOC, 0, 2 * MIB)])
     found = study(trace, "sim:1MiB", specs=["naive", "bfc"], orders=0, tuning=0)
