@@ -30,5 +30,5 @@ def ordered(trace: Trace) -> Trace:
         trace,
         block=block[order],
         stream=trace.stream[order],
-        label=None if trace.label is None else trace.label[order],
+        **trace.named(lambda column: column[order]),
     )

@@ -44,7 +44,7 @@ def perturbed(trace: Trace, seed: int) -> Trace:
         size=trace.size[order],
         stream=trace.stream[order],
         time_ns=None,
-        label=None if trace.label is None else trace.label[order],
+        **trace.named(lambda column: column[order]),
         provenance=replace(trace.provenance, seed=seed),
     )
     variation.validate()

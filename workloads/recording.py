@@ -29,6 +29,7 @@ from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
+_MODULES = Path(__file__).with_name("module_hook.py")
 STACKS = {"none": "", "lines": "python", "operators": "all"}
 """Label of allocs -> the stacks that PyTorch must keep for it."""
 
@@ -102,7 +103,7 @@ def record(
         inherited = {**os.environ, **(variables or {}), **(machine.environment if machine else {})}
         modules = os.pathsep.join(filter(None, (*path, inherited.get("PYTHONPATH"))))
         environment = inherited | {
-            **hook_variables(_HOOK, {**inherited, "PYTHONPATH": modules}),
+            **_hooks({**inherited, "PYTHONPATH": modules}, STACKS[labels]),
             "ALLOCBENCH_RECORD": folder,
             "ALLOCBENCH_STACKS": STACKS[labels],
             "ALLOCBENCH_LAST": str(last or ""),
@@ -116,6 +117,12 @@ def record(
             for snapshot in Path(folder).glob("*.pickle"):
                 shutil.move(snapshot, keep)
         return Recorded(code, traces, complaints, files)
+
+
+def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
+    """The variables for the hooks; modules are visible in the stacks only."""
+    made = hook_variables(_HOOK, environment)
+    return made | hook_variables(_MODULES, {**environment, **made}) if stacks else made
 
 
 def _run(

@@ -56,6 +56,8 @@ class Recording:
         try:
             torch, temporary = self._torch, self._path.with_suffix(".tmp")
             snapshot = torch.cuda.memory._snapshot()
+            if modules := sys.modules.get("allocbench_module_hook"):
+                snapshot["allocbench_tensors"] = modules.told()
             with temporary.open("wb") as file:
                 pickle.dump(snapshot, file)
             used = [

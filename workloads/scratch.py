@@ -85,7 +85,8 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
         size=np.insert(trace.size, places, new[2]),
         stream=np.insert(trace.stream, places, trace.stream[after]),
         labels=tuple(labels),
-        label=np.insert(trace.label, places, new[3]),
+        **trace.named(lambda column: np.insert(column, places, column[after]))
+        | {"label": np.insert(trace.label, places, new[3])},
         time_ns=None
         if trace.time_ns is None
         else np.insert(trace.time_ns, places, trace.time_ns[after]),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -20,7 +21,8 @@ from allocbench.workloads.vocabulary import Provenance as Provenance
 from allocbench.workloads.vocabulary import TraceError as TraceError
 
 COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
-OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32"}
+OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32", "module": "uint32", "kind": "uint32"}
+_NAMES = ("label", "module", "kind")  # columns of indices into the labels
 
 _CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
 
@@ -46,6 +48,11 @@ class Trace:
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
     label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
+    module: uint32 (n,) or None, index into `labels`: the path of the module of the model that each
+        alloc belongs to, "" where that is not known.
+    kind: uint32 (n,) or None, index into `labels`: what each alloc holds, as its program said:
+        "parameters", "gradients", "optimizer state", "buffers and parameters without gradients",
+        "backward pass" for other allocs of that pass, or "".
     layout: what the recorded allocator held before the first event, or None where that is not
         known. An allocator that can take a layout over begins with it, and the allocs of its blocks
         are not asked for; any other allocator is asked for them first.
@@ -58,6 +65,8 @@ class Trace:
     labels: tuple[str, ...] = ()
     time_ns: NDArray[np.uint64] | None = None
     label: NDArray[np.uint32] | None = None
+    module: NDArray[np.uint32] | None = None
+    kind: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
     layout: Layout | None = None
 
@@ -120,6 +129,11 @@ class Trace:
         arrays = {name: getattr(self, name) for name in (*COLUMNS, *OPTIONAL_COLUMNS)}
         return {name: array for name, array in arrays.items() if array is not None}
 
+    def named(self, change: Callable[[NDArray[np.uint32]], NDArray[np.uint32]]) -> dict[str, Any]:
+        """The columns that index `labels` and are not None, by name, each one changed."""
+        found = {name: getattr(self, name) for name in _NAMES}
+        return {name: change(column) for name, column in found.items() if column is not None}
+
     def validate(self) -> None:
         """Raise TraceError for the first broken rule, with the event (from 0) and the rule."""
         if broken := self.first_broken():
@@ -167,8 +181,8 @@ class Trace:
             (size > MAX_SIZE, f"size {{size}} is above {MAX_SIZE} bytes"),
             (~is_alloc & (size != 0), "size {size} on an event that is not an alloc"),
         ]
-        if self.label is not None:
-            rules.append((self.label[part] >= len(self.labels), f"label {of_labels}"))
+        for name, column in self.named(lambda column: column[part]).items():
+            rules.append((column >= len(self.labels), f"{name} {of_labels}"))
         broken = [(int(mask.argmax()), rule) for mask, rule in rules if mask.any()]
         row, rule = min(broken, key=itemgetter(0), default=(len(op), ""))
 

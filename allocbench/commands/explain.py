@@ -22,7 +22,6 @@ from allocbench.terminal import console, plain_table, progress_bar
 if TYPE_CHECKING:
     from allocbench.questions.explain import Explanation
     from allocbench.questions.runner import Runner
-    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -54,9 +53,10 @@ def run(
     allocator completes the trace. Each change was tried in a replay. The memory is shown as it is
     after the allocator has returned all it can to the device. For a training program, and for a
     recording with lines and optimizer steps, the command also shows what holds the memory:
-    parameters, gradients, optimizer state, activations, workspaces.
+    parameters, gradients, optimizer state, activations, workspaces, by line and by module of the
+    model.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import held, inputs  # help does without what these import
     from allocbench.questions import explain
     from allocbench.questions.runner import Runner
 
@@ -68,32 +68,15 @@ def run(
     with progress_bar(explain.STAGES) as begin:
         found = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
-    with records_written(explain.frame(found), json):
+    holders = held.held_by(trace, found)
+    with records_written(held.facts(found, holders), json):
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT:
-            _print_holders(trace, found)
+            held.show(holders, found)
         if json != STDOUT and found is None:
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and found is not None:
             _print(title, found, cards)
-
-
-def _print_holders(trace: Trace, found: Explanation | None) -> None:
-    """What held memory when the request failed, or at the peak of the load where none did."""
-    from allocbench.questions.holding import by_kind, holders, places_in_words
-
-    held = holders(trace, None if found is None else found.failure.event - 1)
-    if not held["kind"].any():
-        return  # the trace does not tell
-    when = "at the peak of the load" if found is None else "when the request failed"
-    numbers = ("bytes", "share", "blocks")
-    table = plain_table(f"what holds memory {when}", *numbers, "kind", "most", right=numbers)
-    for row in by_kind(held).to_dict("records"):
-        cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
-        table.add_row(*cells, row["kind"], Text(places_in_words(row["places"])))
-    out = console()
-    out.print(table)
-    out.print()
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:

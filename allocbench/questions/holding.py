@@ -3,9 +3,10 @@
 
 The kinds follow from when a block is allocated and freed, as those of torch.profiler's memory
 timeline do (torch/profiler/_memory_profiler.py): a gradient is a block of a parameter's size that a
-backward pass leaves behind. A trace shows passes by its labels: PyTorch marks `Optimizer.step`, and
-the threads of the autograd engine have no Python frames, so that allocs of a backward pass have no
-label while those of a forward pass have a line.
+backward pass leaves behind. Tensors of which the recorded program itself said the kind have that
+kind. A trace shows passes by its labels: PyTorch marks `Optimizer.step`, and the threads of the
+autograd engine have no Python frames, so that allocs of a backward pass have no label while those
+of a forward pass have a line.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ UPDATE = "temporaries of the optimizer"
 LASTING = "buffers and parameters without gradients"
 WORKSPACES = "workspaces and other memory that lasts"
 UNKNOWN = ""
+BACKWARD_OF = "backward of "
+BACKWARD_PASS = "backward pass"
+"""The kind in a trace of allocs of which it says no more."""
+_OF_KINDS = ("kind", "blocks", "bytes", "share", "places", "modules")
+_OF_MODULES = ("module", "modules", "bytes", "share", "kinds")
 _UPDATE_BEGINS = "Optimizer.step#"
 
 Ints = NDArray[np.int64]
@@ -48,8 +54,8 @@ class _Steps:
 def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     """What is alive after an event (None: at the peak of the load), largest first.
 
-    Columns: kind (empty if the trace does not say), place (the label of the allocs), blocks, bytes
-    (requested).
+    Columns: kind (empty if the trace does not say), place (the label of the allocs), module (the
+    path of the module of the model that they belong to, or empty), blocks, bytes (requested).
     """
     if event is None:
         load = trace.load
@@ -57,25 +63,28 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     allocs, ends = spans(trace.op, trace.block)
     alive = np.flatnonzero((allocs <= event) & (ends > event))
     kind = _kinds(trace, allocs, ends)
-    label = trace.label[allocs] if trace.label is not None else np.zeros(len(allocs), np.uint32)
-    names = np.array(trace.labels if len(trace.labels) else ("",), dtype=object)
+    source = _source(trace, kind, allocs, ends)[alive]
+    place = _names(trace, trace.label, source)
+    derived = source != allocs[alive]
+    place[derived] = BACKWARD_OF + place[derived]
     rows = pd.DataFrame(
         {
             "kind": kind[alive],
-            "place": names[label[alive]],
+            "place": place,
+            "module": _names(trace, trace.module, source),
             "blocks": 1,
             "bytes": trace.size[allocs[alive]].astype(np.int64),
         }
     )
-    summed = rows.groupby(["kind", "place"], as_index=False, sort=True).sum()
+    summed = rows.groupby(["kind", "place", "module"], as_index=False, sort=True).sum()
     return summed.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
     """The kinds of what `holders` found, largest first.
 
-    Columns: kind, blocks, bytes, share (of all bytes) and places: the `most` largest, with the
-    bytes of each.
+    Columns: kind, blocks, bytes, share (of all bytes), places and modules: the `most` largest, with
+    the bytes of each. Modules that differ only in numbers are one: "transformer.h.*.mlp".
     """
     total = max(1, int(held["bytes"].sum()))
     rows = [
@@ -84,15 +93,69 @@ def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
             "blocks": int(group["blocks"].sum()),
             "bytes": int(group["bytes"].sum()),
             "share": int(group["bytes"].sum()) / total,
-            "places": [
-                (place, int(size))
-                for place, size in zip(group["place"], group["bytes"], strict=True)
-                if place
-            ][:most],
+            "places": _largest(group, group["place"], most),
+            "modules": _largest(group, group["module"].map(alike), most),
         }
         for kind, group in held.groupby("kind", sort=True)
     ]
-    found = pd.DataFrame(rows, columns=["kind", "blocks", "bytes", "share", "places"])
+    found = pd.DataFrame(rows, columns=list(_OF_KINDS))
+    return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+
+
+def alike(module: str) -> str:
+    """The path of a module with * in place of numbers, the same for all layers of a model."""
+    return ".".join("*" if part.isdecimal() else part for part in module.split("."))
+
+
+def _largest(held: pd.DataFrame, keys: pd.Series, most: int) -> list[tuple[str, int]]:
+    """The keys that are not empty with the most bytes, and the bytes of each."""
+    found = held["bytes"].groupby(keys, sort=True).sum().drop("", errors="ignore")
+    ordered = found.sort_values(ascending=False, kind="stable").head(most)
+    return [(str(key), int(size)) for key, size in ordered.items()]
+
+
+def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -> Ints:
+    """The alloc that tells the place of each block: its own, unless a backward pass has no label.
+
+    A node of the autograd graph frees what its operator saved once it has run, so that a temporary
+    of a backward pass belongs to the activation that is freed next.
+    """
+    source = allocs.copy()
+    saved = np.flatnonzero(kind == ACTIVATIONS)
+    saved = saved[np.argsort(ends[saved], kind="stable")]
+    temporary = np.flatnonzero((kind == BACKWARD) & (_names(trace, trace.label, allocs) == ""))
+    following = np.searchsorted(ends[saved], allocs[temporary])
+    known = following < len(saved)
+    source[temporary[known]] = allocs[saved[following[known]]]
+    return source
+
+
+def _names(trace: Trace, column: NDArray[np.uint32] | None, events: Ints) -> NDArray[np.object_]:
+    """What a column of labels says of events; "" without it."""
+    if column is None:
+        return np.full(len(events), "", object)
+    return np.array(trace.labels, object)[column[events]]
+
+
+def by_module(held: pd.DataFrame) -> pd.DataFrame:
+    """The modules of what `holders` found, largest first; modules as in `by_kind`.
+
+    Columns: module, modules (the number of those that the path stands for), bytes, share (of all
+    bytes) and kinds, with the bytes of each. Empty if no module is known.
+    """
+    total = max(1, int(held["bytes"].sum()))
+    known = held[held["module"] != ""]
+    rows = [
+        {
+            "module": module,
+            "modules": group["module"].nunique(),
+            "bytes": int(group["bytes"].sum()),
+            "share": int(group["bytes"].sum()) / total,
+            "kinds": _largest(group, group["kind"], len(group)),
+        }
+        for module, group in known.groupby(known["module"].map(alike), sort=True)
+    ]
+    found = pd.DataFrame(rows, columns=list(_OF_MODULES))
     return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -103,6 +166,14 @@ def places_in_words(places: Sequence[tuple[str, int]]) -> str:
 
 def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     """The kind of each block, numbered by its alloc."""
+    said = _names(trace, trace.kind, allocs)
+    said[said == BACKWARD_PASS] = UNKNOWN
+    kind = _derived(trace, allocs, ends)
+    return np.where(said == UNKNOWN, kind, said)
+
+
+def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
+    """The kind of each block by its life; unknown without optimizer steps."""
     kind = np.full(len(allocs), UNKNOWN, dtype=object)
     steps = _steps(trace)
     if trace.label is None or not len(steps.begins):
@@ -116,7 +187,8 @@ def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
 
     update = (allocs > begin) & (allocs < end)
     unlabelled = np.array([not name for name in trace.labels])
-    backward = unlabelled[trace.label[allocs]] & ~update
+    passes = _names(trace, trace.kind, allocs)
+    backward = (unlabelled[trace.label[allocs]] | (passes == BACKWARD_PASS)) & ~update
     forward = ~backward & ~update
     lasting = (ends > last_end) & (allocs < last_end)
     backward_at = allocs[backward]

@@ -111,7 +111,9 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     assert not rows[largest + 512]["fits"]
     assert rows[largest]["peak_reserved"] <= 188 << 20
     line = ("explain", "--device", device, "--json", "-", "--", python(), "train.py")
-    assert json.loads(asked(*line, str(largest)).stdout) == []
+    (fits,) = json.loads(asked(*line, str(largest)).stdout)
+    assert fits["event"] is None
+    assert fits["verdict"] == "no request fails"
     (failure,) = json.loads(asked(*line, str(largest + 512)).stdout)
     assert failure["capacity"] == 188 << 20
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from allocbench.questions import holding
-from allocbench.questions.holding import by_kind, holders, places_in_words
+from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, write
 from tests.commands import folder, run
 from tests.traces import make
@@ -113,3 +114,55 @@ def test_explain_shows_it(folder: Path) -> None:
     assert "what holds memory at the peak of the load" in done.stdout
     assert holding.STATE in done.stdout
     assert "what holds memory" not in run("explain good.csv").stdout
+
+
+def with_modules(trace: Trace, **of_label: tuple[str, str]) -> Trace:
+    """The trace with the module and the kind of the allocs of some labels."""
+    labels = list(trace.labels)
+    columns = {name: np.zeros(len(trace), np.uint32) for name in ("module", "kind")}
+    assert trace.label is not None
+    for label, names in of_label.items():
+        for column, name in zip(columns.values(), names, strict=True):
+            if name not in labels:
+                labels.append(name)
+            here = (trace.op == ALLOC) & (trace.label == int(label.removeprefix("label")))
+            column[here] = labels.index(name)
+    made = replace(trace, labels=tuple(labels), module=columns["module"], kind=columns["kind"])
+    made.validate()
+    return made
+
+
+def test_modules_and_the_kinds_that_a_program_says() -> None:
+    trace = with_modules(
+        training(), label3=("h.0.up", "gradients"), label4=("h.1.up", ""), label5=("head", "")
+    )
+    held = holders(trace)
+    assert held["bytes"].sum() == trace.max_load
+    # The parameter and the buffer, because the trace says so.
+    assert kinds(trace)[holding.GRADIENTS] == 1008 + 1000
+    modules = {row["module"]: row for row in by_module(held).to_dict("records")}
+    assert set(modules) == {"h.*.up", "head"}
+    assert modules["h.*.up"]["modules"] == 2
+    assert modules["h.*.up"]["bytes"] == 1008 + 300
+    (row,) = (row for row in by_kind(held).to_dict("records") if row["kind"] == holding.ACTIVATIONS)
+    # The input is not freed before the activation is.
+    assert row["modules"] == [("head", 504), ("h.*.up", 300)]
+    assert alike("transformer.h.11.mlp2") == "transformer.h.*.mlp2"
+
+
+def test_a_temporary_of_the_backward_pass_belongs_to_what_is_freed_next() -> None:
+    trace = with_modules(training(), label5=("head", ""))
+    rows = holders(trace)
+    (row,) = rows[rows["kind"] == holding.BACKWARD].to_dict("records")
+    assert (row["place"], row["module"]) == ("backward of train.py:3:f", "head")
+
+
+def test_without_steps_the_kinds_are_those_that_the_program_says() -> None:
+    labels = ("", "parameters", "h.0", "step")
+    trace = make([(ALLOC, 0, 10), (ALLOC, 1, 20), (FREE, 1, 0)], labels=labels)
+    kind, module = np.array([1, 0, 0], np.uint32), np.array([2, 0, 0], np.uint32)
+    held = holders(replace(trace, kind=kind, module=module))
+    assert sorted(zip(held["kind"], held["module"], held["bytes"], strict=True)) == [
+        ("", "", 20),
+        ("parameters", "h.0", 10),
+    ]

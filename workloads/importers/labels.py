@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +15,10 @@ _NOT_THE_USERS = re.compile(
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _STEP = re.compile(r"#*\s*ProfilerStep\b")
+_TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
+MODULE_FILE = "<allocbench.module>"
+"""The file of frames that bear the path of a module; as in workloads/module_hook.py."""
 
 
 def innermost(operators: Iterable[str]) -> str:
@@ -36,17 +39,38 @@ def label_of(frames: Iterable[Any]) -> str:
     """The label of a call stack, most recent frame first, as PyTorch's snapshots hold them.
 
     With C++ frames it is the operator, such as "aten::addmm"; else the first frame outside of
-    installed packages, such as "train.py:12:main"; else the first frame; else "".
+    installed packages, such as "train.py:12:main"; else the first frame, except in a thread of the
+    autograd engine; else "".
     """
-    known = [frame for frame in frames if type(frame) is dict]
+    known = [
+        frame for frame in frames if type(frame) is dict and frame.get("filename") != MODULE_FILE
+    ]
     operators = (_operator(str(frame.get("name"))) for frame in known)
     if operator := innermost(filter(None, operators)):
         return operator[:_MOST]
-    for frame in (*(one for one in known if _is_users(str(one.get("filename")))), *known):
+    others = [] if is_backward(known) else known
+    for frame in (*(one for one in known if _is_users(str(one.get("filename")))), *others):
         file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
         place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
         return f"{place}{name}"[:_MOST]
     return ""
+
+
+def module_of(frames: Iterable[Any]) -> str:
+    """The path of the innermost module in a call stack, most recent frame first, or ""."""
+    for frame in frames:
+        if type(frame) is dict and frame.get("filename") == MODULE_FILE and frame.get("name"):
+            return str(frame["name"])[:_MOST]
+    return ""
+
+
+def is_backward(frames: Sequence[Any]) -> bool:
+    """Whether a call stack is that of a thread of the autograd engine.
+
+    Such a thread has no Python frames, unless a node or a hook is written in Python; the outermost
+    frame is then PyTorch's, while that of every other thread is the program's or Python's.
+    """
+    return bool(frames) and bool(_TORCH.search(str(frames[-1].get("filename"))))
 
 
 def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from allocbench.workloads.importers.addresses import Blocks, Events, Start, marks_before, traced
 from allocbench.workloads.importers.gaps import Range, gaps_of
 from allocbench.workloads.importers.labels import marks_of
+from allocbench.workloads.importers.module_names import TENSORS, with_modules
 from allocbench.workloads.importers.pickles import DataPickle
 from allocbench.workloads.importers.snapshot_columns import Columns
 from allocbench.workloads.importers.snapshot_layout import layout_of
@@ -144,8 +145,10 @@ def read_recording(
         return Start(layout if len(before) else None, trims.at, trims.told())
 
     found = traced(events, provenance, live, laid_out)
+    begun = None if events.time_ns is None else int(events.time_ns.min(initial=MAX_SIZE))
+    tensors = data.get(TENSORS) if isinstance(data, dict) else None
     return Recording(
-        trace=found.trace,
+        trace=with_modules(found.trace, found.address, begun, tensors),
         address=found.address,
         calls=Calls.of(calls, found.allocs_before),
         options=settings.options(),

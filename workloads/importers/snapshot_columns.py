@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.labels import label_of
+from allocbench.workloads.importers.labels import is_backward, label_of, module_of
+from allocbench.workloads.importers.module_names import BACKWARD, joined
 from allocbench.workloads.importers.repeated import Packer, References
 from allocbench.workloads.trace import TraceError
 
@@ -66,7 +67,11 @@ class Columns:
         return self._known[id(frames)]
 
     def _number(self, frames: Any) -> int:
-        text = label_of(frames) if isinstance(frames, list | References) else ""
+        text = ""
+        if isinstance(frames, list | References):
+            known = [frame for frame in frames if type(frame) is dict]
+            passed = BACKWARD if is_backward(known) else ""
+            text = joined(label_of(known), module_of(known), passed)
         return self.labels.setdefault(text, len(self.labels))
 
     def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:

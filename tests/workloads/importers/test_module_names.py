@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules and kinds of tensors, as the hook of `record` writes them into a snapshot."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocbench.workloads import read
+from allocbench.workloads.importers.labels import MODULE_FILE, is_backward, label_of, module_of
+from allocbench.workloads.trace import ALLOC, Trace
+
+TORCH = "/venv/lib/python3.12/site-packages/torch/"
+
+
+def frame(file: str, name: str, line: int = 1) -> dict[str, Any]:
+    return {"filename": file, "line": line, "name": name}
+
+
+def event(action: str, address: int, time: int, *frames: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "action": action,
+        "addr": address,
+        "size": 512 + address,
+        "stream": 0,
+        "time_us": time,
+        "frames": list(frames),
+    }
+
+
+MAIN = frame("train.py", "<module>", 9)
+IN_MODULE = (frame("model.py", "forward", 3), frame(MODULE_FILE, "h.0.mlp"), MAIN)
+EVENTS = [
+    event("alloc", 100, 10, frame("train.py", "main", 5), MAIN),  # a parameter
+    event("alloc", 200, 20, *IN_MODULE),
+    event("alloc", 300, 30),  # a gradient, in the backward pass
+    event("alloc", 400, 31, frame(f"{TORCH}autograd/function.py", "apply")),
+    event("free_completed", 300, 40),
+    event("alloc", 300, 50),  # the gradient of the second step
+]
+
+
+def trace_of(folder: Path, tensors: Any, events: list[dict[str, Any]] | None = None) -> Trace:
+    path = folder / "snapshot.pickle"
+    data = {"segments": [], "device_traces": [EVENTS if events is None else events]}
+    path.write_bytes(pickle.dumps(data | {"allocbench_tensors": tensors}))
+    found = read(path)
+    found.validate()
+    return found
+
+
+def told(trace: Trace) -> list[tuple[str, str, str]]:
+    """Label, module and kind of each alloc."""
+    assert trace.label is not None
+    assert trace.module is not None
+    assert trace.kind is not None
+    allocs = trace.op == ALLOC
+    columns = (column[allocs].tolist() for column in (trace.label, trace.module, trace.kind))
+    return [
+        (trace.labels[label], trace.labels[module], trace.labels[kind])
+        for label, module, kind in zip(*columns, strict=True)
+    ]
+
+
+def test_modules_come_from_frames_and_tensors_from_addresses(tmp_path: Path) -> None:
+    tensors = [
+        (35_000, [(100, "h.0.mlp", "parameters"), (300, "h.0.mlp", "gradients")]),
+        (60_000, None),  # as before: the address belongs to another block now
+    ]
+    assert told(trace_of(tmp_path, tensors)) == [
+        ("train.py:5:main", "h.0.mlp", "parameters"),
+        ("model.py:3:forward", "h.0.mlp", ""),
+        ("", "h.0.mlp", "gradients"),
+        ("", "", "backward pass"),
+        ("", "h.0.mlp", "gradients"),
+    ]
+
+
+def test_a_tensor_is_only_known_while_it_lives(tmp_path: Path) -> None:
+    tensors = [(45_000, [(300, "h.0.mlp", "gradients")])]
+    assert told(trace_of(tmp_path, tensors))[2] == ("", "", "")
+
+
+@pytest.mark.parametrize("tensors", [7, [7], [(1, 7)], [(1, [(1, 2)])], [(1, None)], "text"])
+def test_what_does_not_have_the_form_is_left_out(tmp_path: Path, tensors: Any) -> None:
+    assert told(trace_of(tmp_path, tensors))[:2] == [
+        ("train.py:5:main", "", ""),
+        ("model.py:3:forward", "h.0.mlp", ""),
+    ]
+
+
+def test_a_snapshot_without_modules_has_no_column(tmp_path: Path) -> None:
+    found = trace_of(tmp_path, None, EVENTS[:1])
+    assert found.module is None
+    assert found.kind is None
+
+
+def test_frames_of_the_hook_are_neither_lines_nor_modules() -> None:
+    dispatcher, module = frame(MODULE_FILE, ""), frame(MODULE_FILE, "h.3")
+    frames = [dispatcher, frame(f"{TORCH}nn/functional.py", "linear"), dispatcher, module, MAIN]
+    assert module_of(frames) == "h.3"
+    assert label_of(frames) == "train.py:9:<module>"
+    assert label_of([dispatcher]) == ""
+    assert not is_backward(frames)
+    assert is_backward(
+        [frame("ops.py", "backward"), frame(f"{TORCH}autograd/function.py", "apply")]
+    )

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules and kinds of tensors in a snapshot: by the stack of an alloc, and by address.
+
+`workloads/module_hook.py` writes both while `allocbench record` records a program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.trace import MARK, Trace, spans
+
+TENSORS = "allocbench_tensors"
+"""The key of a snapshot: [(when in ns, [(address, path of the module, kind), ...]), ...], with None
+in place of a list that equals the one before it."""
+BACKWARD = "backward pass"
+"""The kind of an alloc of which only that is known."""
+_BETWEEN = "\0"
+Told: TypeAlias = tuple[str, str]
+"""The path of a module, and a kind."""
+Tensors: TypeAlias = list[tuple[int, dict[int, Told]]]
+"""When in ns, and tensors by address."""
+
+
+def joined(label: str, module: str, kind: str) -> str:
+    """The label of an alloc with its module and its kind, for `with_modules`."""
+    return _BETWEEN.join((label, module, kind)) if module or kind else label
+
+
+def with_modules(trace: Trace, address: NDArray[np.uint64], begun: int | None, told: Any) -> Trace:
+    """A trace whose labels are `joined`, with labels, modules and kinds apart.
+
+    address: of each alloc. begun: the time of the trace's first event in ns, None if it has no
+    times. told: what the snapshot has at `TENSORS`, of any type.
+    """
+    tensors = _read(told)
+    if trace.label is None or not (tensors or any(_BETWEEN in label for label in trace.labels)):
+        return trace
+    numbers: dict[str, int] = {}
+
+    def number(texts: Iterable[str]) -> NDArray[np.uint32]:
+        return np.array([numbers.setdefault(one, len(numbers)) for one in texts], np.uint32)
+
+    parts = [(*label.split(_BETWEEN), "", "")[:3] for label in trace.labels]
+    label_of, module_of, kind_of = map(number, zip(*parts, strict=True))
+    module, kind = module_of[trace.label], kind_of[trace.label]
+    for allocs, one in _owned(trace, address, begun, tensors):
+        module[allocs], kind[allocs] = number(one)
+    block = trace.block.copy()
+    marks = trace.op == MARK
+    block[marks] = label_of[block[marks]]
+    return replace(
+        trace,
+        labels=tuple(numbers),
+        label=label_of[trace.label],
+        block=block,
+        module=module,
+        kind=kind,
+    )
+
+
+def _owned(
+    trace: Trace, address: NDArray[np.uint64], begun: int | None, tensors: Tensors
+) -> Iterable[tuple[NDArray[np.intp], Told]]:
+    """The events of allocs of a module's tensors, and what they are."""
+    if trace.time_ns is None or begun is None:
+        return
+    allocs, ends = spans(trace.op, trace.block)
+    for when, found in tensors:
+        event = np.searchsorted(trace.time_ns, max(0, when - begun), side="right")
+        alive = np.flatnonzero((allocs < event) & (ends >= event))
+        blocks = defaultdict[Told, list[int]](list)
+        for block, place in zip(alive.tolist(), address[alive].tolist(), strict=True):
+            if place in found:
+                blocks[found[place]].append(block)
+        for told, numbers in blocks.items():
+            yield allocs[numbers], told
+
+
+def _read(told: Any) -> Tensors:
+    """What a snapshot says; nothing if it does not have the form."""
+    found: Tensors = []
+    try:
+        for when, tensors in told or ():
+            if tensors is None:
+                found.append((int(when), found[-1][1]))
+                continue
+            known = {int(address): (str(path), str(kind)) for address, path, kind in tensors}
+            found.append((int(when), known))
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return []
+    return found

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hook of `allocbench record` for modules: which module of a model makes each allocation.
+
+PyTorch's history has the Python frames of each allocation. While a module is called, this hook adds
+a frame that bears the module's path, such as "transformer.h.3.mlp", in place of a function's name.
+Parameters, gradients and the optimizer's state are found by their addresses, because they are not
+allocated while their module is called. Nothing here keeps a module or a tensor alive, and errors
+never reach the program. Only the standard library may be used.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from types import FunctionType, ModuleType
+from typing import Any
+
+FILE = "<allocbench.module>"
+"""The file name of all frames that are added, those without a path too; as in
+workloads/importers/labels.py."""
+_INNER = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Names of what torch.compile, FSDP and PyTorch's checkpoint wrapper wrap."""
+PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
+FROZEN = "buffers and parameters without gradients"
+"""Kinds of tensors, as in allocbench/questions/holding.py."""
+Tensor = tuple[int, str, str]
+"""An address, the path of a module, and a kind."""
+_MODEL = "module"
+"""The name of what DataParallel and DistributedDataParallel wrap."""
+
+
+class Modules:
+    """The modules that were called, by identity. A root is a module that no other one contains."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._call: Callable[..., Any] = torch.nn.Module.__call__
+        self._paths: dict[int, tuple[Any, str, Callable[..., Any]]] = {}
+        self._frames: dict[str, Callable[..., Any]] = {}
+        self._roots: list[Any] = []  # weak references
+        self._optimizers: dict[int, Any] = {}  # weak references
+        self._lock = threading.Lock()
+        self.told: list[tuple[int, list[Tensor] | None]] = []
+        """When (ns), and the tensors; None: the same as the time before."""
+        self._last: list[Tensor] = []
+
+    def watch(self) -> None:
+        """Add the frames to all calls of modules from now on."""
+        original, paths, added = self._call, self._paths, self._added
+        is_compiling = self._torch.compiler.is_compiling
+
+        def call(module: Any, *args: Any, **options: Any) -> Any:
+            if is_compiling():
+                return original(module, *args, **options)
+            known = paths.get(id(module))
+            if known is None or known[0]() is not module:
+                return added(module)(module, *args, **options)
+            return known[2](module, *args, **options)
+
+        call.__code__ = call.__code__.replace(co_name="", co_filename=FILE)
+        self._skip(call)
+        self._torch.nn.Module.__call__ = call
+
+    def _added(self, root: Any) -> Callable[..., Any]:
+        """The frame of a module that was not called before; its children are known from now on."""
+        try:
+            with self._lock:
+                model = root
+                while (inner := _wrapped(model)) is not None:
+                    model = inner
+                name = "" if _is_graph(self._torch, model) else type(model).__name__
+                for path, module in root.named_modules():
+                    parts = [part for part in path.split(".") if part not in _INNER]
+                    wrapped = model is not root and parts[:1] == [_MODEL]
+                    where = ".".join(parts[1:] if wrapped else parts)
+                    self._paths[id(module)] = weakref.ref(module), where, self._frame(where or name)
+                self._roots = [one for one in self._roots if one() is not None]
+                self._roots.append(weakref.ref(root))
+            self.tell()
+            return self._paths[id(root)][2]
+        except Exception:
+            return self._call
+
+    def _frame(self, path: str) -> Callable[..., Any]:
+        """A function that calls a module, in a frame that bears a path."""
+        if path not in self._frames:
+            original = self._call
+
+            def call(module: Any, *args: Any, **options: Any) -> Any:
+                return original(module, *args, **options)
+
+            code = call.__code__.replace(co_name=path, co_filename=FILE, co_firstlineno=1)
+            made = FunctionType(code, {}, path, None, call.__closure__)
+            self._skip(made)
+            self._frames[path] = made
+        return self._frames[path]
+
+    def _skip(self, function: Callable[..., Any]) -> None:
+        """Have torch.compile run this function as it is, but not what it calls."""
+        with suppress(Exception):
+            self._torch._C._dynamo.eval_frame.skip_code(function.__code__)
+
+    def tell(self, optimizer: Any = None) -> None:
+        """Note where the tensors of all known modules, and of an optimizer, are now."""
+        with suppress(Exception):
+            if optimizer is not None:
+                self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            found = sorted({*self._tensors()})
+            self.told.append((time.time_ns(), found if found != self._last else None))
+            self._last = found
+
+    def _tensors(self) -> Iterator[Tensor]:
+        states = [optimizer.state for optimizer in _alive(self._optimizers.values())]
+        for root in _alive(self._roots):
+            for module in root.modules():
+                known = self._paths.get(id(module))
+                if known is None:
+                    continue
+                path = known[1] or type(module).__name__
+                for tensor in (*module._parameters.values(), *module._buffers.values()):
+                    if tensor is None:
+                        continue
+                    kept = [one for state in states for one in _values(state, tensor)]
+                    found = [
+                        (tensor, PARAMETERS if tensor.requires_grad else FROZEN),
+                        (tensor.grad if tensor.is_leaf else None, GRADIENTS),
+                        *((one, STATE) for one in kept),
+                    ]
+                    for one, kind in found:
+                        if address := self._address(one):
+                            yield address, path, kind
+
+    def _address(self, tensor: Any) -> int:
+        """Where the storage of a tensor on a GPU begins, otherwise 0."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # of a DTensor, as in FSDP2
+        if not isinstance(tensor, self._torch.Tensor) or tensor.device.type != "cuda":
+            return 0
+        with suppress(Exception):  # a tensor without a storage
+            return int(tensor.untyped_storage().data_ptr())
+        return 0
+
+
+def _alive(references: Iterable[Any]) -> list[Any]:
+    """What weak references refer to. Not by its truth: a module may not have a length."""
+    return [one for one in (reference() for reference in references) if one is not None]
+
+
+def _wrapped(module: Any) -> Any:
+    """The only child of a module that wraps a model, or None."""
+    children = getattr(module, "_modules", {})
+    name = next(iter(children), "")
+    return children[name] if len(children) == 1 and name in (*_INNER, _MODEL) else None
+
+
+def _is_graph(torch: Any, module: Any) -> bool:
+    """Whether a module is a graph that torch.compile or torch.fx made, whose name says nothing."""
+    return isinstance(module, torch.fx.GraphModule)
+
+
+def _values(states: Any, parameter: Any) -> list[Any]:
+    """What an optimizer keeps for a parameter."""
+    state = states.get(parameter)
+    return [*state.values()] if isinstance(state, dict) else []
+
+
+_modules: Modules | None = None
+
+
+def told() -> list[tuple[int, list[Tensor] | None]]:
+    """What `Modules.told` of this process is."""
+    return _modules.told if _modules is not None else []
+
+
+def after_torch(torch: ModuleType) -> None:
+    """Watch modules and optimizers; a program that cannot be watched runs all the same."""
+    global _modules
+    with suppress(Exception):
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        made = Modules(torch)
+        made.watch()
+        register_optimizer_step_post_hook(lambda optimizer, *_rest: made.tell(optimizer))
+        _modules = made
