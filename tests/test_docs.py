@@ -39,6 +39,24 @@ def test_each_strategy_is_one_header_of_its_name(name: str) -> None:
     assert (NATIVE / f"{name}.hpp").is_file()
 
 
+def test_the_documentation_explains_every_word_of_the_native_vocabulary() -> None:
+    header = (ROOT / "allocators/native/core/types.hpp").read_text(encoding="utf-8")
+    words = re.findall(r"^// ([a-z]+) {2,}\S", header, flags=re.MULTILINE)
+    assert len(words) > 12
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert {*words} <= {*re.findall(r"^\| \*\*(\w+)\*\* \|", page, flags=re.MULTILINE)}
+
+
+def test_the_functions_that_the_architecture_names_are_in_their_files() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    places = re.findall(r"((?:`\w+`(?:,| and)? )+)in `([\w/]+\.py)`", page)
+    assert len(places) >= 7
+    for names, path in places:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^\s*(def {name}\(|{name}(: .*)? = )", text, re.MULTILINE), name
+
+
 def test_make_demo_and_make_test_are_on_the_first_screen() -> None:
     first_screen = "\n".join(README.splitlines()[:30])
     assert "make demo" in first_screen
