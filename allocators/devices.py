@@ -80,11 +80,11 @@ class SimulatedDevice(_core.SimulatedDevice):
 
 
 class RecordedDevice(_core.RecordedDevice):
-    """A simulated device that gives the addresses of a recording, and refuses where that one did.
+    """A simulated device that returns the addresses of a recording, and refuses the same requests.
 
     kind: uint8 (n,), indices into `CALL_KINDS`. address, size: uint64 (n,), bytes. The calls that
-    the recorded device served, in order. It had refused where the next call takes memory back,
-    though memory was asked for. Other calls are served as by a SimulatedDevice of `capacity`.
+    the recorded device served, in order. It refused a request if the next recorded call returns
+    memory instead. Other calls are served as by a SimulatedDevice of `capacity`.
     """
 
     def __init__(

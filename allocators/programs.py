@@ -59,7 +59,7 @@ class GpuUse:
 
 
 class Program:
-    """The GPU memory of this process, or of the libraries that are directed here.
+    """The GPU memory of this process, or of the libraries that are made to use it.
 
     spec: the allocator, optionally with wrappers. An allocator that could hand a block of one
         stream to another gets one instance per stream (`per_stream`), because nothing else keeps
@@ -103,12 +103,12 @@ class Program:
             memory.step()
 
     def reset_peaks(self, ordinal: int | None = None) -> None:
-        """Peaks of the statistics of one GPU, or of all, begin again from now."""
+        """Restart the peaks of the statistics of one GPU, or of all, at the current values."""
         for memory in self._memories(ordinal):
             memory.reset_peaks()
 
     def reset_counts(self, ordinal: int | None = None) -> None:
-        """What came and went begins again from 0, on one GPU or on all."""
+        """Reset the accumulated counts of allocs and frees to 0, on one GPU or on all."""
         for memory in self._memories(ordinal):
             memory.reset_counts()
 

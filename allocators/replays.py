@@ -137,7 +137,7 @@ def replay(
     still alive at the end are freed afterwards unless `keep` is true. With `placements=True`, the
     result contains where each alloc was placed; a callable receives the placements in batches of
     some thousand allocs instead, and the result keeps none. With `detail`, the result contains the
-    data for charts; the snapshots that this takes add to the allocator's search steps. Raises
+    data for charts; the snapshots that this needs add to the allocator's search steps. Raises
     ValueError if the arrays are not a valid trace.
     """
     parts: list[Columns] = []

@@ -35,7 +35,7 @@ met: list[str] = []
 
 
 def install(spec: str) -> None:
-    """Let the error of a feature that PyTorch does not have here say why."""
+    """Make the error of a feature that PyTorch does not support here give the reason."""
     for (path, name), feature in _FUNCTIONS.items():
         owner: Any = torch
         for part in path.split("."):

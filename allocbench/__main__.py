@@ -7,7 +7,7 @@ from allocbench import interrupts
 def main() -> None:
     """Run the command line."""
     with interrupts.quiet():
-        from allocbench.cli import app  # takes a moment, which an interrupt may end too
+        from allocbench.cli import app  # slow enough for an interrupt to arrive meanwhile
 
         app(prog_name="allocbench")
 

@@ -36,7 +36,7 @@ class Agreement:
     segment_calls: those of the recording, None if it has none; _predicted: those of the replay;
     _equal: those that both made at the same alloc, with equal addresses and sizes. peaks: bytes.
     first_unequal: the first alloc (from 0, of all in the trace) that differs in the call before it,
-    the reserved bytes after it or its place; None if none does.
+    the reserved bytes after it or its address; None if all agree.
     """
 
     allocator: str

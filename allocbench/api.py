@@ -52,7 +52,7 @@ def fit(
     *,
     time_limit: float = _TIME_LIMIT,
 ) -> pd.DataFrame:
-    """The smallest device for each allocator, all when None: see `allocbench.questions.fit.fit`.
+    """The smallest device for each allocator, default: all. See `allocbench.questions.fit.fit`.
 
     time_limit: seconds to look for the best plan, 0 for none.
     """
@@ -65,7 +65,7 @@ def fit(
 def explain(
     workload: Workload, allocator: str = "caching", device: str = options.DEVICE
 ) -> pd.DataFrame:
-    """Why the first failed request fails: one row, or none.
+    """Why the first failed request fails: one row, or no row.
 
     See `allocbench.questions.explain.frame`.
     """

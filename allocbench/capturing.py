@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On what a program is captured: this machine's GPU, a null GPU, or fake tensors."""
+"""Where a program is captured: on this machine's GPU, on a null GPU, or under fake tensors."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _WIDEST = 1000
 
 @dataclass(frozen=True)
 class Outputs:
-    """The files that are asked for; - is standard output."""
+    """The requested files; - is standard output."""
 
     json: str | None
     html: str | None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run leaves for charts: the tables of `reports.details`, made small enough to keep."""
+"""The data of a run for charts: the tables of `reports.details`, reduced in size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allocbench.reports.details import RUN, Details, table
 from allocbench.reports.results import SCHEMA
 
 INTERVALS = 500
-"""Of each the extremes are kept, which is as much as a chart is wide."""
+"""The minimum and maximum of each interval are kept; a chart has about as many pixels."""
 _FEWEST_CALLS = 100  # for a 99th percentile
 _QUANTILES = np.unique(
     np.concatenate([np.linspace(0, 1, 101), 1 - np.logspace(-2, -6, 41), np.logspace(-3, -2, 8)])
@@ -87,7 +87,7 @@ def _frame(name: str, columns: Any) -> pd.DataFrame:
 
 
 def _moments(result: ReplayResult, keeps_free: bool) -> dict[str, Any]:
-    """Fragmentation at the timeline's events, and what the device had cost by then."""
+    """Fragmentation at the timeline's events, and the cost of device calls up to them."""
     assert result.detail is not None
     line = {name: column.astype(np.int64) for name, column in result.timeline.items()}
     calls = result.detail["device_calls"]
@@ -135,7 +135,7 @@ def _map_tables(workload: Prepared, made: AddressMap) -> dict[str, Any]:
 
 
 def _sketch(call: str, seconds: NDArray[np.float32]) -> list[tuple[str, float, float]]:
-    """Quantiles as fine as the number of calls bears them out."""
+    """Quantiles, as fine as the number of calls supports."""
     finest = 1 / len(seconds)
     kept = [q for q in _QUANTILES.tolist() if q in (0, 1) or finest <= min(q, 1 - q)]
     found = np.quantile(seconds, kept)
@@ -143,7 +143,7 @@ def _sketch(call: str, seconds: NDArray[np.float32]) -> list[tuple[str, float, f
 
 
 def _percentiles(call: str, row: Mapping[str, Any], count: int) -> list[tuple[Any, ...]]:
-    """The percentiles of a row with their intervals, which one pass does not give."""
+    """The percentiles of a row with their intervals, which need several passes."""
     columns = [
         (round(q / 100, 4), SCHEMA[f"{call}_{name}_seconds"]) for name, q in PERCENTILES.items()
     ]
@@ -162,7 +162,7 @@ def _percentiles(call: str, row: Mapping[str, Any], count: int) -> list[tuple[An
 
 
 def _scaling(call: str, seconds: NDArray[np.float32], live: Ints) -> list[tuple[Any, ...]]:
-    """Calls by how many blocks were alive: two classes for each power of two."""
+    """Calls grouped by the number of live blocks: two classes for each power of two."""
     rows: list[tuple[Any, ...]] = []
     edges = np.unique(np.round(np.sqrt(2) ** np.arange(0, 2 * 40)).astype(np.int64))
     edges = np.append(0, edges)

@@ -24,12 +24,12 @@ _SAID = {
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a replay first did something else.
+    """The first difference between a replay and a recording.
 
     kind: "segment calls", "reserved bytes", "placement", "failed request", or, where the recording
     contradicts itself, "missing free" or "missing alloc". alloc: which alloc of the trace, from 0;
     event: which event of the trace, None after the last alloc. requested: bytes. recorded,
-    predicted: what each did. reason: "" where none is known.
+    predicted: what each did. reason: "" if unknown.
     """
 
     kind: str

@@ -17,7 +17,7 @@ USER_ERRORS: tuple[_Kind, _Kind, _Kind, _Kind, _Kind, _Kind, _Kind]
 
 
 def __getattr__(name: str) -> tuple[_Kind, ...]:
-    """`USER_ERRORS`, when it is first asked for: imports every module that defines one."""
+    """`USER_ERRORS`, created on first use: this imports every module that defines such an error."""
     if name != "USER_ERRORS":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from allocbench.null_gpu.torch_build import NullGpuError

@@ -63,7 +63,7 @@ class Effort:
 def check(specs: Sequence[str], device: str) -> None:
     """Make every allocator once; raises SpecError for the first spec that is wrong.
 
-    One that cannot work on the device is wrong only when it is the only one.
+    A spec that cannot work on the device is wrong only if there is no other.
     """
     for spec in specs:
         try:
@@ -89,8 +89,8 @@ def run(
     """Measure one allocator on one trace: the row, and what charts need beyond it.
 
     allocator, device: specs, such as "bfc:allow_growth=false" and "sim:80GiB".
-    workload: the row's name of the trace; the trace's own name when empty.
-    described: the features of the trace, found here when None.
+    workload: the name of the trace in the row; default: the trace's own name.
+    described: the features of the trace; None: they are computed here.
     stage: called with the name of each of the effort's stages as it begins.
     placements: called with the columns block, segment, offset, size of the replay that counts
         bytes, one element per alloc event; they are not kept.
@@ -130,7 +130,7 @@ def run(
 
 
 def without_result(trace: Trace, allocator: str, device: str, why: str, *, workload: str) -> Row:
-    """The row of a run that has no result; `why` goes on after the allocator's name and "it"."""
+    """The row of a run that has no result; `why` follows the allocator's name and "it"."""
     row = _identity(trace, allocator, device, workload) | _origin() | {"unavailable": why}
     return {name: row.get(name) for name in SCHEMA}
 
@@ -144,8 +144,8 @@ def times_of(
 ) -> dict[str, Times]:
     """The times of each allocator that can work on a device: see `timing.time_passes`.
 
-    A floor is timed on a device with room for all of its requests; otherwise that would be the time
-    of failing.
+    A floor is timed on a device with room for all of its requests; otherwise its failures would be
+    timed.
     """
     on = {spec: _timed_on(trace, spec, device) for spec in specs if can_be_made(spec, device)}
     return time_passes(trace, on, passes, begin)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C ends a command quietly, whenever it comes."""
+"""Ctrl-C ends a command quietly, at any time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _again(hook: Any) -> Any:
             hook(dropped)
             return
         import _thread
-        from threading import Timer  # imported here: help and version do without
+        from threading import Timer  # imported late: help and version stay fast
 
         later = Timer(_AGAIN_AFTER, _thread.interrupt_main)
         later.daemon = True
@@ -54,7 +54,7 @@ def _again(hook: Any) -> Any:
 
 
 def _interrupted(error: BaseException | None) -> bool:
-    """Whether an error came of an interrupt: `__set_name__` and libraries replace what they get."""
+    """Whether an interrupt caused an error, which may have been raised in its place."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -38,7 +38,7 @@ def check_outputs(*paths: str | None) -> None:
 
 
 def check_folder(path: str | None) -> None:
-    """Raise UsageError unless files can be written into a folder, or the folder be made."""
+    """Raise UsageError unless files can be written into a folder, which may be new."""
     if path is None:
         return
     folder = Path(path).resolve()

@@ -95,7 +95,7 @@ def above_baseline(peak: Peak, baseline: Peak, percent: float) -> str | None:
 
 
 def what_grew(peak: Peak, baseline: Peak) -> list[str]:
-    """The kinds and places that hold more at the peak than before, the most first."""
+    """The kinds and places that hold more at the peak than before, largest first."""
     change = Counter({(kind, place): size for kind, place, size in peak.held})
     change.subtract({(kind, place): size for kind, place, size in baseline.held})
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest marker `limit_peak`: a test fails when it needs more GPU memory than it may.
+"""The pytest marker `limit_peak`: a test fails if it needs more GPU memory than allowed.
 
     @pytest.mark.limit_peak("20GiB", card="l4")   # a limit of what PyTorch reserves
     @pytest.mark.limit_peak(percent=0.5)          # a stored peak, and how much above it is allowed
@@ -97,7 +97,7 @@ def _marker(item: pytest.Item) -> Any:
 
 
 def _program(item: pytest.Function, card: str | None) -> Program:
-    """A pytest with this test alone."""
+    """A pytest command that runs only this test."""
     from allocbench.programs.program import Program
     from allocbench.testing import settings_for
 

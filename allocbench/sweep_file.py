@@ -68,7 +68,7 @@ def open_records(path: str) -> list[Record]:
 
 
 def append(path: str, one: Record) -> None:
-    """Add a record, and see it written to the disk; the whole line or, in an error, none of it.
+    """Add a record and flush it to the disk: the whole line or, on an error, none of it.
 
     Raises UsageError when it cannot be written.
     """
@@ -77,7 +77,7 @@ def append(path: str, one: Record) -> None:
         with Path(path).open("ab", buffering=0) as file:
             end = file.tell()
             try:
-                while left:  # a disk that is nearly full takes a part
+                while left:  # a nearly full disk stores a part of it
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
             except OSError:

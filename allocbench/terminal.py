@@ -135,7 +135,7 @@ def _so_far(rows: Sequence[Row], most: int) -> Table:
 
 
 def leads(row: Row, rivals: Sequence[Row], metric: str) -> bool:
-    """Whether no candidate that served every request has less."""
+    """Whether a row has the least of the candidates that served every request."""
     ranked = [other for other in rivals if other["candidate"] and not other["failures"]]
     values = [other[metric] for other in ranked if other[metric] is not None]
     return row in ranked and bool(values) and row[metric] == min(values)

@@ -44,7 +44,7 @@ def is_inside() -> bool:
 
 
 def settings_for(card: str | None) -> Settings:
-    """How code is run for a card, "l4", or for the largest that is common."""
+    """How code is run: on a named card, such as "l4", or on the default one."""
     device = f"null:{card}" if card else DEFAULT_DEVICE
     return Settings(device=device, steps=None, quiet=True, variables={INSIDE: "1"})
 
@@ -52,9 +52,9 @@ def settings_for(card: str | None) -> Settings:
 class limit_peak:  # noqa: N801
     """A decorator of functions without arguments, and a context manager.
 
-    limit: bytes, as "20GiB". card: where a decorated function runs, "l4"; None: an H200.
+    limit: bytes, as "20GiB". card: where a decorated function runs, such as "l4"; None: an H200.
 
-    Raises PeakError when more is needed, UsageError for a limit that is not a size.
+    Raises PeakError if more is needed, and UsageError for a limit that is not a size.
     """
 
     def __init__(self, limit: str | int, *, card: str | None = None) -> None:
@@ -100,7 +100,7 @@ class limit_peak:  # noqa: N801
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Compare what the block has allocated on top with the limit."""
+        """Compare what the block allocated in addition with the limit."""
         import torch
 
         if kind is not None:

@@ -133,7 +133,7 @@ def verify_all(
 
 
 def _conf(spec: Spec) -> str:
-    """The settings of a spec as a text like PyTorch's."""
+    """The settings of a spec in PyTorch's syntax."""
     parts = [f"{name}:{value}" for name, value in spec.options.items() if name not in _NO_SETTINGS]
     return ",".join(filter(None, [spec.options.get("conf"), *parts]))
 
@@ -154,7 +154,7 @@ def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | 
 
 
 def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
-    """What affects the replay but is neither in the recording nor given, or ""."""
+    """What affects the replay but is neither recorded nor given by the user, or ""."""
     name = "per_process_memory_fraction"
     if "garbage_collection_threshold" in spec.options and name not in spec.options:
         return (

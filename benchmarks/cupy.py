@@ -30,7 +30,7 @@ class CuPy:
         self.pool = getattr(self.cuda, allocator)()
 
     def track_peak_reserved(self, allocator: str, workload: str) -> float:
-        """Bytes that the pool holds after the workload; it returns none on its own."""
+        """Bytes that the pool holds after the workload; it never returns memory by itself."""
         if allocator == "MemoryAsyncPool":
             raise NotImplementedError("the pool is in the driver, which reports no peak")
         _serve(self.trace, self.pool)

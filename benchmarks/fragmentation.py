@@ -101,7 +101,7 @@ def frame() -> pd.DataFrame:
 
 
 def markdown(table: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
-    """Two tables: bytes, with how much less they are than `caching`'s, and times."""
+    """Two tables: bytes, with the reduction relative to `caching`, and times."""
 
     def less(row: pd.Series, way: str, than: str) -> str:
         return f"{units.size(row[way])} (-{1 - row[way] / row[than]:.1%})"

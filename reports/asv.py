@@ -34,7 +34,7 @@ def history(folder: str | Path) -> pd.DataFrame:
 
     The folder is asv's `results_dir`: `benchmarks.json` and a folder for each machine. Results that
     were skipped, that failed, or that another version of the benchmark measured have no row. Raises
-    ResultError naming the file that is not there, cannot be read, or is not of schema 2.
+    ResultError naming the file that is missing, cannot be read, or is not of schema 2.
     """
     rows = [
         asdict(cell) | {"date": pd.Timestamp(cell.commit_date, unit="ms", tz="UTC")}

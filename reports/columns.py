@@ -189,7 +189,7 @@ COLUMNS: tuple[Column, ...] = (
         "external fragm.",
         "(free - largest free block) / free with free = reserved - allocated, at the instant"
         " reserved first peaks; 0 if nothing is free, n/a if the allocator keeps no free blocks. It"
-        " shows whether a large request would find space; it means little if little is free.",
+        " shows whether a large request would fit; it means little if little is free.",
         None,
     ),
     _fragmentation(

@@ -85,7 +85,7 @@ def bars(
         panel.axvline(bound / divisor, color=INK, lw=0.9, ls=":")
     panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     panel.xaxis.set_major_locator(MaxNLocator(5))
-    if column.fraction:  # a share is at most 1; the space beyond it is for the numbers
+    if column.fraction:  # a share is at most 1; the rest of the axis is for the numbers
         panel.set_xticks([tick for tick in panel.get_xticks() if 0 <= tick <= 100])
         panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
     _finish_rows(panel, _axis_label(case, column, unit))

@@ -210,7 +210,7 @@ def _island(
 
 
 def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Packs the columns that all allocators' blocks share only once; the page joins them again."""
+    """Packs the columns that the blocks of all allocators share once; the page joins them again."""
     of_trace = ["requested", "first", "last", "label"]
     allocs = blocks[["workload", "block", *of_trace]].drop_duplicates(["workload", "block"])
     return {
@@ -274,7 +274,7 @@ def _digest(script: str) -> str:
 
 
 def _definitions(table: pd.DataFrame) -> list[Column]:
-    """The columns some row has a number for."""
+    """The columns in which some row has a number."""
     return [column for column in COLUMNS if column.unit and table[column.name].notna().any()]
 
 

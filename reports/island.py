@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-_DIGITS = 4  # significant, of numbers that were measured
+_DIGITS = 4  # significant digits of measured numbers
 
 
 def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:

@@ -38,10 +38,10 @@ class Weights:
     """Costs in percent of a program's running time.
 
     memory: for each percent of the device that is needed. time: for each percent by which the
-    program takes longer, host and device time together, its own work taken as PROGRAM_SECONDS per
-    event. setting: for each setting in an environment variable. plug_in: for a package and lines in
-    the program. breaks: for features that no longer work: tensors shared between processes with a
-    plug-in, CUDA graphs without a cache.
+    program takes longer, host and device time together, assuming PROGRAM_SECONDS of its own work
+    per event. setting: for each setting in an environment variable. plug_in: for a package and
+    lines in the program. breaks: for features that no longer work: tensors shared between processes
+    with a plug-in, CUDA graphs without a cache.
     """
 
     memory: float = 1.0

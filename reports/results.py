@@ -22,7 +22,7 @@ from allocbench.reports.output import ResultError as ResultError
 from allocbench.reports.output import write_text
 
 if TYPE_CHECKING:
-    import pandas as pd  # imported late below: the help of commands does without it
+    import pandas as pd  # imported late, to keep the help of commands fast
 
 Rows: TypeAlias = "Iterable[Mapping[str, Any]] | pd.DataFrame"
 

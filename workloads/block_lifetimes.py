@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetimes: how large each block is, when it begins and when it ends; what planners plan.
 
-They come from a trace, or from a CSV in the format of google/minimalloc, one block a line:
+They come from a trace, or from a CSV in the format of google/minimalloc, one block per line:
 
     id,lower,upper,size
     b1,0,3,4096
@@ -82,7 +82,7 @@ def lifetimes(trace: Trace) -> Lifetimes:
 
 
 def is_lifetimes(head: bytes) -> bool:
-    """Whether a file that begins so is a CSV of lifetimes."""
+    """Whether a file with this beginning is a CSV of lifetimes."""
     return header(first_line(head), _is_whole)[1] is not None
 
 

@@ -222,7 +222,7 @@ def sizes() -> dict[str, Size]:
 
 
 def write_sizes() -> None:
-    """Measure every workload and keep what `sizes` says."""
+    """Measure every workload and store the result for `sizes`."""
     traces = {name: load(name) for name in names()}
     found = {
         name: {"events": len(trace), "max_load": trace.max_load} for name, trace in traces.items()

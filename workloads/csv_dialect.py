@@ -21,14 +21,14 @@ _MOST_SHOWN = 60  # letters of a line
 
 
 def first_line(head: bytes) -> str:
-    """The first line of a file that begins so."""
+    """The first line of a file with this beginning."""
     return head.partition(b"\n")[0].decode(ENCODING, "replace")
 
 
 def header(
     line: str, is_wanted: Callable[[Sequence[str]], bool]
 ) -> tuple[str, Sequence[str] | None]:
-    """The delimiter of a header and its columns in small letters; None when none is wanted."""
+    """The delimiter of a header and its columns in lower case; None if they are not wanted."""
     for delimiter in _DELIMITERS:
         try:
             (fields,) = csv.reader(
@@ -45,7 +45,7 @@ def header(
 def whole_number(text: str, delimiter: str) -> int | None:
     """A whole number, which may have a fraction of zeros or an exponent; None for other text.
 
-    A decimal comma is taken where the delimiter is not a comma.
+    A decimal comma is accepted if the delimiter is not a comma.
     """
     if text.isdecimal() and text.isascii():
         return int(text) if len(text) <= 20 else None
@@ -59,12 +59,12 @@ def whole_number(text: str, delimiter: str) -> int | None:
 
 
 def short(text: str, most: int = 40) -> str:
-    """The text, cut to that many letters."""
+    """The text, cut to that many characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class Rows:
-    """The rows after the header, the one at hand with its line; the header is line 1."""
+    """The rows after the header, and the line number of the current row; the header is line 1."""
 
     def __init__(self, text: IO[str], delimiter: str, names: Sequence[str], head: str) -> None:
         self._rows = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
@@ -97,6 +97,6 @@ class Rows:
             ) from error
 
     def refuse(self, what: str, expected: str) -> NoReturn:
-        """Raise TraceError, which shows the row at hand."""
+        """Raise TraceError, which shows the current row."""
         row = short(self._delimiter.join(self.row), _MOST_SHOWN)
         raise TraceError(f"line {self.line}: '{row}': {what}; expected {expected}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capture a module's `PROGRAM` on a GPU, real or null: what PyTorch's own allocator is asked for.
+"""Capture a module's `PROGRAM` on a GPU, real or null: the requests to PyTorch's own allocator.
 
 The trace holds what CUDA kernels and libraries allocate for themselves too, which a capture under
 fake tensors does not see.
@@ -70,14 +70,14 @@ def capture_on_gpu(
 
     module: dotted name of a module with a `PROGRAM` (see allocbench.workloads.program).
     name, date: for the provenance; default: the module's own name, and today.
-    machine: the null GPU that runs it; this machine's GPU when None.
+    machine: the null GPU that runs it; None: this machine's GPU.
     python: the interpreter with the PyTorch to use. It needs nothing else.
     keep: a folder for PyTorch's own memory snapshot.
 
     Times are left out. Raises CaptureError if the program fails, and RecordError as `record` does.
     """
     with tempfile.TemporaryDirectory() as folder:
-        # A program's Python finds allocbench here, and nothing of the environment of this one.
+        # A program's Python finds allocbench here, and nothing else of this environment.
         (Path(folder) / "allocbench").symlink_to(_PACKAGE)
         about = Path(folder) / "about.json"
         command = [python, "-m", "allocbench.workloads.gpu_program", module, str(about)]

@@ -22,14 +22,14 @@ from allocbench.workloads.trace import TraceError
 
 
 def is_graph(head: bytes) -> bool:
-    """Whether a file that begins so holds an operator graph rather than a trace."""
+    """Whether a file with this beginning holds an operator graph rather than a trace."""
     return is_tflite(head) or _is_json_graph(head)
 
 
 def read_graph(path: str | Path) -> OperatorGraph:
     """Read an operator graph from a file as `open_input` takes it.
 
-    Raises TraceError in one line that names the file and what is wrong in it, and
+    Raises TraceError in one line that names the file and what is wrong with it, and
     ModuleNotFoundError naming the extra that a TensorFlow Lite model needs.
     """
     with open_input(path) as (file, _):

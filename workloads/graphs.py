@@ -13,7 +13,7 @@ Placement = Literal["arena", "persistent", "dynamic", "none"]
 """Where a tensor is: in the shared arena while it is alive, in an arena of tensors that never die,
 allocated while the model runs, or nowhere in the planner's memory (a constant)."""
 OPTIONAL = -1
-"""In place of a tensor that an operator does without."""
+"""Stands for an optional tensor that an operator does not use."""
 _MOST_BYTES = 2**62
 
 
@@ -43,8 +43,8 @@ class OperatorNode:
 class OperatorGraph:
     """A graph whose operators are in execution order; inputs, outputs and variables are tensors.
 
-    Raises TraceError when it has no operators, when a tensor does not exist, and for a number of
-    bytes or a placement that cannot be.
+    Raises TraceError if it has no operators, if a tensor does not exist, or for an invalid size or
+    placement.
     """
 
     tensors: Sequence[TensorNode]

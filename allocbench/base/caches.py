@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things are kept between runs."""
+"""The cache folder, and the removal of its oldest entries."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench capture: a bundled workload captured anew from its PyTorch program."""
+"""allocbench capture: capture a bundled workload again from its PyTorch program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(
     CUDA kernels allocate for themselves; --scratch adds a model of it. `match` measures how well
     two traces agree.
     """
-    from allocbench.capturing import FAKE, where  # help does without what these import
+    from allocbench.capturing import FAKE, where  # imported late: --help stays fast
     from allocbench.traces import check_trace_output, modelled, write_trace
 
     workload = catalog.bundled(name)

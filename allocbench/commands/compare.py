@@ -53,7 +53,7 @@ def run(
     floors, shown for comparison. No table is printed if rows or the report go to standard output.
     On a terminal, a long comparison shows the results so far.
     """
-    from allocbench.comparing import Outputs, compare  # help does without what these import
+    from allocbench.comparing import Outputs, compare  # imported late: --help stays fast
 
     compare(
         workloads,

@@ -45,7 +45,7 @@ def run(
     and counted on standard error. PyTorch snapshots and Perfetto traces show what an allocator
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import inputs  # imported late: --help stays fast
     from allocbench.traces import check_trace_output, modelled, write_trace
 
     check_trace_output(target, to)

@@ -56,7 +56,7 @@ def run(
     parameters, gradients, optimizer state, activations, workspaces, by line and by module of the
     model.
     """
-    from allocbench import held, inputs  # help does without what these import
+    from allocbench import held, inputs  # imported late: --help stays fast
     from allocbench.questions import explain
     from allocbench.questions.runner import Runner
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench fit: how much memory a workload needs, and which cards have as much."""
+"""allocbench fit: how much memory a workload needs, and which cards have enough."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(
     for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
     device that is larger than one on which it completes, the table says so.
     """
-    from allocbench import inputs, varying  # help does without what these import
+    from allocbench import inputs, varying  # imported late: --help stays fast
     from allocbench.questions import fit
 
     specs = inputs.allocator_specs(allocators, device)
@@ -108,7 +108,7 @@ def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> Non
 
 
 def _filled(needed: int, name: str) -> str:
-    """What fills a card besides what PyTorch's own allocator needs of it."""
+    """What PyTorch's allocator, context and libraries need of a card."""
     (card,) = find(name)
     return (
         f"PyTorch needs {units.size(needed)}; context and libraries {units.size(card.context)}"

@@ -36,10 +36,10 @@ _SAMPLES = 100_000  # moments behind the plot
 
 def run(workload: options.Workload, model: options.Model = None) -> None:
     """Show the origin, events, features and sizes of a trace, and its load over time."""
-    from allocbench import inputs  # help does without what this imports
+    from allocbench import inputs  # imported late: --help stays fast
 
     trace = inputs.load(workload, model)
-    # On a device without an end, the allocator that takes no byte too many shows the load.
+    # naive reserves exactly the live bytes, so its reserved bytes are the load.
     endless = allocators.SimulatedDevice(2**62 - 1)
     replayed = allocators.replay(trace, allocators.make("naive", endless), samples=_SAMPLES)
     sizes = trace.size[trace.op == ALLOC]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench list: the allocators, workloads, devices, planners and formats there are."""
+"""allocbench list: list the allocators, workloads, devices, planners and formats."""
 
 from __future__ import annotations
 

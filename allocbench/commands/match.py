@@ -49,7 +49,7 @@ def run(
     The match is the longest sequence of allocs and frees, compared by size, that both traces
     contain in the same order. Marks, streams and block ids are ignored.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import inputs  # imported late: --help stays fast
     from allocbench.workloads.alignment import agreement
 
     check_outputs(json)

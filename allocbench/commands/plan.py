@@ -78,7 +78,7 @@ def run(
     The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
     reaches it is optimal. If a file goes to standard output, nothing else is printed.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import inputs  # imported late: --help stays fast
     from allocbench.workloads import OperatorGraph, write_plan
 
     if planner not in allocators.planners():
@@ -144,7 +144,7 @@ def _plan_model(
 
 @contextmanager
 def _progress() -> Iterator[Report | None]:
-    """Show height and bound while a plan is searched, on a terminal alone."""
+    """Show height and bound during the search, if standard error is a terminal."""
     out = Console(stderr=True)
     if not out.is_terminal:
         yield None

@@ -70,7 +70,7 @@ def run(
     switching, among the choices whose spare room is within 1 % of the device of the largest. naive,
     which calls the driver for each request, is recommended only if nothing else fits.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import inputs  # imported late: --help stays fast
     from allocbench.questions import recommend
 
     weights = _weights(weigh)

@@ -64,7 +64,7 @@ def run(
     program is recorded if it returns, raises an exception or calls sys.exit. A program that is
     killed leaves no trace.
     """
-    from allocbench.null_gpu import launch  # help does without what these import
+    from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.traces import check_trace_output, write_trace
     from allocbench.workloads import recording
 

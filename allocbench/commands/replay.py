@@ -73,7 +73,7 @@ def run(
     A failed request is counted, and the replay continues without its block. If a file goes to
     standard output, nothing else is printed.
     """
-    from allocbench import experiment, inputs, replayed  # help does without what these import
+    from allocbench import experiment, inputs, replayed  # imported late: --help stays fast
     from allocbench.experiment import Effort
     from allocbench.workloads.exporters.perfetto import write_perfetto
     from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
@@ -125,7 +125,7 @@ def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
 
 
 def _metrics(row: Row) -> Table:
-    """Every number of a row, for people and exactly."""
+    """Every number of a row, rounded and exact."""
     title = f"{row['workload']} through {row['allocator']} on {row['device']}"
     table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
     group = ""

@@ -61,7 +61,7 @@ def run(
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
     which charts are missing. If a sweep repeated a run, the last result counts.
     """
-    from allocbench.reports import asv, bundle, markdown  # help does without what these import
+    from allocbench.reports import asv, bundle, markdown  # imported late: --help stays fast
 
     if output is None and figures is None and not as_markdown:
         output = _DEFAULT

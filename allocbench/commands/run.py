@@ -70,7 +70,7 @@ def run(
     The output of the program is not changed: the table goes to standard error when the program
     ends. The exit code is that of the program.
     """
-    from allocbench import running  # help does without what these import
+    from allocbench import running  # imported late: --help stays fast
     from allocbench.null_gpu import launch
     from allocbench.traces import check_trace_output, write_trace
 

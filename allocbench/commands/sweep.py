@@ -71,7 +71,7 @@ def run(
     trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
     error. Host times (--time) are measured while other runs keep the machine busy.
     """
-    from allocbench import comparing, inputs  # help does without what these import
+    from allocbench import comparing, inputs  # imported late: --help stays fast
     from allocbench.experiment import Effort
     from allocbench.questions.runner import can_be_made
 

@@ -62,7 +62,7 @@ def run(
     that changes the fewest options. Device time on a simulated device is an estimate. Host time is
     measured but not part of the search. After ctrl-C, the best settings so far are shown.
     """
-    from allocbench import inputs  # help does without what these import
+    from allocbench import inputs  # imported late: --help stays fast
     from allocbench.questions.runner import Runner
 
     tuning = tuner()

@@ -121,8 +121,8 @@ def load(program: Program) -> Trace:
 
 
 def load_all(program: Program) -> tuple[Mapping[str, Trace], bool]:
-    """The traces of a program by what tells them apart, "" for a lone one; and whether it ran out
-    of memory. Raises as `load`.
+    """The traces of a program by what distinguishes them ("" for a single one), and whether it ran
+    out of memory. Raises as `load`.
     """
     if shutil.which(program.command[0]) is None:
         raise UsageError(f"{program.command[0]}: no such program")

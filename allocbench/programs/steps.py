@@ -33,7 +33,7 @@ class Steps:
 
     @property
     def kept(self) -> int:
-        """The fewest bytes that any step but the first leaves behind: a leak, or a cache."""
+        """The fewest bytes that any step except the first leaves behind: a leak, or a cache."""
         grown = np.diff(self.ends[1:])
         return max(0, int(grown.min())) if len(grown) else 0
 

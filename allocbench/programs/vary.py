@@ -181,7 +181,7 @@ def _guess(
 
 
 ALLOCATOR = "caching"
-"""PyTorch's own allocator, through which runs are replayed."""
+"""PyTorch's own allocator, which replays the runs."""
 
 
 def on_card(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capacities: the smallest device on which a trace completes, and one that holds it for sure."""
+"""Capacities: the smallest device on which a trace completes, and one with ample room."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def with_capacity(device: str, capacity: int) -> str:
 def roomy(device: str, trace: Trace) -> str:
     """The spec of the same device, with room for twice all that `trace` ever allocates.
 
-    The factor covers space lost where a block does not fit into the rest of a segment. The size of
-    a real GPU does not change.
+    The factor covers bytes at the end of segments into which no block fits. The
+    size of a real GPU does not change.
     """
     if _is_cuda(device):
         return device

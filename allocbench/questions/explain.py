@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a trace fails on a device: full, or fragmented, by what, and what would have saved it."""
+"""Why a trace fails on a device, which blocks are in the way, and which changes help."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def explain(
     begin: Callable[[str], None] = lambda what: None,
     runner: Runner | None = None,
 ) -> Explanation | None:
-    """Why the first failed request of a trace fails, or None when none does.
+    """Why the first failed request of a trace fails, or None if no request fails.
 
     begin: called with the name of each of the `STAGES` stages. runner: of this trace and device, if
     one exists. Raises SpecError.
@@ -141,7 +141,7 @@ def pins(explanation: Explanation) -> pd.DataFrame:
 
 
 def frame(explanation: Explanation | None) -> pd.DataFrame:
-    """The explanation as one row, or none where nothing failed.
+    """The explanation as one row, or no row if nothing failed.
 
     Columns: event, step, operator, requested, capacity, reserved, allocated, live, free,
     largest_free, room (bytes), kind, leaks, min_capacity, card, pins (the numbers of the blocks),

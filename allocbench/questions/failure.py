@@ -62,9 +62,9 @@ class Failure:
 
 
 def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
-    """The first request that fails, or None when every one is served. Raises SpecError.
+    """The first request that fails, or None if every request is served. Raises SpecError.
 
-    The trace is replayed to the end for its places and the device's calls, and once more up to
+    The trace is replayed to the end for its placements and device calls, and once more up to
     the request, for the allocator's own view of its memory.
     """
     replayed = fresh(allocator, device, trace)

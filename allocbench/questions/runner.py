@@ -165,7 +165,7 @@ def counted(
 
 def _memory(result: ReplayResult) -> Row:
     stats, peak = result.stats, result.peak
-    # If requests failed, the reserved bytes did not carry the load that bounds them.
+    # If requests failed, the reserved bytes are not comparable with the max load.
     served = not stats.failures
     return {
         "max_load": result.max_load,

@@ -44,7 +44,7 @@ COLUMNS = (
     "how",
 )
 SAME = 1.01
-"""Capacities within this factor count as equal: nobody would notice."""
+"""Capacities within this factor count as equal: such a difference does not matter."""
 SAME_TIME = 1.05
 """Running times within this factor count as equal: they are estimates."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published measurements: one training run a row, with what other estimators predicted for it."""
+"""Published measurements: one training run per row, with what other estimators predicted for it."""
 
 from __future__ import annotations
 

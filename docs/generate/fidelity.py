@@ -4,7 +4,7 @@
     python -m docs.generate.fidelity --python PATH [NAME...]
 
 Prints two Markdown tables for docs/without-a-gpu.md, a row for each bundled program. PATH is a
-Python with a CUDA build of PyTorch; fake tensors take the CPU build that is installed with
+Python with a CUDA build of PyTorch; fake tensors use the CPU build that is installed with
 allocbench.
 """
 

@@ -4,8 +4,8 @@
     python -m docs.generate.pictures
 
 The vertical axis is memory, the horizontal axis the events of the trace. Every strategy serves the
-same trace, so the pictures can be compared. Each picture carries a digest of what it shows, for a
-test to tell a picture that is out of date.
+same trace, so the pictures can be compared. Each picture carries a digest of what it shows, so that
+a test can find a picture that is out of date.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Runs:
         self._done: list[Rect] = []
 
     def see(self, event: int, now: set[Rect]) -> None:
-        """What there is after an event."""
+        """Record the rectangles that exist after an event."""
         for rect in self._open.keys() - now:
             self._close(rect, event)
         for rect in now:

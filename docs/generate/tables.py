@@ -196,7 +196,7 @@ def formats() -> str:
 
 
 def cards() -> str:
-    """The cards that there are simulated devices of."""
+    """The cards for which there are simulated devices."""
     rows = (
         (card.name, f"{card.usable:,}{' (estimate)' if card.estimated else ''}", f"{card.free:,}")
         for card in all_cards()

@@ -3,7 +3,7 @@
 
 An address serves many blocks one after the other. Recordings begin and end anywhere, so that
 - a free of an address that was not allocated before ends a block that lived when the recording
-  began: it is allocated first of all, with the size given by the free;
+  began: it is allocated before all others, with the size given by the free;
 - a free of an address that is already free is dropped;
 - an alloc of an address that is already allocated ends the old block, whose free is missing;
 - a request for zero bytes is dropped.

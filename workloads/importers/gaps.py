@@ -12,7 +12,7 @@ from allocbench.workloads.importers.addresses import Blocks, Events
 from allocbench.workloads.recordings import Gaps
 
 Range = tuple[int, int]
-"""The first address, and the one behind the last."""
+"""The first address, and the one after the last."""
 
 
 def gaps_of(

@@ -67,7 +67,7 @@ class _Text:
         self._ended = False
 
     def peek(self) -> str:
-        """The next character that is no space, or "" at the end."""
+        """The next character that is not white space, or "" at the end."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in _SPACE:
                 self._at += 1
@@ -90,7 +90,7 @@ class _Text:
         while True:
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
-            except json.JSONDecodeError as error:  # or the value goes on after this part
+            except json.JSONDecodeError as error:  # or the value continues after this part
                 if not self._more():
                     where = self._before + self._at
                     told = f"is truncated or not JSON: the value at character {where}"
@@ -98,7 +98,7 @@ class _Text:
             except RecursionError as error:
                 raise TraceError("is JSON nested too deeply") from error
             else:
-                if end < len(self._text) or not self._more():  # a number may go on
+                if end < len(self._text) or not self._more():  # a number may continue
                     self._at = end
                     return value
 
@@ -119,7 +119,7 @@ class _Text:
         raise TraceError(f"is not JSON at character {self._before + self._at}")
 
     def _more(self) -> bool:
-        """Read on; at least as much as there is, so that long values take no long time."""
+        """Read more, at least as much as is held: a long value takes linear time."""
         if self._ended:
             return False
         if len(self._text) - self._at > _MOST:

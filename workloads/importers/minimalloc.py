@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CSV of lifetimes, as google/minimalloc has them, as a trace.
 
-Lifetimes are half-open: at one instant what ends is freed before what begins is allocated, both
-in the order of the file. The ids become labels. Instants have no unit, so there are no times.
+Lifetimes are half-open: at one instant, blocks that end are freed before blocks that begin are
+allocated, both in the order of the file. The ids become labels. Instants have no unit, so there are
+no times.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def trace_of(blocks: Lifetimes, provenance: Provenance) -> Trace:
     n = len(blocks)
     time = np.concatenate([blocks.last, blocks.first])
     op = np.repeat([FREE, ALLOC], n).astype(np.uint8)
-    order = np.argsort(time, kind="stable")  # frees come first, and stay so at one instant
+    order = np.argsort(time, kind="stable")  # a stable sort keeps frees first at one instant
     row = np.tile(np.arange(n, dtype=np.uint32), 2)
     size = np.concatenate([np.zeros(n, np.uint64), blocks.size])
     return Trace(

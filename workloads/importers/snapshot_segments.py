@@ -52,7 +52,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The address behind it."""
+        """The address after its last byte."""
         return self.address + self.size
 
 

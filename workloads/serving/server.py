@@ -100,7 +100,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of OPTIONS."""
+    """The values of the options."""
 
     kv: str
     growth: str
