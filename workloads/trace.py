@@ -43,7 +43,7 @@ class Trace:
     block: uint32 (n,), the block's id, below the number of allocs; an id may be reused after its
         free. For a mark, an index into `labels`.
     size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
-    stream: uint16 (n,), the stream of the event. A trim on stream 0 covers all memory except that of
+    stream: uint16 (n,), the stream of the event. A trim on stream 0 covers all memory except
         `private_pools`; a trim on another stream releases that private pool.
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
