@@ -45,7 +45,8 @@ class Card:
 
     nominal: what its name says. usable: what the driver reports. estimated: whether `usable` was
     derived from `nominal`, because no report was found. context: what one process's CUDA context
-    uses; an estimate. compute: None for cards not made by NVIDIA.
+    uses; an estimate. compute: None for cards not made by NVIDIA. nvlink: whether other cards of a
+    machine are connected by NVLink.
     """
 
     name: str
@@ -54,6 +55,16 @@ class Card:
     estimated: bool
     context: int
     compute: Compute | None = None
+    nvlink: bool = False
+
+    def nccl(self, ranks: int) -> int:
+        """Estimated bytes of one NCCL communicator on this card; 0 for one rank."""
+        told, peers = _table()["nccl"], min(2, ranks - 1)
+        if peers < 1 or self.compute is None:
+            return 0
+        if self.nvlink:
+            return int(told["nvlink"]["two" if ranks == 2 else "more"])
+        return int(told["channels"] * peers * told["connection"])
 
     @property
     def free(self) -> int:
@@ -82,6 +93,7 @@ def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
             row["usable"] is None,
             _context(compute, table["context"]),
             compute,
+            row.get("nvlink", False),
         )
         for row in table["cards"]
         for compute in [_compute(row.get("compute"), table)]

@@ -184,7 +184,7 @@ def _with_provenance(
     provenance = trace.provenance
     extra = {**provenance.extra, "process": about["command"], "features": about["features"]}
     if about["rank"]:
-        extra["rank"] = about["rank"]
+        extra |= {"rank": about["rank"], "world": about["world"]}
     return replace(
         trace,
         provenance=replace(

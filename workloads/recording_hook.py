@@ -68,6 +68,7 @@ class Recording:
             about = {
                 "command": sys.argv,
                 "rank": os.environ.get("RANK", ""),
+                "world": os.environ.get("WORLD_SIZE", ""),
                 "torch": torch.__version__,
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
                 "files": _imported(),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from allocbench import options
 from allocbench.cards import cards, find, note
+from allocbench.errors import errors_naming
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import units
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from allocbench.questions.fit import Bounds
+    from allocbench.questions.occupancy import Occupancy, Outside
+    from allocbench.questions.runner import Runner
 
 EXAMPLES = (
     "allocbench fit gpt2-train",
@@ -62,6 +65,24 @@ def run(
             help="Show for each card whether caching, else the first allocator, completes.",
         ),
     ] = False,
+    context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What the CUDA context, the libraries and their kernels take, such as 600MiB;"
+            " default: an estimate for each card.",
+        ),
+    ] = None,
+    nccl: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="What NCCL's buffers take; default: an estimate for programs with several ranks.",
+        ),
+    ] = None,
+    other: Annotated[
+        str, typer.Option(metavar="BYTES", help="What other processes use on the card.")
+    ] = "0",
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -73,6 +94,8 @@ def run(
     """
     from allocbench import inputs, varying  # imported late: --help stays fast
     from allocbench.questions import fit
+    from allocbench.questions.occupancy import Outside, ranks_of
+    from allocbench.questions.runner import Runner
 
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
@@ -80,18 +103,24 @@ def run(
     if vary is not None:
         varying.answer(workload, vary, device, json)
         return
+    given = {"--context": context, "--nccl": nccl, "--other": other}
+    sizes = {option: _bytes(option, text) for option, text in given.items()}
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, specs, device)
+    outside = Outside(sizes["--context"], sizes["--other"] or 0, ranks_of(trace), sizes["--nccl"])
+    run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
         known = fit.bounds(trace, time_limit)
-        found = fit.fit(trace, specs, device, workload=name, known=known, begin=begin)
+        found = fit.fit(trace, specs, device, known=known, outside=outside, begin=begin, runner=run)
     with records_written(found, json):
         if json != STDOUT:
             _print(name, found, known, trace.provenance.device)
+            if PYTORCH in specs:
+                _print_filled(run, outside, found)
             if every_card:
                 rows = {row["allocator"]: row for row in records(found)}
-                console().print(_card_table(rows.get(PYTORCH, rows[specs[0]])))
+                console().print(_card_table(rows.get(PYTORCH, rows[specs[0]]), outside))
 
 
 def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> None:
@@ -100,20 +129,58 @@ def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> Non
     out.print(Text(_bounds(known)))
     out.print(Text(note(traced_on=traced_on)))
     for row in records(found):
-        if row["allocator"] == PYTORCH and row["card"] is not None:
-            out.print(Text(_filled(row["min_capacity"], row["card"])))
         if row["fails_above"] is not None:
             above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"
             out.print(Text(f"{row['allocator']} is not monotone: {above}"))
 
 
-def _filled(needed: int, name: str) -> str:
-    """What PyTorch's allocator, context and libraries need of a card."""
-    (card,) = find(name)
-    return (
-        f"PyTorch needs {units.size(needed)}; context and libraries {units.size(card.context)}"
-        f" (model); of {units.size(card.usable)} usable on {card.name}"
-    )
+def _bytes(option: str, text: str | None) -> int | None:
+    """The bytes of an option, None if it was not given."""
+    from allocbench.allocators.devices import parse_bytes
+
+    with errors_naming(option):
+        return None if text is None else parse_bytes(text)
+
+
+def _print_filled(run: Runner, outside: Outside, found: pd.DataFrame) -> None:
+    """What fills the card of --device, else the smallest card on which PyTorch completes."""
+    from allocbench.questions.occupancy import occupancy
+
+    chosen = next((card for card in cards() if card.device == run.device), None)
+    (smallest,) = found.loc[found["allocator"] == PYTORCH, "card"]
+    if chosen is None and smallest is not None:
+        (chosen,) = find(smallest)
+    if chosen is None or not run.simulated:
+        return
+    filled = occupancy(run, PYTORCH, chosen, outside)
+    table = plain_table(f"what fills {chosen.name}", "bytes", "", right=("bytes",))
+    for size, what in _filling(filled, outside):
+        table.add_row(units.size(size), what)
+    console().print(table)
+
+
+def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
+    """What fills a card, line by line."""
+    card, parts = filled.card, filled.parts
+    said = "as given" if outside.nccl is not None else "model"
+    enough = ""
+    if filled.needed is not None and filled.needed < filled.reserved:
+        enough = f"; {units.size(filled.needed)} are enough"
+    held = "PyTorch reserves" if filled.fits else "PyTorch needs"
+    ends = "left" if filled.fits else "too little"
+    ranks = f"{outside.ranks} ranks, {said}" if outside.ranks > 1 else "one rank"
+    rows = [
+        (filled.reserved, f"{held}{enough}"),
+        (
+            parts["context"],
+            f"context and libraries ({'model' if outside.context is None else 'as given'})",
+        ),
+        (parts["nccl"], f"NCCL's buffers ({ranks})"),
+        (parts["other"], f"other processes ({'as given' if outside.other else 'assumed'})"),
+        (filled.in_use, f"in all: nvidia-smi shows {filled.in_use >> 20:,} MiB"),
+    ]
+    left = abs(card.usable - filled.in_use)
+    return [*rows, (left, f"{ends}, of {units.size(card.usable)} usable")]
 
 
 def _table(name: str, found: pd.DataFrame) -> Table:
@@ -138,13 +205,14 @@ def _table(name: str, found: pd.DataFrame) -> Table:
     return table
 
 
-def _card_table(row: dict[str, Any]) -> Table:
+def _card_table(row: dict[str, Any], outside: Outside) -> Table:
     """For each card: whether an allocator completes the trace there, and what is left."""
-    numbers = ("usable", "context (model)", "left for PyTorch")
+    numbers = ("usable", "outside PyTorch", "left for PyTorch")
     table = plain_table(f"{row['allocator']} on each card", "card", *numbers, "fits", right=numbers)
     for card in cards():
-        sizes = map(units.size, (card.usable, card.context, card.free))
-        table.add_row(card.name, *sizes, _verdict(card.free, card.name in row["cards"], row))
+        free = outside.free(card)
+        sizes = map(units.size, (card.usable, sum(outside.parts(card).values()), free))
+        table.add_row(card.name, *sizes, _verdict(free, card.name in row["cards"], row))
     return table
 
 

@@ -11,6 +11,8 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
+from allocbench.cards import find
+from allocbench.questions.occupancy import Outside, occupancy
 from allocbench.questions.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
@@ -25,9 +27,17 @@ COLUMNS = (
     "fails_above",
     "card",
     "cards",
+    "reserved",
+    "context",
+    "nccl",
+    "other",
 )
-_BYTES = ("min_capacity", "max_load", "plan_height", "fails_above")
+_FILLING = ("reserved", "context", "nccl", "other")
+_BYTES = ("min_capacity", "max_load", "plan_height", "fails_above", *_FILLING)
 _ALIGNMENT = 256  # bytes: that of every allocator
+
+
+_NOTHING_SAID = Outside()
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ def fit(
     *,
     workload: str = "",
     known: Bounds | None = None,
+    outside: Outside = _NOTHING_SAID,
     begin: Callable[[str], None] = lambda spec: None,
     runner: Runner | None = None,
 ) -> pd.DataFrame:
@@ -71,8 +82,11 @@ def fit(
         null if every larger one that was tried was enough.
     card, cards: the smallest of the common cards on which the trace completes, and all of them;
         each was tried.
+    reserved, context, nccl, other: bytes that fill the smallest card, see `occupancy.Occupancy`;
+        null without a card.
 
-    device: its options apply, except for its capacity. known: the result of `bounds`; default:
+    device: its options apply, except for its capacity. outside: what is in use on a card outside of
+    the allocator. known: the result of `bounds`; default:
     computed here. begin: called with each spec before its search. runner: of this trace and device,
     if one exists. Raises SpecError.
     """
@@ -81,7 +95,7 @@ def fit(
     rows = []
     for spec in specs:
         begin(spec)
-        least, cards = run.min_capacity(spec), run.cards(spec)
+        least, cards = run.min_capacity(spec), run.cards(spec, outside.free)
         rows.append(
             {
                 "workload": run.workload,
@@ -94,6 +108,18 @@ def fit(
                 "fails_above": max(run.boundary(spec, above=True).fails_above, default=None),
                 "card": cards[0] if cards else None,
                 "cards": cards,
+                **_filling(run, spec, cards, outside),
             }
         )
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(_BYTES, "Int64"))
+
+
+def _filling(
+    run: Runner, spec: str, cards: Sequence[str], outside: Outside
+) -> dict[str, int | None]:
+    """What fills the smallest card that is enough."""
+    if not cards or not run.simulated:
+        return dict.fromkeys(_FILLING)
+    (card,) = find(cards[0])
+    found = occupancy(run, spec, card, outside)
+    return {"reserved": found.reserved, **found.parts}

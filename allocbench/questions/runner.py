@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, StrategyInfo
 from allocbench.allocators.spec import parse
-from allocbench.cards import cards, context
+from allocbench.cards import Card, cards, context
 from allocbench.questions import PASSES
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.questions.recorded import in_force
@@ -66,9 +66,14 @@ class Runner:
         """Bytes of the smallest device that is enough, or None."""
         return self.boundary(spec).capacity
 
-    def cards(self, spec: str) -> tuple[str, ...]:
-        """The names of the common cards on which every request succeeds, smallest first."""
-        return tuple(self._enough(spec))
+    def cards(
+        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
+    ) -> tuple[str, ...]:
+        """The names of the common cards on which every request succeeds, smallest first.
+
+        free: bytes of a card that the allocator can have.
+        """
+        return tuple(self._enough(spec, free))
 
     def card(self, spec: str) -> str | None:
         """The name of the smallest common card that is enough."""
@@ -83,14 +88,17 @@ class Runner:
             "context": context(card),
         }
 
-    def _enough(self, spec: str) -> Iterator[str]:
+    def _enough(
+        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
+    ) -> Iterator[str]:
         """The common cards that are enough. A GPU can check only cards that are not larger."""
         least = self.min_capacity(spec)
         for card in cards():
-            known = self.simulated or card.free <= self.capacity
-            if not known or least is None or card.free <= least - STEP:
+            room = free(card)
+            known = self.simulated or room <= self.capacity
+            if not known or least is None or room <= least - STEP:
                 continue
-            if self.completes(spec, card.free):
+            if self.completes(spec, room):
                 yield card.name
 
     def _counted(self, spec: str) -> Row:

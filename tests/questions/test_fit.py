@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 
@@ -16,6 +17,7 @@ from allocbench import allocators
 from allocbench.cards import cards, context, find, read
 from allocbench.questions.capacity import STEP, boundary, completes_on
 from allocbench.questions.fit import Bounds, bounds, fit
+from allocbench.questions.occupancy import Outside, occupancy, ranks_of
 from allocbench.questions.runner import Runner
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
@@ -175,12 +177,57 @@ def test_the_command_tells_capacity_bound_plan_and_cards() -> None:
 
 
 def test_the_command_tells_what_fills_the_smallest_card() -> None:
-    shown = output("fit good.csv --allocators caching,naive --time-limit 0").splitlines()
-    (line,) = [line for line in shown if line.startswith("PyTorch needs")]
-    card = cards()[0]
-    assert f"context and libraries {card.context >> 20} MiB (model)" in line
-    assert line.endswith(f"GiB usable on {card.name}")
-    assert "PyTorch needs" not in output("fit good.csv --allocators naive --time-limit 0")
+    lines = output("fit good.csv --allocators caching,naive --time-limit 0").splitlines()
+    card, text = cards()[0], "\n".join(" ".join(line.split()) for line in lines)
+    assert f"what fills {card.name}" in text
+    assert f"{card.context >> 20} MiB context and libraries (model)" in text
+    assert "0 B NCCL's buffers (one rank)" in text
+    assert "what fills" not in output("fit good.csv --allocators naive --time-limit 0")
+
+
+def test_what_is_outside_of_the_allocator_decides_the_card() -> None:
+    small, *_, large = cards()
+    lacking = small.usable - (1 << 20)
+    line = "fit good.csv --allocators caching --time-limit 0 --json -"
+    (row,) = json.loads(output(line))
+    assert row["card"] == small.name
+    assert (row["context"], row["nccl"], row["other"]) == (small.context, 0, 0)
+    (row,) = json.loads(output(f"{line} --context 1GiB --nccl 64MiB --other {lacking}"))
+    assert row["card"] not in (None, small.name)
+    assert (row["context"], row["nccl"], row["other"]) == (1 << 30, 64 << 20, lacking)
+    assert row["reserved"] >= row["min_capacity"]
+    (row,) = json.loads(output(f"{line} --other {large.usable}"))
+    assert row["card"] is None
+    assert row["reserved"] is None
+    assert "--other: 'much' is not a number of bytes" in error("fit good.csv --other much")
+
+
+def test_the_parts_of_a_card_add_up() -> None:
+    trace = catalog.load("gpt2-train")
+    (card,) = find("RTX 4090")
+    outside = Outside(other=MIB, ranks=8)
+    found = occupancy(Runner(trace, DEVICE), "caching", card, outside)
+    parts = card.context, card.nccl(8), MIB
+    assert card.nccl(8) == 2 * 2 * (12 << 20)  # channels, peers, buffers of a connection
+    assert found.fits
+    assert found.in_use == found.reserved + sum(parts)
+    device = allocators.SimulatedDevice(card.usable - sum(parts))
+    replayed = allocators.replay(trace, allocators.make("caching", device)).stats
+    assert found.reserved == replayed.peak_reserved
+    full = occupancy(Runner(trace, DEVICE), "caching", card, Outside(other=card.usable))
+    assert not full.fits
+    assert full.reserved == full.needed
+
+
+def test_nccl_has_buffers_for_several_ranks_only() -> None:
+    (a100,) = find("A100 40GB")
+    assert [a100.nccl(ranks) >> 20 for ranks in (1, 2, 4, 64)] == [0, 544, 688, 688]
+    (mi300,) = find("MI300X")
+    assert mi300.nccl(8) == 0
+    trace = make([(ALLOC, 0, 1)])
+    told = replace(trace.provenance, extra={"rank": "0", "world": "16"})
+    assert ranks_of(replace(trace, provenance=told)) == 16
+    assert ranks_of(trace) == 1
 
 
 def test_what_cannot_be_is_one_line() -> None:
