@@ -84,13 +84,18 @@ stub: $(VENV)/.test  ## re-create the type stub of the native core
 
 # The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
-# BUDGET=seconds ends it in time (exit code 3 if tasks are left: run it again), INTO=folder takes the results.
+# BUDGET=seconds ends it in time (exit code 3 if tasks are left: run it again). Each GPU has a folder in
+# INTO=folder, and an archive of it.
 # DRY=1 goes through all of it in small, on the processor and a stand-in for the driver, with what
-# the tests need.
+# the tests need. NULL=null:h100 goes through it at full size on a null GPU, with a CUDA build of PyTorch.
 ifdef DRY
 gpu: $(VENV)/.test
 	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.stand_in) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
 	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
+else ifdef NULL
+gpu: $(VENV)/.test build/torch/$(TORCH)/.done
+	PYTHONPATH=.:$$(echo build/torch/$(TORCH)/lib/python3*/site-packages) $(BIN)/python -m allocbench.gpu \
+	  --null $(NULL) --into $(or $(INTO),build/gpu-null) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
 else
 gpu: in-place  ## every measurement on a real GPU
 	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY)) \

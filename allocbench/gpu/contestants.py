@@ -26,6 +26,10 @@ NATIVE = (
 )
 
 
+FIRST = ("torch", "torch-expandable", "caching", "bfc", "planned")
+"""The contestants that say the most; they are measured first."""
+
+
 def ours() -> list[Contestant]:
     """Every strategy that can be recommended, and `caching` with expandable segments."""
     names = [info.name for info in allocators.strategies() if info.candidate]

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,29 @@ from typing import Any
 from allocbench import __version__, allocators
 
 ROOT = Path(__file__).parents[2]
+NULL = "ALLOCBENCH_GPU_NULL"
+"""The variable that tells a task on which null GPU it runs."""
+
+
+def folder_name(null: str | None = None) -> str:
+    """A name for the results of the first GPU, or of a null GPU: one folder for each GPU.
+
+    Raises SpecError without a GPU, and DeviceError if its context cannot be created.
+    """
+    text = null or ""
+    if null is None:
+        gpu = allocators.CudaDevice()
+        text = f"{gpu.name} {gpu.uuid.removeprefix('GPU-')[:8]}"
+        gpu.close()
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
 def provenance(*, dry: bool) -> dict[str, Any]:
-    """What identifies a measurement; `dry` marks a run that measured nothing."""
+    """What identifies a measurement; `dry` and `null` mark runs that measured nothing."""
     gpu = allocators.CudaDevice()
+    null = os.environ.get(NULL)
     record = {
-        "gpu": gpu.name,
+        "gpu": f"{null} (a null GPU)" if null else gpu.name,
         "gpu_uuid": gpu.uuid,
         "gpu_bytes": gpu.capacity,
         "driver_cuda": f"{gpu.driver_version // 1000}.{gpu.driver_version % 1000 // 10}",
@@ -30,6 +48,7 @@ def provenance(*, dry: bool) -> dict[str, Any]:
         "commit": _commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "dry": dry,
+        "null": null,
     }
     gpu.close()
     return record | _torch()

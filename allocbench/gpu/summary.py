@@ -29,7 +29,7 @@ def markdown(folder: Path) -> str:
         *_calibration(folder),
         *_simulation(folder),
     ]
-    return "\n\n".join(["# Measured on a GPU", *parts]) + "\n" if parts else ""
+    return "\n\n".join(["# Allocators on a GPU", *parts]) + "\n" if parts else ""
 
 
 def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
@@ -37,8 +37,19 @@ def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted((folder / stage).glob("*.*")):
         if path.suffix in (".json", ".failed"):
-            found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+            result = json.loads(path.read_text(encoding="utf-8"))
+            if "null" in result:  # the page says so at its head
+                result["measured"] = _without_times(result["null"])
+            found[path.stem] = result
     return found
+
+
+def _without_times(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a run on a null GPU that mean something: bytes and counts."""
+    times = ("step_seconds_median", "tokens_per_second")
+    row = values.get("row") or {}
+    kept = {name: row[name] for name in row if not name.endswith("_seconds")}
+    return values | dict.fromkeys(times) | {"row": kept, "predictions": []}
 
 
 def difference(outcomes: Sequence[float | None], native: Sequence[float | None]) -> float | None:
@@ -70,12 +81,14 @@ def _provenance(folder: Path) -> Iterator[str]:
         return
     if any(origin["dry"] for origin in origins):
         yield "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**"
+    if any(origin.get("null") for origin in origins):
+        yield "**Runs on a null GPU: bytes and counts, no times. None is of a GPU.**"
     lines = []
     for key in _PROVENANCE:
         values = sorted({str(origin[key]) for origin in origins})
         lines.append(f"- {key.replace('_', ' ')}: {', '.join(values)}")
     days = sorted(origin["date"][:10] for origin in origins)
-    yield "\n".join([*lines, f"- measured: {days[0]} to {days[-1]}"])
+    yield "\n".join([*lines, f"- run: {days[0]} to {days[-1]}"])
 
 
 def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
@@ -148,9 +161,9 @@ def _calibration(folder: Path) -> Iterator[str]:
             ]
             for one in result["measured"]["predictions"]
         ]
-        yield "## Device time, measured and predicted from the cost of single calls\n\n" + _table(
-            ["workload", "allocator", "measured", "predicted"], rows
-        )
+        if rows:
+            title = "## Device time, measured and predicted from the cost of single calls\n\n"
+            yield title + _table(["workload", "allocator", "measured", "predicted"], rows)
 
 
 def _simulation(folder: Path) -> Iterator[str]:

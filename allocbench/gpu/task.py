@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tasks share: the command line, and the JSON file with result and provenance."""
+"""What all tasks share: the command line, and the JSON file with result and provenance.
+
+On a null GPU, the values are under "null" instead of "measured", and the row has no times.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from allocbench.base.whole_file import whole_file
-from allocbench.gpu.provenance import provenance
+from allocbench.gpu.provenance import NULL, provenance
 
 
 def new_parser(description: str | None) -> argparse.ArgumentParser:
@@ -28,10 +33,17 @@ def finish(
     given = {
         name: value for name, value in vars(arguments).items() if name not in ("output", "dry")
     }
+    null = NULL in os.environ
+    if null:
+        importlib.import_module("torch")  # loads the null GPU
+    values = measure(arguments)
+    if null and values.get("row"):
+        values["row"] |= {"device_kind": "null", "device_seconds": None}
+        values["row"].pop("device_seconds_source", None)
     result = {
         "arguments": given,
         "provenance": provenance(dry=arguments.dry),
-        "measured": measure(arguments),
+        "null" if null else "measured": values,
     }
     with whole_file(arguments.output) as file:
         file.write(json.dumps(result, indent=1, allow_nan=False).encode() + b"\n")

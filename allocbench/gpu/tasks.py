@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of each stage, the most useful ones first."""
+"""The tasks of each stage, and their order."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from allocbench.gpu import contestants
@@ -18,7 +18,10 @@ MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")
 
 @dataclass(frozen=True)
 class Task:
-    """One process: the module to run, its arguments, and its time limit in seconds."""
+    """One process: the module to run, its arguments, and its time limit in seconds.
+
+    later: whether tasks of other stages are more valuable.
+    """
 
     stage: str
     name: str
@@ -26,6 +29,7 @@ class Task:
     arguments: tuple[str, ...] = ()
     seconds: int = 120
     variables: tuple[tuple[str, str], ...] = field(default=())
+    later: bool = False
 
     def command(self, output: str, *, dry: bool) -> list[str]:
         """The command line that writes its result to `output`."""
@@ -67,14 +71,17 @@ def hunt() -> Iterator[Task]:
     """The largest batch that trains within a limit."""
     for who in contestants.everyone():
         arguments = ("--contestant", who.name, "--limit", HUNT_LIMIT)
-        yield Task("hunt", who.name, "hunt", arguments, variables=who.variables)
+        yield Task(
+            "hunt", who.name, "hunt", arguments, variables=who.variables, later=_later(who.name)
+        )
 
 
 def cupy() -> Iterator[Task]:
     """A CuPy program on CuPy's own pools and on every strategy."""
     own = ("cupy-pool", "cupy-async-pool", "cupy-none")
     for name in (*own, *(who.name for who in contestants.ours())):
-        yield Task("cupy", name, "cupy_program", ("--contestant", name))
+        later = name not in own and _later(name)
+        yield Task("cupy", name, "cupy_program", ("--contestant", name), later=later)
 
 
 def simulation() -> Iterator[Task]:
@@ -83,7 +90,26 @@ def simulation() -> Iterator[Task]:
         yield Task("simulation", workload, "simulation", ("--workload", workload), seconds=180)
 
 
-STAGES = {stage.__name__: stage for stage in (calibration, programs, simulation, drift, hunt, cupy)}
+STAGES = {
+    stage.__name__: stage
+    for stage in (programs, calibration, simulation, hunt, drift, cupy, others)
+}
+ALWAYS = tuple(name for name in STAGES if name != "others")
+"""The stages that run unless others are chosen."""
+
+
+def in_order(stages: Iterable[str]) -> list[Task]:
+    """The tasks of stages, in the order of their value.
+
+    First come the contestants of `contestants.FIRST` in all stages, then the others.
+    """
+    return sorted(
+        (task for stage in stages for task in STAGES[stage]()), key=lambda task: task.later
+    )
+
+
+def _later(contestant: str) -> bool:
+    return contestant not in contestants.FIRST
 
 
 def _on_all(workload: str) -> Iterator[Task]:
@@ -100,4 +126,5 @@ def _program(stage: str, workload: str, who: contestants.Contestant, *more: str)
         "program",
         ("--workload", workload, "--contestant", who.name, *more),
         variables=who.variables,
+        later=_later(who.name),
     )

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import json
 import math
+import platform
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from allocbench import allocators
-from allocbench.gpu import contestants, summary, tasks
+from allocbench.gpu import contestants, running, summary, tasks
 from allocbench.workloads import ALLOC, FREE
 from tests import stand_in
 from tests.traces import make
@@ -44,18 +47,35 @@ def test_the_plan_has_one_command_and_one_file_per_task() -> None:
     done = gpu("--plan", LD_LIBRARY_PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == sum(len(list(stage())) for stage in tasks.STAGES.values())
+    assert len(lines) == sum(len(list(tasks.STAGES[name]())) for name in tasks.ALWAYS)
     outputs = [line.split("--output ")[1].split()[0] for line in lines]
     assert len(set(outputs)) == len(outputs)
-    assert all("/benchmarks/results/gpu/" in output for output in outputs)
+    assert all("/benchmarks/results/gpu/GPU/" in output for output in outputs)
     expandable = next(line for line in lines if "gpt2-train--torch-expandable" in line)
     assert expandable.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+
+
+def test_the_most_valuable_tasks_of_all_stages_come_first() -> None:
+    plan = tasks.in_order(tasks.ALWAYS)
+    later = [task.later for task in plan]
+    assert later == sorted(later)
+    first = [task for task in plan if not task.later]
+    assert {task.stage for task in first[:15]} == {"programs"}
+    assert {task.stage for task in first} == set(tasks.ALWAYS)
+    for stage in ("programs", "hunt", "drift"):
+        names = [task.name.rpartition("--")[2] for task in first if task.stage == stage]
+        assert set(names) - {"caching-poisoned"} == set(contestants.FIRST)
+    assert {task.name for task in plan} == {
+        task.name for name in tasks.ALWAYS for task in tasks.STAGES[name]()
+    }
 
 
 def test_make_runs_the_right_command() -> None:
     for arguments, needed, wanted in (
         (["gpu"], "cmake --build", "-m allocbench.gpu"),
         (["gpu", "DRY=1", "ONLY=hunt"], "", "--dry --into build/gpu-dry --only hunt"),
+        (["gpu", "NULL=null:h100", "BUDGET=60"], "torch/2.13.0/lib", "--null null:h100 --into"),
+        (["gpu", "INTO=there", "BUDGET=540"], "", "--budget 540 --into there"),
     ):
         done = subprocess.run(
             ["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True
@@ -72,7 +92,7 @@ def test_without_a_gpu_it_prints_one_line_and_exits_with_2() -> None:
     assert done.stderr.count("\n") == 1
     done = gpu("--only", "hunting")
     assert done.returncode == 2
-    assert "no stage is called hunting; stages: calibration, programs" in done.stderr
+    assert "no stage is called hunting; stages: programs, calibration" in done.stderr
 
 
 def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
@@ -81,21 +101,35 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     done = gpu(*options, "--match", "gpt2-train--tlsf")
     assert done.returncode == 0, done.stdout
-    costs = json.loads((tmp_path / "calibration" / "device_costs.json").read_text())
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    assert re.fullmatch("stand-in-gpu-0-[0-9a-f]{8}", folder.name)
+    costs = json.loads((folder / "calibration" / "device_costs.json").read_text())
     for call in ("malloc", "free", "map", "unmap"):
         assert all(seconds > 0 for _, seconds in costs["measured"]["calls"][call])
     assert {size for size, _ in costs["measured"]["calls"]["map"]} == {2 << 20}
     assert all(one["seconds_predicted"] > 0 for one in costs["measured"]["predictions"])
-    found = json.loads((tmp_path / "programs" / "gpt2-train--tlsf.json").read_text())
+    found = json.loads((folder / "programs" / "gpt2-train--tlsf.json").read_text())
     assert found["provenance"]["gpu"] == "Stand-in GPU 0"
+    uuid = found["provenance"]["gpu_uuid"]
+    assert re.fullmatch("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid)
+    assert folder.name.endswith(uuid[4:12])
+    assert found["provenance"]["kernel"] == platform.release()
     assert found["provenance"]["dry"]
+    assert found["provenance"]["null"] is None
     assert found["provenance"]["torch"]
     measured = found["measured"]
     assert len(measured["runs"][0]["seconds"]) == len(measured["outcomes"]) == 3
     assert measured["row"]["peak_reserved"] >= measured["row"]["peak_requested"] > 0
     again = gpu(*options, "--match", "gpt2-train--tlsf")
-    assert again.stdout == "[1/1] programs gpt2-train--tlsf: has a result\n"
-    told = (tmp_path / "README.md").read_text()
+    archive = tmp_path / f"{folder.name}.tar.gz"
+    assert again.stdout.splitlines() == [
+        "[1/1] programs gpt2-train--tlsf: has a result",
+        f"all results: {archive}",
+    ]
+    with tarfile.open(archive) as packed:
+        files = {Path(member.name) for member in packed if member.isfile()}
+    assert files == {path.relative_to(tmp_path) for path in folder.rglob("*.*") if path.is_file()}
+    told = (folder / "README.md").read_text()
     assert "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**" in told
     assert "## Programs of the catalogue: gpt2-train" in told
     assert "| tlsf | " in told
@@ -104,16 +138,40 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
 
 def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None:
     options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
-    done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
-    assert done.returncode == 1
-    assert "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
-        "device_costs.failed",
-        "device_costs.log",
-    ]
+    done = gpu(*options, STAND_IN_FAIL="cuMemAlloc_v2:0:700")
+    assert done.returncode == 1, done.stdout
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stdout
+    log = next(tmp_path.rglob("device_costs.log"))
+    assert len(log.read_text().splitlines()) > 1  # all of it, not only the line that is shown
+    names = {path.name for path in log.parent.iterdir()}
+    assert names == {"device_costs.failed", "device_costs.log"}
     done = gpu(*options, "--budget", "0")
-    assert done.stdout == "[1/1] calibration device_costs: no time left\n"
+    assert done.stdout.startswith("[1/1] calibration device_costs: no time left\nall results: ")
     assert done.returncode == 3
+    done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_task_that_the_budget_cuts_off_is_unfinished(tmp_path: Path) -> None:
+    options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
+    done = gpu(*options, "--budget", "0.01")
+    assert done.returncode == 3
+    assert "cut off by the budget" in done.stdout
+    assert [path.suffix for path in next(tmp_path.rglob("calibration")).iterdir()] == [".log"]
+
+
+def test_a_timeout_ends_the_children_of_a_task(tmp_path: Path) -> None:
+    log, limit = tmp_path / "log", 0.5
+    while True:  # until the limit lets the shell start
+        _, code = running._run(["sh", "-c", "sleep 1000 & echo $!; wait"], {}, limit, log)
+        assert code is None
+        if child := log.read_text():
+            break
+        limit *= 2
+    state = Path(f"/proc/{int(child)}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
