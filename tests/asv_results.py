@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A results folder of asv, made up: two allocators on one workload, as asv 0.6 writes it."""
+"""An invented results folder of asv: two allocators on one workload, as asv 0.6 writes it."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def visit(driver: Any, path: Path) -> None:
 
 
 def trouble(driver: Any) -> list[str]:
-    """What the page said on its console, and every address that it asked for besides itself."""
+    """The console messages of the page, and every other address that it requested."""
     said = [entry["message"] for entry in driver.get_log("browser")]
     for entry in driver.get_log("performance"):
         message = json.loads(entry["message"])["message"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every strategy by its name, and the options in which each is tested besides its defaults."""
+"""Every strategy by its name, and further options with which each is tested."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy in some options, perhaps wrapped.
+    """A strategy with some options, perhaps wrapped.
 
     `most` bytes is what they let it reserve, when that is less.
     """
@@ -103,7 +103,7 @@ START = Callable[..., Program]
 WRAPPED = [
     Case("check:of=bfc"),
     Case("check:of=caching:expandable_segments=true", most=60 * MIB),
-    # refused, bfc comes down in steps of a tenth
+    # after a refusal, bfc asks for a tenth less
     Case("limit:bytes=48MiB,of=bfc:garbage_collection=true", most=43 * MIB),
     Case("limit:bytes=48MiB,of=buddy", most=32 * MIB),
     Case("limit:bytes=48MiB,of=naive", most=48 * MIB),

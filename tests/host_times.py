@@ -45,7 +45,7 @@ def time_each(trace: Any, allocator: Allocator) -> tuple[Any, Any, float]:
 
 @contextmanager
 def made_up() -> Iterator[None]:
-    """Tell made-up seconds until the block ends."""
+    """Report made-up seconds until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_core, "time_pass", time_pass)
         patch.setattr(_core, "time_each", time_each)
@@ -54,7 +54,7 @@ def made_up() -> Iterator[None]:
 
 @contextmanager
 def real() -> Iterator[None]:
-    """Tell measured seconds until the block ends."""
+    """Report measured seconds until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
         for name, function in REAL.items():
             patch.setattr(_core, name, function)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 _PR_SET_CHILD_SUBREAPER = 36
-_SECONDS_TO_END = 20.0  # what was told to end may need a while on a busy machine
+_SECONDS_TO_END = 20.0  # a process that was asked to end may need a while on a busy machine
 _HELPERS = ("resource_tracker import main",)  # of multiprocessing: they end with their parent
 
 

@@ -71,7 +71,7 @@ def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, An
 def sized(
     allocator: str, gib: float, nanoseconds: float, workload: str = "train", **changes: Any
 ) -> dict[str, Any]:
-    """A row told apart by its memory (GiB) and its host time per event (ns)."""
+    """A row with this memory (GiB) and this host time per event (ns)."""
     size = int(gib * GIB)
     seconds = nanoseconds * 1e-9
     return row(
@@ -92,7 +92,7 @@ def sized(
 
 
 def floor(allocator: str = "ground", workload: str = "train") -> dict[str, Any]:
-    """The row of a floor: best by every number, but no candidate."""
+    """The row of a floor: best in every number, but not a candidate."""
     return sized(allocator, 8, 1, workload, candidate=False, device_seconds=1e-6, device_calls=1)
 
 

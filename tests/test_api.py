@@ -26,7 +26,7 @@ BLOCKS = re.findall(
 )
 
 
-def test_frames_hold_what_commands_write() -> None:
+def test_frames_equal_the_output_of_commands() -> None:
     given = ["naive", "caching"]
     found = api.fit("gpt2-train", given, time_limit=0)
     line = "fit gpt2-train --allocators naive,caching --time-limit 0 --json -"

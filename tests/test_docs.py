@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the README promises is there: the table of strategies, the commands, the targets."""
+"""The promises of the README hold: the table of strategies, the commands, the targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NATIVE = ROOT / "allocators" / "native" / "strategies"
 
 
 def row(info: allocators.StrategyInfo) -> str:
-    """The README's line for a strategy, as it must stand there."""
+    """The README's expected line for a strategy."""
     return f"| [`{info.name}`](docs/strategies/{info.name}.md) | {info.summary} |"
 
 

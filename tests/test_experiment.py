@@ -55,7 +55,7 @@ def churn(blocks: int = 400, seed: int = 1) -> Trace:
 
 
 @pytest.mark.parametrize("name", allocators.names())
-def test_a_row_has_every_column_of_the_schema_and_what_was_measured_is_a_number(name: str) -> None:
+def test_a_row_has_every_column_of_the_schema_and_measured_ones_are_numbers(name: str) -> None:
     row = run(churn(), name, workload="churn", effort=Effort(passes=2))
     assert list(row) == list(SCHEMA)
     missing = {key for key, value in row.items() if value is None}
@@ -162,7 +162,7 @@ def test_the_arena_says_what_was_planned() -> None:
     assert (row["planned_bytes"], row["fallback_bytes"]) == (1024, 512)
 
 
-def test_there_are_details_where_they_are_wanted() -> None:
+def test_details_exist_if_requested() -> None:
     prepared = Prepared.of("tiny", make(TINY))
     row, details = experiment.run(
         make(TINY), "naive", "sim:1GiB", BYTES_ONLY, workload="tiny", prepared=prepared
@@ -224,7 +224,7 @@ def test_a_wrong_spec_is_found_before_anything_is_run() -> None:
     assert begun == []
 
 
-def test_a_matrix_runs_every_workload_through_every_allocator_and_tells_its_progress() -> None:
+def test_a_matrix_runs_every_workload_through_every_allocator_and_reports_progress() -> None:
     begun: list[tuple[str, ...]] = []
     done: list[tuple[str, str]] = []
     effort = Effort(passes=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of docs/extending.md work: each is followed in a copy of the source and then used."""
+"""The steps of docs/extending.md work: each is followed in a copy of the source, and tried."""
 
 from __future__ import annotations
 

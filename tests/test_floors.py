@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 NATIVE = Path("allocators/native")
 PACKAGE = "allocbench"
 
-# folder -> the folders of this repository whose packages it may import besides its own
+# folder -> the other folders of this repository whose packages it may import
 PYTHON_FLOORS = {
     "base": set[str](),
     "allocators": {"base"},
@@ -30,7 +30,7 @@ PYTHON_FLOORS = {
     "docs": {"base", "allocators", "workloads", "reports", "allocbench"},
     "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks", "docs"},
 }
-# folder of the native code -> the folders that it may include besides itself
+# folder of the native code -> the other folders that it may include
 NATIVE_FLOORS = {
     "core": set[str](),
     "devices": {"core"},
@@ -89,7 +89,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def native_violations(root: Path) -> list[str]:
-    """Every include that goes up or sideways, as `file: includes header`."""
+    """Every include from a higher or the same floor, as `file: includes header`."""
     native = root / NATIVE
     found = []
     for file in sorted([*native.rglob("*.hpp"), *native.rglob("*.cpp")]):

@@ -27,7 +27,7 @@ NONE = "process = subprocess.Popen(line); process.kill(); process.wait()"
     [(NONE, "0", 0), (CHILD, "0", 1), (ORPHAN, "0", 1), (ORPHAN, "2", 1)],
     ids=["none", "child", "orphan", "orphan of a worker"],
 )
-def test_a_process_that_is_left_fails_the_run(
+def test_a_leftover_process_fails_the_run(
     what: str, workers: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

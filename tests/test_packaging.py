@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One import name: what is built has it, and no program's own modules are in its way."""
+"""One import name: every build has it, and it cannot collide with a program's own modules."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_the_version_of_a_trace_is_that_of_caching(torch: str, spec: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["warm", "divisions", "large_segment", "expandable_warm"])
-def test_compare_predicts_what_was_recorded(name: str) -> None:
+def test_compare_predicts_the_recorded_peak(name: str) -> None:
     line = f"compare {RECORDINGS / name}.pickle.gz --allocators caching,bfc --time 0 --json -"
     done = run(line)
     assert done.exit_code == 0, done.output
@@ -75,7 +75,7 @@ def test_compare_predicts_what_was_recorded(name: str) -> None:
     assert bfc["settings"] is None
 
 
-def test_it_is_told_who_takes_the_first_segments_over() -> None:
+def test_commands_name_the_allocators_that_take_over_the_first_segments() -> None:
     trace = recorded("warm")
     assert takes_over("caching", trace, "sim:80GiB")
     assert takes_over("limit:bytes=8GiB,of=caching", trace, "sim:80GiB")

@@ -81,7 +81,7 @@ def test_other_code_makes_all_runs_again(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("allocbench.sweep.code_version", lambda: "another")
     found = sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
     assert len(found) == 2
-    assert "not another" in found["error"].iloc[1]  # the worker's code is what it was
+    assert "not another" in found["error"].iloc[1]  # the worker has the old code
 
 
 def fragile(trace: Trace, key: Key, effort: Effort) -> Row:
@@ -93,7 +93,7 @@ def fragile(trace: Trace, key: Key, effort: Effort) -> Row:
     return measure(trace, key, effort)
 
 
-def test_what_raises_and_what_dies_are_rows_with_an_error() -> None:
+def test_a_run_that_raises_or_dies_is_a_row_with_an_error() -> None:
     specs = ["naive", "buddy", "slab", "bfc"]
     found = sweep(
         traces(2), specs, ["sim:1GiB"], "s.jsonl", FAST, workers=2, runner=fragile
@@ -119,7 +119,7 @@ def running(pid: int) -> bool:
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    """Wait for what must come; the limit only keeps a failing test from waiting forever."""
+    """Wait for an expected event; the limit only keeps a failing test from waiting forever."""
     deadline = time.monotonic() + 300
     while not reached():
         assert time.monotonic() < deadline
@@ -127,7 +127,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
-def test_ended_in_the_middle_it_leaves_no_worker_and_finishes_with_each_row_once(
+def test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates(
     end: signal.Signals, code: int
 ) -> None:
     line = "sweep good.csv --allocators naive,bfc,buddy,slab -o s.jsonl"
@@ -225,7 +225,7 @@ def test_the_command_prints_tables_and_writes_rows() -> None:
     assert again.index("\nbuddy ") < again.index("\nnaive ")
 
 
-def test_a_report_is_made_of_what_a_sweep_wrote() -> None:
+def test_a_report_is_made_from_the_file_of_a_sweep() -> None:
     one, two = traces(2).values()
     given: Any = {"workers": 1, "runner": fragile}
     sweep({"same": one}, ["naive", "slab"], ["sim:1GiB"], "s.jsonl", FAST, **given)
@@ -252,7 +252,7 @@ def test_a_report_is_made_of_what_a_sweep_wrote() -> None:
     assert "broken.jsonl: line 1: not a sweep result" in error("report broken.jsonl")
 
 
-def test_what_cannot_be_is_one_line() -> None:
+def test_errors_are_one_line() -> None:
     Path("other.jsonl").write_text('{"a": 1}\n')
     assert "line 1: not a sweep result" in error("sweep good.csv -o other.jsonl")
     Path("half.txt").write_text("hello")
@@ -264,7 +264,7 @@ def test_what_cannot_be_is_one_line() -> None:
     assert "--json - prints rows" in error("sweep good.csv -o -")
 
 
-def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_scheduler_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allocbench.sweep._CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match="no scheduler responds"):
         sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""caching does what recorded allocators did."""
+"""caching agrees with recorded allocators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_recordings_of_real_gpus_are_there_where_ci_runs() -> None:
 
 
 @pytest.mark.parametrize("path", real_recordings(), ids=lambda path: path.name)
-def test_caching_does_what_a_real_gpu_s_allocator_did(path: Path) -> None:
+def test_caching_agrees_with_recordings_of_real_gpus(path: Path) -> None:
     verdict = verify(path)
     assert verdict.difference is None, str(verdict.difference)
     assert verdict.exit_code == 0, verdict.unknown
@@ -45,7 +45,7 @@ def test_caching_does_what_a_real_gpu_s_allocator_did(path: Path) -> None:
     assert found.peak_reserved_recorded == found.peak_reserved_predicted
 
 
-def test_the_synthetic_recordings_cover_what_may_happen() -> None:
+def test_the_synthetic_recordings_cover_every_kind_of_event() -> None:
     assert set(CASES) == {path.name.partition(".pickle")[0] for path in SYNTHETIC.glob("*.gz")}
     kinds = {kind for case in CASES.values() for kind in case["covers"]}
     assert kinds >= {
@@ -66,7 +66,7 @@ def test_the_synthetic_recordings_cover_what_may_happen() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_caching_does_what_pytorch_s_allocator_did(name: str, tmp_path: Path) -> None:
+def test_caching_agrees_with_recordings_of_pytorch(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     path = tmp_path / f"{name}.pickle.gz"
     path.write_bytes((SYNTHETIC / path.name).read_bytes())
@@ -109,7 +109,7 @@ def test_other_reserved_bytes_of_a_profiler_trace_are_found(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_tells_no_addresses_is_refused_with_a_remedy(
+def test_a_file_without_addresses_is_refused_with_a_remedy(
     text: str, reason: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "memory_timeline.raw.json.gz"
@@ -150,7 +150,7 @@ OLD_SETTINGS = {
 def test_given_settings_hold_for_the_start_of_a_recording_without_any(
     name: str, tmp_path: Path
 ) -> None:
-    """Snapshots up to PyTorch 2.3 are such."""
+    """Snapshots up to PyTorch 2.3 lack the settings."""
     data = told(name)
     del data["allocator_settings"]
     path = tmp_path / "old.pickle"

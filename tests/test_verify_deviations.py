@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verify finds and names what was changed in a recording."""
+"""verify finds and names a change in a recording."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def needless_segment(data: Any) -> None:
 
 
 def missing_segment(data: Any) -> None:
-    """A segment seems to have been there from the start."""
+    """A segment seems to be held from the start."""
     event = events_of(data, "segment_alloc")[3]
     data["device_traces"][0].remove(event)
 
 
 def needless_trim(data: Any) -> None:
-    """A segment goes back while a block lives in it, and is obtained again at once."""
+    """A segment is returned while a block lives in it, and obtained again at once."""
     events = data["device_traces"][0]
     event = events_of(data, "segment_alloc")[0]
     at = events.index(event) + 40
@@ -264,7 +264,7 @@ def test_a_recording_that_contradicts_itself_gives_no_verdict(tmp_path: Path) ->
 
 
 def verdict_without(tmp_path: Path, data: Any, at: int) -> Verdict:
-    """What `verify` says of a recording that lacks one event."""
+    """The verdict of `verify` on a recording that lacks one event."""
     events = data["device_traces"][0]
     lacking = data | {"device_traces": [events[:at] + events[at + 1 :]]}
     return verify(saved(lacking, tmp_path), "caching:version=2.13")

@@ -24,7 +24,10 @@ from allocbench.workloads.recording import Machine, Recorded, record
 from allocbench.workloads.trace import MARK, Trace
 
 _PACKAGE = Path(str(sys.modules["allocbench"].__file__)).parent
-_OF_PYTORCH = ("Optimizer.step#", "Optimizer.zero_grad#")  # annotations, besides the program's own
+_OF_PYTORCH = (
+    "Optimizer.step#",
+    "Optimizer.zero_grad#",
+)  # annotations of PyTorch, not of the program
 _FIND = """
 import importlib.util as util
 from pathlib import Path

@@ -89,7 +89,7 @@ def record(
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
     process ends, None for no limit. stdout, stderr: file
     descriptors for the output of the command; None: those of this process. keep: a folder for the
-    memory snapshots themselves. variables: of its environment, besides those of this process.
+    memory snapshots themselves. variables: environment variables to add to those of this process.
 
     Raises RecordError if there is no GPU or the command cannot be started, and TraceError for a
     snapshot that cannot be read.

@@ -18,12 +18,12 @@ POOL = (0, 1)
 SPECS = [*(info.name for info in allocators.strategies()), "caching:expandable_segments=true"]
 
 KEEP = ("arena", "bfc", "bump", "buddy", "free_lists")
-"""Those that have no room for 700 MiB afterwards, as they keep what they have."""
+"""Allocators that keep their memory and so have no room for 700 MiB afterwards."""
 
 
 @contextmanager
 def capturing(driver: Driver, memory: ProgramMemory) -> Iterator[None]:
-    """Capture SIDE, as PyTorch does; raises RuntimeError when that became invalid."""
+    """Capture SIDE, as PyTorch does; raises RuntimeError if the capture became invalid."""
     memory.begin_capture(POOL, [SIDE])
     try:
         with driver.capturing(SIDE):
@@ -87,7 +87,7 @@ def test_another_stream_that_runs_short_leaves_the_capture_valid(
         with pytest.raises(allocators.OutOfMemory):
             memory.allocate(700 * MIB, OTHER)
         assert driver.calls("cuCtxSynchronize") == before
-    assert memory.allocate(700 * MIB, OTHER)  # what could not go back then is there now
+    assert memory.allocate(700 * MIB, OTHER)  # memory that could not be returned then is free now
     memory.release(POOL)
 
 
@@ -104,7 +104,7 @@ def test_frees_on_a_capturing_stream_wait_for_the_end_of_the_capture(
     memory.release(POOL)
 
 
-def test_a_capture_that_failed_holds_nothing_up_once_its_graph_is_gone(
+def test_a_failed_capture_blocks_nothing_once_its_graph_is_gone(
     start: START, driver: Driver
 ) -> None:
     memory = start("naive").on()

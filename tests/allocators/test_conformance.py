@@ -40,7 +40,7 @@ def drift(watched: Watched, seed: int, calls: int = 150, top: int = 4 * MIB) -> 
 
 
 def in_steps(seed: int, steps: int = 4) -> Trace:
-    """A synthetic program with nearly equal steps, which now and then keeps a block."""
+    """A synthetic program with nearly equal steps, which sometimes keeps a block."""
     rng = random.Random(seed)
     sizes = [int((8 * MIB) ** rng.random()) for _ in range(40)]
     events, kept, block = [], [], 0
@@ -237,7 +237,7 @@ def test_14_an_unknown_name_raises_and_the_message_lists_the_valid_ones() -> Non
 
 
 def state(allocator: allocators.Allocator) -> object:
-    """Everything that a caller can see, except search steps, which looking at blocks adds to."""
+    """Everything that a caller can see, except search steps, to which a snapshot adds."""
     stats = allocator.stats()
     counted = [getattr(stats, field) for field in dir(stats) if not field.startswith("_")]
     segments = [

@@ -37,7 +37,7 @@ def test_capacity_counts_bytes_without_rounding() -> None:
     assert allocator.device.reserved == allocator.device.capacity == 1000
 
 
-def test_what_the_context_takes_cannot_be_used() -> None:
+def test_the_memory_of_the_context_cannot_be_used() -> None:
     allocator = naive(1000, context=400)
     assert allocator.device.capacity == 600
     assert served(allocator, 600)

@@ -9,7 +9,7 @@ from tests.stand_in import CAPACITY, MODULES, python
 
 
 def run(tmp_path: Path, code: str) -> str:
-    """The output of a program that must leave nothing behind."""
+    """The output of a program, which must free everything."""
     report = tmp_path / "report"
     done = python(code, PYTHONPATH=MODULES, STAND_IN_REPORT=str(report))
     assert (done.returncode, done.stderr) == (0, "")

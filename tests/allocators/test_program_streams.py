@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default streams, whose handles name several, and programs on several GPUs; on the stand-in."""
+"""Default streams, which share handles, and programs on several GPUs; on the stand-in."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_default_stream_of_each_thread_is_one_of_its_own(start: START, drive
     with ThreadPoolExecutor(1) as pool:
         theirs = pool.submit(memory.allocate, 5 * MIB, PER_THREAD).result()
         assert theirs != mine
-        memory.use_on(theirs, PER_THREAD)  # this thread's, not the one that it belongs to
+        memory.use_on(theirs, PER_THREAD)  # this thread's stream, not that of the block
         driver.hold(PER_THREAD)
         memory.deallocate(theirs)
         assert memory.seen().waiting == 1

@@ -125,7 +125,7 @@ def test_every_number_matches_a_recomputation(case: Case, capacity: int) -> None
         assert getattr(result.stats, name) == getattr(by_hand.stats(), name)
     for name in ("malloc_calls", "free_calls", "refused_calls", "seconds"):
         assert getattr(result.device, name) == getattr(by_hand.device.stats(), name)
-    for name in result.counters.keys() - {"search_steps"}:  # snapshots take search steps too
+    for name in result.counters.keys() - {"search_steps"}:  # snapshots need search steps too
         assert result.counters[name] == by_hand.counters()[name]
     assert result.stats.failures == sum(size == 0 for _, _, size in placements)
     assert result.stats.failures > 0 or capacity == GIB

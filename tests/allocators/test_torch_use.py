@@ -348,7 +348,7 @@ def test_a_child_of_a_fork_that_uses_the_gpu_has_its_table(script: Path) -> None
     assert done.stderr.count("bfc on cuda:0, Stand-in GPU 0 (process") == 1
 
 
-def test_a_process_without_a_gpu_goes_on(script: Path) -> None:
+def test_a_process_without_a_gpu_continues(script: Path) -> None:
     script.write_text("import torch; print('imported')")
     done = allocbench(
         *("--allocator", "bfc", "--", "env", "LD_LIBRARY_PATH=/nowhere"),
@@ -372,7 +372,7 @@ for _ in range(2):
 """
 
 
-def test_what_pytorch_has_with_its_own_allocator_alone_is_named(script: Path) -> None:
+def test_features_that_need_pytorchs_own_allocator_are_named(script: Path) -> None:
     script.write_text(REFUSED)
     done = allocbench("--allocator", "bfc", "--", sys.executable, str(script))
     assert done.returncode == 0, done.stderr

@@ -48,7 +48,7 @@ def test_samples_keep_their_quartiles(folder: Path) -> None:
     assert not found.deterministic
 
 
-def test_not_available_failed_and_stale_are_told_apart(tmp_path: Path) -> None:
+def test_not_available_failed_and_stale_are_distinguished(tmp_path: Path) -> None:
     made.write(tmp_path, OLD, made.NUMBERS | {made.PEAK: [None, 1]})
     assert cell(tmp_path, made.EXTERNAL, "naive").state == asv_cells.NOT_AVAILABLE
     assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.FAILED
@@ -58,7 +58,7 @@ def test_not_available_failed_and_stale_are_told_apart(tmp_path: Path) -> None:
     assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.STALE
 
 
-def test_what_a_gpu_measured_is_not_deterministic(folder: Path) -> None:
+def test_measurements_on_a_gpu_are_not_deterministic(folder: Path) -> None:
     described = json.loads((folder / "benchmarks.json").read_text())
     stored = json.loads((folder / "sim" / f"{OLD[:8]}-virtualenv-py3.11.json").read_text())
     name = "gpu_training.Training.track_peak_reserved"
@@ -88,7 +88,7 @@ def test_a_gpu_and_a_null_gpu_share_no_series(folder: Path) -> None:
     assert not any(one.deterministic for one in found)
 
 
-def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
+def test_other_parameters_take_the_place_of_a_workload(folder: Path) -> None:
     described = json.loads((folder / "benchmarks.json").read_text())
     described[made.PEAK]["param_names"] = ["planner", "blocks"]
     (folder / "benchmarks.json").write_text(json.dumps(described))
@@ -105,7 +105,7 @@ def test_parameters_that_are_no_workload_stand_for_one(folder: Path) -> None:
         ("sim/x.json", '{"version": 2}', "not asv results"),
     ],
 )
-def test_a_folder_that_is_none_of_asv_is_refused_by_name(
+def test_a_folder_without_asv_results_is_refused_by_name(
     folder: Path, path: str, text: str | None, words: str
 ) -> None:
     if text is None:

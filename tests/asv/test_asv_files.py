@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""asv's machine record and the scrub of results: right once, and the same when done again."""
+"""asv's machine record and the scrub of results: correct, and unchanged when repeated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_machine_record_says_what_device_it_has() -> None:
     assert {"gpu", "driver", "cuda", "cpu", "ram"} <= record.keys()
 
 
-def test_to_write_the_machine_again_changes_nothing() -> None:
+def test_writing_the_machine_again_changes_nothing() -> None:
     Path("machines.json").write_text(
         json.dumps({"version": 1, "other": {"machine": "other"}, "here": {"cpu": "mine"}})
     )
@@ -88,7 +88,7 @@ def test_an_interpreter_that_does_not_say_its_version_is_unknown(folder: Path) -
     assert output("asv-scrub asv") == "0 of 1 files changed\n"
 
 
-def test_two_results_that_would_share_a_name_are_left_alone(folder: Path) -> None:
+def test_two_results_that_would_share_a_name_are_not_changed(folder: Path) -> None:
     made.write(Path("asv"), "a" * 40, environment=EXISTING, python=PYTHON)
     made.write(Path("asv"), "a" * 40, environment="existing-py3.11")
     assert "two results of one commit" in error("asv-scrub asv")

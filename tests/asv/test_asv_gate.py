@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate: what is counted must be equal unless it is stated; nothing ran is not the same."""
+"""The gate: counts must be equal unless a change is stated; no results are not equality."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_any_other_number_is_a_change(tmp_path: Path, value: float) -> None:
     assert (found.outcome, names(found)) == ("changed", [("peak_reserved", "bfc")])
 
 
-def test_a_new_number_is_none(tmp_path: Path) -> None:
+def test_a_new_number_is_not_a_change(tmp_path: Path) -> None:
     assert compared(tmp_path, {made.EXTERNAL: [0.25, 0.5]}).outcome == "same"
 
 
-def test_time_fails_nothing_and_shows_its_spread(tmp_path: Path) -> None:
+def test_times_never_fail_the_gate_and_show_their_spread(tmp_path: Path) -> None:
     found = compared(tmp_path, {made.STEADY: [4e-8, 3e-8]})
     assert found.outcome == "same"
     text = gate.markdown(found, "base", "head")
@@ -79,11 +79,13 @@ def test_a_benchmark_that_the_head_does_not_have_has_failed(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "elsewhere", [{"machine": "other"}, {"environment": "virtualenv-py3.14"}, {"version": "2"}]
 )
-def test_what_cannot_be_compared_is_not_the_same(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+def test_commits_that_cannot_be_compared_are_not_equal(
+    tmp_path: Path, elsewhere: dict[str, str]
+) -> None:
     assert compared(tmp_path, {}, **elsewhere).outcome == "nothing ran"
 
 
-def test_nothing_on_one_side_is_nothing(tmp_path: Path) -> None:
+def test_without_cells_on_one_side_nothing_ran(tmp_path: Path) -> None:
     made.write(tmp_path, BASE)
     assert gate.compare(asv_cells.cells(tmp_path), []).outcome == "nothing ran"
     assert gate.compare([], asv_cells.cells(tmp_path)).outcome == "nothing ran"
@@ -136,7 +138,7 @@ def asv_compare(base: str, head: str, rest: str = "") -> Result:
     return run(f"asv-compare {base} {head} --results asv {rest}")
 
 
-def test_the_exit_code_tells_what_happened(repository: Path) -> None:
+def test_the_exit_code_distinguishes_outcomes(repository: Path) -> None:
     same = commit("Nothing")
     made.write(repository, same)
     changed = commit("More memory")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of asv: read as they are written, charted by allocator, and bad ones named."""
+"""Results of asv: read back, charted by allocator, and errors name bad files."""
 
 from __future__ import annotations
 

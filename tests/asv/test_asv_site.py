@@ -30,7 +30,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 def localise(html: Path) -> None:
-    """Let a site load the scripts of tests/data/asv_site, which asv would have from the network."""
+    """Let a site load the scripts of tests/data/asv_site, which asv would load from the network."""
     for script in SCRIPTS.glob("*.js"):
         shutil.copy(script, html)
     (html / "bootstrap.min.css").touch()
@@ -43,7 +43,7 @@ def localise(html: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of the site that `asv publish` makes from what is committed."""
+    """The address of the site that `asv publish` makes from the committed results."""
     needs_chromium()
     folder = tmp_path_factory.mktemp("site")
     text = re.sub(r"^\s*//.*$", "", (ROOT / "asv.conf.json").read_text(), flags=re.MULTILINE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks around the import of torch in other programs: their order, and what they leave alone."""
+"""Hooks around the import of torch in other programs: their order, and what they do not change."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ EVENTS: list[Event] = [
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An own working folder with one good trace and the bad ones."""
+    """A separate working folder with one good trace and the bad ones."""
     monkeypatch.setenv("PYTHONPATH", str(Path(allocbench.__file__).parents[1]))
     monkeypatch.chdir(tmp_path)
     write(make(EVENTS), "good.csv")
@@ -54,7 +54,7 @@ def output(line: str) -> str:
 
 
 def error(line: str) -> str:
-    """The one line that a command leaves on standard error when it has left nothing else."""
+    """The single line on standard error of a command that has no other output."""
     before = sorted(Path().rglob("*"))
     result = run(line)
     assert result.exit_code == 2, result.output

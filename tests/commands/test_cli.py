@@ -167,7 +167,7 @@ def test_an_allocator_that_cannot_run_is_no_reference() -> None:
     assert "cuda_async is n/a: it needs" in shown
 
 
-def test_standard_output_takes_json_alone() -> None:
+def test_only_json_goes_to_standard_output() -> None:
     specs = ["naive", "bfc:allow_growth=false,memory_limit=1GiB", "buddy"]
     line = f"compare good.csv --allocators {','.join(specs)} {QUICK} --json -"
     rows = json.loads(output(line), parse_constant=pytest.fail)
@@ -178,14 +178,14 @@ def test_standard_output_takes_json_alone() -> None:
     assert row["peak_reserved"] == (3 << 20) + 100 + 1
 
 
-def test_traces_of_one_name_are_told_apart_by_their_path() -> None:
+def test_traces_of_one_name_are_distinguished_by_their_path() -> None:
     Path("more").mkdir()
     write(make(EVENTS), "more/good.csv")
     line = f"compare good.csv more/good.csv --allocators naive {QUICK} --json -"
     assert [row["workload"] for row in json.loads(output(line))] == ["good.csv", "more/good.csv"]
 
 
-def test_content_tells_the_format_and_a_workload_comes_before_a_file() -> None:
+def test_content_determines_the_format_and_a_workload_takes_precedence_over_a_file() -> None:
     Path("good.parquet").rename("parquet.csv")
     Path("good.csv").rename("gpt2-train")
     assert "synthetic" in output("inspect parquet.csv")

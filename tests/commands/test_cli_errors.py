@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench.cli: every way to get a command wrong, and none of it a traceback."""
+"""allocbench.cli: every kind of wrong command, each without a traceback."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ EVERY = [info.name for info in allocators.strategies()]
         (".", ".: is a folder, not a file"),
     ],
 )
-def test_a_trace_that_is_none_is_an_error(command: str, argument: str, told: str) -> None:
+def test_an_invalid_trace_is_an_error(command: str, argument: str, told: str) -> None:
     assert f"error: {told}" in error(f"{command} {argument}")
 
 
@@ -79,7 +79,7 @@ def test_a_wrong_option_is_an_error(command: str, option: str, told: str) -> Non
     assert told in error(f"{command} --json new.json {option}")
 
 
-def test_a_device_too_small_for_one_request_is_nothing_to_compare_on() -> None:
+def test_a_device_too_small_for_one_request_is_an_error() -> None:
     told = error("compare good.csv --device sim:1MiB --json new.json")
     assert "--device sim:1MiB: a capacity of 1.00 MiB (1048576 bytes) is too small for good" in told
     assert "event 3 (from 0) asks for 3.00 MiB (3145728 bytes)" in told
@@ -172,7 +172,7 @@ def test_the_module_runs_as_a_program() -> None:
 @pytest.mark.parametrize(
     "line", ["list", "--help", "convert gpt2-train -", "compare good.csv --time 0 --json -"]
 )
-def test_a_reader_that_leaves_early_is_no_error(line: str) -> None:
+def test_a_reader_that_stops_early_is_not_an_error(line: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(python(*shlex.split(line)), stdout=writer, stderr=subprocess.PIPE)
@@ -181,7 +181,7 @@ def test_a_reader_that_leaves_early_is_no_error(line: str) -> None:
     assert done.stderr == b""
 
 
-def test_an_interrupt_is_quiet_and_leaves_nothing() -> None:
+def test_an_interrupt_is_quiet_and_leaves_no_files() -> None:
     before = sorted(Path().iterdir())
     line = python("replay", "llm-decode", "--allocator=bfc", "--time=99999", "--placements=new")
     process = subprocess.Popen(line, stderr=subprocess.PIPE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An interrupt ends a command quietly, also where Python would drop or replace it."""
+"""An interrupt ends a command quietly, even if Python would drop or replace it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_error_that_replaces_an_interrupt_is_one(body: str) -> None:
     assert ended(body) == (130, "began\n", "")
 
 
-def test_other_errors_are_told() -> None:
+def test_other_errors_are_reported() -> None:
     code, _, error = ended("raise ValueError('wrong')")
     assert code == 1
     assert error.endswith("ValueError: wrong\n")

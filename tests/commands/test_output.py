@@ -27,12 +27,12 @@ SHOWN = [
     f"replay good.csv --allocator bfc {QUICK}",
     "plan good.csv --planner best_fit",
 ]
-"""Commands that between them print every letter that tables and pictures have."""
+"""Commands whose output together has every character of tables and pictures."""
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An own folder for temporary files."""
+    """A separate folder for temporary files."""
     path = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(path))
     return path
@@ -78,7 +78,7 @@ def test_tables_fit_60_columns_and_cut_nothing(line: str, monkeypatch: pytest.Mo
     assert "…" not in ended.stdout
 
 
-def test_what_another_program_reads_is_utf_8() -> None:
+def test_files_for_other_programs_are_utf_8() -> None:
     for option in ("--html -", "--json -"):
         line = f"compare good.csv {FEW} {option}"
         assert shown(line, "ascii").decode("utf-8").rstrip().endswith(("</html>", "]"))
@@ -162,7 +162,7 @@ def test_a_report_that_fails_loses_nothing(
     assert list(bundle.read(kept).rows["allocator"]) == ["bfc", "naive"]
 
 
-def test_when_nothing_can_be_kept_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_cannot_be_kept_anywhere_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     ended = run(f"compare good.csv {FEW} --html /dev/full")
     assert "the results could not be kept in a temporary file either: " in ended.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench plan: as users run it, and every way to get it wrong."""
+"""allocbench plan: as users run it, and every kind of error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_exact_is_the_default_and_finds_the_lowest() -> None:
     assert "optimal" in shown
 
 
-def test_a_plan_is_written_beside_its_numbers() -> None:
+def test_a_plan_and_its_numbers_are_written() -> None:
     assert "optimal" in output("blocks.csv -o plan.csv --json plan.json --time-limit 5")
     assert json.loads(Path("plan.json").read_text())["optimal"] is True
     header, *rows = Path("plan.csv").read_text().splitlines()

@@ -22,7 +22,7 @@ from tests.commands import folder, run
 
 __all__ = ["folder"]  # the fixture, by its import
 
-# A torch whose "GPUs" remember what they are asked for, when they have been told to.
+# A torch whose "GPUs" record requests if the program has asked for a history.
 STAND_IN = """
 import sys, time
 from types import ModuleType, SimpleNamespace
@@ -92,7 +92,7 @@ TRACE = [(MARK, 0), (ALLOC, 1000), (ALLOC, 5000), (FREE, 0), (ALLOC, 70)]
 
 @pytest.fixture(autouse=True)
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the stand-in on the path of programs, and a GPU that seems to be there."""
+    """A folder with the stand-in on the path of programs, and an apparent GPU."""
     (folder / "site" / "torch").mkdir(parents=True)
     (folder / "site" / "torch" / "__init__.py").write_text(STAND_IN)
     monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
@@ -168,7 +168,7 @@ if __name__ == "__main__":
     assert rows(record(program)["t"]) == TRACE
 
 
-def test_a_fork_of_what_is_recorded_writes_nothing_again() -> None:
+def test_a_fork_of_a_recorded_process_writes_nothing_again() -> None:
     child = "torch.cuda.memory._snapshot = None if os.fork() == 0 else (os.wait(), snapshot)[1]"
     program = f"{TRAIN}\nimport os\nsnapshot = torch.cuda.memory._snapshot\n{child}"
     assert rows(record(program)["t"]) == TRACE
@@ -193,7 +193,7 @@ def test_several_gpus_and_processes_without_rank() -> None:
     assert found["t-process0-gpu1"].provenance.device == "cuda:1 Stand-in 1"
 
 
-def test_labels_and_the_newest_events_alone() -> None:
+def test_labels_and_only_the_newest_events() -> None:
     labelled = record(options="--labels lines")["t"]
     assert labelled.label is not None
     assert "train.py:7:step" in labelled.labels
@@ -205,7 +205,7 @@ def test_the_programs_own_sitecustomize_runs(stand_in: Path) -> None:
     assert rows(record(f"{TRAIN}\nassert mine == 5")["t"]) == TRACE
 
 
-def test_a_history_that_cannot_be_kept_is_told_and_the_program_runs() -> None:
+def test_a_program_runs_even_if_its_history_cannot_be_recorded() -> None:
     Path("broken.py").write_text("import torch; torch.cuda.works = False; torch.alloc(5)")
     done = run(f"record -o t.parquet -- {sys.executable} broken.py")
     assert done.exit_code == 2
@@ -277,7 +277,7 @@ CUDA_BUILD = Path("site-packages/torch")
 
 @pytest.fixture
 def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python at "cuda/python" whose PyTorch is built for CUDA, besides one without PyTorch."""
+    """A Python at "cuda/python" with a CUDA build of PyTorch, and one without PyTorch."""
     (CUDA_BUILD / "lib").mkdir(parents=True)
     (CUDA_BUILD / "lib" / "libtorch_cuda.so").touch()
 
@@ -310,7 +310,7 @@ def test_a_capture_runs_on_the_best_device_there_is(monkeypatch: pytest.MonkeyPa
         ("--python cuda/python --scratch sm90", "--scratch: models what fake tensors miss; a capt"),
     ],
 )
-def test_captures_that_cannot_be(line: str, message: str) -> None:
+def test_invalid_captures(line: str, message: str) -> None:
     done = run(f"capture gpt2-train -o new.parquet {line}")
     assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {message}")

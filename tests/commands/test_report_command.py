@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench report, Markdown, and what a long comparison shows while it runs."""
+"""allocbench report, Markdown, and the progress of a long comparison."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files(folder: Path) -> None:
     output(f"compare good.parquet {QUICK} {FEW} --json rows.json")
 
 
-def test_a_report_is_made_of_files_and_says_what_it_lacks(files: None) -> None:
+def test_a_report_is_made_from_files_and_names_missing_charts(files: None) -> None:
     assert output("report results.zip rows.json") == ""
     page = Path("report.html").read_text(encoding="utf-8")
     assert 'id="workload-1-explorer"' in page
@@ -47,7 +47,7 @@ def test_the_report_of_files_is_that_of_the_comparison(folder: Path) -> None:
     assert data[0] == data[1] != ""
 
 
-def test_markdown_goes_to_standard_output_alone(files: None) -> None:
+def test_only_markdown_goes_to_standard_output(files: None) -> None:
     shown = output("report rows.json --markdown --reference bfc")
     assert not Path("report.html").exists()
     assert shown.startswith("### made\n\nBest setting: none was tried.\n\nBest allocator: ")
@@ -82,12 +82,14 @@ def test_markdown_takes_names_literally() -> None:
         (f"compare good.csv {QUICK} --results same --json same", "cannot both go to same"),
     ],
 )
-def test_what_cannot_be_reported_is_one_line(files: None, line: str, message: str) -> None:
+def test_a_report_that_cannot_be_made_is_an_error_of_one_line(
+    files: None, line: str, message: str
+) -> None:
     Path("empty.json").write_text("[]")
     assert message in error(line)
 
 
-def test_what_was_found_so_far_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_so_far_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = io.StringIO()
 
     def console(**_: Any) -> Console:

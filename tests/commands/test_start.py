@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How little is imported before a command does its work: what a first answer waits for."""
+"""Few packages are imported before a command begins its work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from allocbench.commands import COMMANDS
 
 HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "optuna", "joblib"}
-"""Each takes longer to import than everything else that help and version need."""
+"""Each takes longer to import than all other packages that help and version need."""
 RUN = """
 import sys
 from allocbench.__main__ import main

@@ -29,7 +29,7 @@ def test_only_strategies_that_a_simulated_device_cannot_run_have_no_picture() ->
     assert {path.stem for path in (FOLDER / "pictures").iterdir()} == {*pictures.names()}
 
 
-def test_pictures_are_small_and_stand_alone() -> None:
+def test_pictures_are_small_and_self_contained() -> None:
     for path in (FOLDER / "pictures").iterdir():
         text = path.read_text(encoding="utf-8")
         assert len(text) < 40_000

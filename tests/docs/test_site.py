@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text(page: Path) -> str:
-    """What a page says, without its markup."""
+    """The text of a page, without its markup."""
     return re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
 
 

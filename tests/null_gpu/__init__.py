@@ -2,7 +2,7 @@
 """The null GPU: its parts, and programs of a CUDA build of PyTorch on it.
 
 The build is in its own environment, which `make test-null` creates; tests that need it are skipped
-without it, and fail where ALLOCBENCH_TEST_TORCH names the versions that must be there.
+without it, and fail if ALLOCBENCH_TEST_TORCH names a version that is missing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def seen(
     limits: launch.Limits | None = None,
     **variables: str,
 ) -> dict[str, Any]:
-    """What one of the programs has printed as JSON on a null GPU."""
+    """The JSON that one of the programs printed on a null GPU."""
     environment = os.environ | launch.environment(device.read(on), folder, limits) | variables
     command = [python(version), str(PROGRAMS / f"{program}.py"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)

@@ -25,7 +25,7 @@ _AFTER = "\nprint(json.dumps(seen))\n"
 
 
 def seen(program: str, **settings: int | str) -> Any:
-    """What a program puts into `seen`, with the library as `gpu`."""
+    """The values that a program stores in `seen`, with the library as `gpu`."""
     told = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
     text = _BEFORE.format(core=str(core()), settings=told) + program + _AFTER
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)

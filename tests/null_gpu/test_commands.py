@@ -57,7 +57,7 @@ def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "a.parquet").exists()
 
 
-def test_a_shape_that_depends_on_a_value_is_told_at_once(tmp_path: Path) -> None:
+def test_a_shape_that_depends_on_a_value_is_reported_at_once(tmp_path: Path) -> None:
     command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
     command += ["--value", "computed=3", "--", python(), str(PROGRAMS / "values.py")]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -80,7 +80,7 @@ def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(tmp_path: Path) ->
     assert "while torch.ones(1, device=" in done.stderr
 
 
-def test_a_cpu_build_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_cpu_build_is_an_error_of_one_line(tmp_path: Path) -> None:
     command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
     command += ["--", *allocbench()[:1], "-c", "import torch"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -91,7 +91,7 @@ def test_a_cpu_build_is_told_in_one_line(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_package_that_calls_nvidias_libraries_is_told(tmp_path: Path) -> None:
+def test_a_package_that_calls_nvidias_libraries_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("loaded = True\n")
     program = "import importlib.util as u; assert u.find_spec('cupy'); import cupy"
     command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]

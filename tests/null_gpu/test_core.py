@@ -82,7 +82,7 @@ seen["free"].append(free())
     assert found["free"] == [(64 - 30 - 2 * 4) * MIB, (64 - 4 - 60) * MIB]
 
 
-def test_later_allocations_lie_above_if_that_is_told() -> None:
+def test_later_allocations_lie_above_if_requested() -> None:
     program = """
 places = [malloc(size << 20)[1].value for size in (2, 6, 2, 2)]
 seen["steps"] = [after - before for before, after in zip(places, places[1:])]
@@ -247,7 +247,7 @@ seen["after"] = status(first), status(second)
     }
 
 
-def test_what_a_capture_forbids_ends_it() -> None:
+def test_a_forbidden_call_ends_a_capture() -> None:
     found = seen(
         """
 stream, graph = c_void_p(), c_void_p()

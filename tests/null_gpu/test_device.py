@@ -37,7 +37,7 @@ def test_a_name_of_several_cards_of_one_size_is_the_largest_chip() -> None:
     assert read("null:h100-pcie").card.name == "H100 PCIe 80GB"
 
 
-def test_every_card_of_nvidia_can_be_one() -> None:
+def test_every_nvidia_card_can_be_a_null_gpu() -> None:
     known = [card for card in cards() if not card.name.startswith("MI")]
     assert len(known) > 20
     assert all(read(f"null:{card.slug}").card == card for card in known)
@@ -66,7 +66,7 @@ def test_every_card_of_nvidia_can_be_one() -> None:
         ("cuda:0", "the only device here is null:CARD"),
     ],
 )
-def test_a_wrong_spec_is_told(spec: str, complaint: str) -> None:
+def test_a_wrong_spec_is_an_error(spec: str, complaint: str) -> None:
     with pytest.raises(SpecError) as raised:
         read(spec)
     assert complaint in str(raised.value)
@@ -89,13 +89,13 @@ def test_chosen_values_have_a_name_and_a_number() -> None:
             limits_of(None, None, [wrong])
 
 
-def test_one_rank_of_many_is_told_its_place(tmp_path: Path) -> None:
+def test_one_rank_of_many_gets_its_rank_and_world_size(tmp_path: Path) -> None:
     made = environment(read("null:h100,count=8,rank=11,world=64"), tmp_path)
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     assert [made[name] for name in names] == ["11", "3", "64", "8"]
 
 
-def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
+def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
@@ -113,7 +113,7 @@ def test_what_processes_leave_is_added_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("system", "machine"), [("darwin", "arm64"), ("win32", "AMD64"), ("linux", "aarch64")]
 )
-def test_a_host_that_will_not_do_is_told(
+def test_an_unsuitable_host_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, machine: str
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
@@ -131,7 +131,7 @@ def test_a_host_that_will_not_do_is_told(
         ("2.14.0", "'13.2'", "torch 2.14.0 in {site}: the null GPU works with torch 2.5 to 2.13"),
     ],
 )
-def test_a_torch_that_will_not_do_is_told(
+def test_an_unsuitable_torch_is_an_error(
     tmp_path: Path, version: str, cuda: str, complaint: str
 ) -> None:
     package = tmp_path / "torch"
@@ -160,7 +160,7 @@ def test_the_versions_of_nvidias_libraries_are_those_torch_was_built_with(tmp_pa
     assert (build.cuda, build.cudnn, build.nccl) == (12080, 91002, 22705)
 
 
-def test_another_host_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_processor_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(NullGpuError, match="needs Linux on x86_64; this is darwin on"):
         environment(read("null:h100"), tmp_path)

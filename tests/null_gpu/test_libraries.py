@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The libraries that are written for a PyTorch: their ELF, and where their functions lead."""
+"""The stand-ins for NVIDIA's libraries: their ELF format, and the targets of their functions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_library_has_the_names_and_versions_it_was_given() -> None:
     assert not any(segment["p_flags"] & 3 == 3 for segment in segments)  # writable or executable
 
 
-def test_its_functions_lead_where_they_should(tmp_path: Path) -> None:
+def test_its_functions_jump_to_their_targets(tmp_path: Path) -> None:
     path = tmp_path / "libcudart.so.13"
     path.write_bytes(elf.shared_library(path.name, CORE_SONAME, FUNCTIONS))
     program = f"""
@@ -90,7 +90,7 @@ def test_the_hash_is_that_of_the_abi() -> None:
     assert elf.hash_of("exit") == 0x0006CF04
 
 
-def test_every_library_has_what_torch_asks_for_and_what_the_core_offers() -> None:
+def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() -> None:
     wanted = imports.Imports(
         needed={"libcudart.so.13", "libnccl.so.2", "libc.so.6", "libcurand.so.10"},
         symbols={
@@ -138,9 +138,9 @@ def test_every_library_has_what_torch_asks_for_and_what_the_core_offers() -> Non
         ("cuptiSubscribe", "libcupti.so", "null_refused"),
     ],
 )
-def test_what_is_not_known_is_an_error(function: str, library: str, target: str) -> None:
+def test_an_unknown_function_returns_an_error(function: str, library: str, target: str) -> None:
     assert symbols.jump(function, library, set()).target == target
 
 
-def test_the_core_offers_nothing_but_its_own() -> None:
+def test_the_core_exports_only_its_own_functions() -> None:
     assert {name for name in imports.exported(core()) if not name.startswith("null_")} == set()

@@ -76,7 +76,7 @@ def plant(pieces: int) -> None:
     Path("test_memory.py").write_text(TESTS.replace("{pieces}", str(pieces)))
 
 
-def test_one_percent_more_is_found_and_nothing_else(both: str) -> None:
+def test_an_increase_of_one_percent_is_found_and_nothing_else(both: str) -> None:
     plant(100)
     code, shown = run_pytest(both)
     assert code == 1
@@ -98,7 +98,7 @@ def test_one_percent_more_is_found_and_nothing_else(both: str) -> None:
     assert "+8.00 MiB test_memory.py:<listcomp>" in shown
 
 
-def test_a_limit_tells_what_holds_the_memory(both: str) -> None:
+def test_a_failed_limit_shows_what_holds_the_memory(both: str) -> None:
     plant(1)
     Path("test_memory.py").write_text(TESTS.replace("200MiB", "50MiB").replace("{pieces}", "1"))
     code, shown = run_pytest(both, "-k", "limit")
@@ -154,7 +154,7 @@ except PeakError as error:
 """
 
 
-def test_a_block_counts_what_it_allocates_on_top(both: str) -> None:
+def test_a_block_counts_its_additional_memory(both: str) -> None:
     command = [both, "-m", "allocbench", "record", "--device", "null:l4", "-o", "t.parquet", "--"]
     done = subprocess.run([*command, both, "-c", BLOCK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

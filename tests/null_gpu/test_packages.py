@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CuPy, RMM and Numba do with an allocator, by their own code."""
+"""CuPy, RMM and Numba get memory from an allocator through their own code."""
 
 from __future__ import annotations
 

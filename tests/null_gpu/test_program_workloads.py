@@ -29,7 +29,7 @@ print("trained")
 
 @pytest.fixture(autouse=True)
 def a_cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache but for the libraries of the null GPU, and the folder of a program."""
+    """A cache with only the libraries of the null GPU, and the folder of a program."""
     libraries = cache() / "null-gpu"
     libraries.mkdir(parents=True, exist_ok=True)
     (tmp_path / "cache" / "allocbench").mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_the_peak_is_that_of_pytorch(tmp_path: Path) -> None:
     assert row["peak_allocated"] == found["peak allocated"]
 
 
-def test_a_program_that_is_too_large_for_the_card_is_seen_to_its_end() -> None:
+def test_a_program_that_is_too_large_for_the_card_is_recorded_completely() -> None:
     device = "null:l4,memory=600MiB,context=512MiB"
     done = asked("explain", "--device", device, "--json", "-", "--", python(), "train.py")
     (row,) = json.loads(done.stdout)
@@ -92,7 +92,7 @@ def test_the_first_and_the_last_rank() -> None:
     assert done.stdout.startswith("distributed")
 
 
-def test_a_cpu_build_is_told_in_one_line() -> None:
+def test_a_cpu_build_is_an_error_of_one_line() -> None:
     done = asked("fit", "--", allocbench()[0], "train.py", code=2)
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
@@ -128,7 +128,7 @@ if hasattr(torch.cuda, "MemPool"):
 """
 
 
-def test_a_recording_names_what_settings_can_break(tmp_path: Path) -> None:
+def test_a_recording_names_the_features_that_settings_can_break(tmp_path: Path) -> None:
     Path("features.py").write_text(FEATURES)
     line = ("record", "--device", "null:h100", "-o", "features.parquet", "--")
     asked(*line, python(), "features.py")

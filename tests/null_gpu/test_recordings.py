@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's own allocator records on a null GPU is what `caching` does, kind by kind."""
+"""`caching` agrees with what PyTorch's own allocator records on a null GPU, kind by kind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_newest_names_the_pool_of_memory_that_was_given_back(tmp_path: Path)
         agrees(path, NEWEST)
 
 
-def test_older_ones_do_not_and_verify_says_so(tmp_path: Path) -> None:
+def test_older_recordings_lack_it_and_verify_says_so(tmp_path: Path) -> None:
     for path in recorded(tmp_path, "2.11.0", *POOLS_GIVEN_BACK):
         verdict = verify(path)
         assert verdict.exit_code == 1

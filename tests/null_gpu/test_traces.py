@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces of null GPUs: what they hold, and how true they are."""
+"""Traces of null GPUs: their content, and how well they agree with other recordings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.null_gpu import PROGRAMS, allocbench, python
 
 
 def recorded(program: str, into: Path, *arguments: str, labels: str = "none") -> Trace:
-    """What `allocbench record` writes of a program on a null GPU."""
+    """The trace that `allocbench record` writes for a program on a null GPU."""
     command = [*allocbench(), "record", "--device", "null:h100", "--labels", labels, "-o"]
     command += [str(into / "trace.parquet"), "--", python(), str(PROGRAMS / f"{program}.py")]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True)
@@ -96,7 +96,7 @@ def test_a_capture_has_what_fake_tensors_miss() -> None:
     assert trace.size[trace.op == ALLOC][live].tolist() == [32 << 20] * 2
 
 
-def test_the_capture_command_says_on_what_it_ran(tmp_path: Path) -> None:
+def test_the_capture_command_says_where_it_ran(tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     command = [*allocbench(), "capture", "vit-serve", "--python", python(), "-o", str(path)]
     done = subprocess.run(command, capture_output=True, text=True)

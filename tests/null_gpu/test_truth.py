@@ -35,7 +35,7 @@ def table(folder: Path, *rows: str) -> Path:
     return path
 
 
-def test_predictions_are_near_what_was_measured(tmp_path: Path) -> None:
+def test_predictions_are_close_to_measurements(tmp_path: Path) -> None:
     if not (environment.FOLDER / environment.USUAL / ".done").exists():
         pytest.skip("no models in build/truth: make truth")
     told = ["--rows", str(table(tmp_path, OPT, T5, TOO_LARGE, UNKNOWN))]

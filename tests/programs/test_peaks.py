@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peaks: limits, baselines, and what made one grow; programs on a stand-in for a GPU."""
+"""Peaks: limits, baselines, and the reason for growth; programs on a stand-in for a GPU."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def programs(stand_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answered(line: str) -> tuple[str, bool]:
-    """What a command prints, and whether it took a recording that was kept."""
+    """The output of a command, and whether it used a stored recording."""
     done = run(line)
     assert done.exit_code == 0, done.output
     return done.stdout, "answered from the recording" in done.stderr
@@ -114,7 +114,7 @@ def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
     assert "it was stopped there" in done.stderr
 
 
-def test_a_program_beside_a_trace() -> None:
+def test_a_program_together_with_a_trace() -> None:
     line = "compare --time 0 --no-min-capacity --allocators naive --json - good.csv"
     rows = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
     assert [row["workload"] for row in rows] == ["good", "train"]
@@ -127,7 +127,7 @@ def test_the_second_question_is_answered_from_the_cache() -> None:
     assert not inspect("--steps 7")
 
 
-def test_what_the_program_depends_on_invalidates_what_is_kept(
+def test_a_changed_dependency_invalidates_the_stored_recording(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert not inspect()
@@ -144,7 +144,7 @@ def test_what_the_program_depends_on_invalidates_what_is_kept(
     assert run(f"inspect -- {sys.executable} train.py --lr 3").exit_code == 2
 
 
-def test_a_file_on_the_command_line_invalidates_what_is_kept() -> None:
+def test_a_changed_file_on_the_command_line_invalidates_the_stored_recording() -> None:
     Path("a.toml").write_text("x = 1")
     line = f"inspect -- {sys.executable} train.py --config=a.toml"
     assert not answered(line)[1]
@@ -182,7 +182,7 @@ def last_line(line: str) -> str:
     return str(done.stderr.splitlines()[-1])
 
 
-def test_mistakes_are_one_line() -> None:
+def test_mistakes_are_errors_of_one_line() -> None:
     assert error("fit -- nosuch x") == "error: nosuch: no such program\n"
     assert error("fit --").startswith("error: --: no command follows")
     assert "--steps is for a program" in error("fit good.csv --steps 3")
@@ -253,7 +253,7 @@ def test_the_device_of_a_program() -> None:
     assert "not a card that the null GPU" in error("fit good.csv --device null:voodoo")
 
 
-def test_steps_and_what_they_need() -> None:
+def test_the_peaks_and_ends_of_steps() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
     found = steps.steps(make(grows, labels=("step",)))
     assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)

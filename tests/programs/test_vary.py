@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fit --vary`: the search, against looking at every value."""
+"""`fit --vary`: the search, compared with trying every value."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_need_that_shrinks_is_seen() -> None:
     assert not search(range(1, 101), shrinking, 1000).monotone
 
 
-def test_what_can_be_varied() -> None:
+def test_valid_variations() -> None:
     assert list(variation("batch=8..11").values) == [8, 9, 10, 11]
     assert list(variation("batch=8..20:4").values) == [8, 12, 16, 20]
     varied = variation("n=3,7")
@@ -78,7 +78,7 @@ def test_what_can_be_varied() -> None:
             variation(wrong)
 
 
-def test_a_first_look_at_every_card() -> None:
+def test_values_are_doubled_and_cards_lie_between_runs() -> None:
     assert doubling(range(8, 257)) == [8, 16, 32, 64, 128, 256]
     assert doubling([3, 4, 5, 100]) == [3, 100]
     runs = [(8, True, 100), (16, True, 180), (32, False, 340)]
@@ -110,7 +110,7 @@ def test_fit_finds_the_largest_on_the_gpu_of_this_machine() -> None:
     assert "The largest n that fits is 37; 38 runs out of memory." in shown.stdout
 
 
-def test_mistakes_are_one_line() -> None:
+def test_mistakes_are_errors_of_one_line() -> None:
     assert "--vary is for a program" in error("fit good.csv --vary n=1..2")
     assert "the command has no {n}" in error(f"fit --vary n=1..2 -- {sys.executable} train.py")
     assert "write batch=8..256" in error(f"fit --vary n -- {sys.executable} train.py {{n}}")

@@ -32,7 +32,7 @@ def explained(trace: Trace, allocator: str, device: str) -> Explanation:
 
 
 def check_changes(found: Explanation, trace: Trace, device: str) -> None:
-    """What is said of each change, found again by a replay."""
+    """The result of each change is confirmed by a replay."""
     for change in found.changes:
         made = allocators.make(change.spec, allocators.make_device(device))
         placed = allocators.replay(trace, made, placements=True).placements["size"]
@@ -41,7 +41,7 @@ def check_changes(found: Explanation, trace: Trace, device: str) -> None:
         assert change.passes is bool((placed[: number + 1] > 0).all()), change
 
 
-def test_a_full_device_is_full_and_nothing_is_tried() -> None:
+def test_no_change_is_tried_on_a_full_device() -> None:
     trace = make([(ALLOC, 0, 6 * MIB), (ALLOC, 1, 3 * MIB), (FREE, 1, 0), (ALLOC, 2, 5 * MIB)])
     found = explained(trace, "naive", "sim:10MiB")
     assert (found.kind, found.failure.event) == ("full", 3)
@@ -78,7 +78,7 @@ def test_memory_in_two_pieces_is_pinned_by_the_one_block_between() -> None:
     assert found.min_capacity > 64 * MIB
 
 
-def test_waste_of_rounding_is_told_from_free_memory_in_pieces() -> None:
+def test_waste_of_rounding_is_distinguished_from_fragmentation() -> None:
     trace = make([(ALLOC, n, 5 * MIB) for n in range(9)])
     found = explained(trace, "buddy:region=64MiB", "sim:64MiB")
     assert (found.kind, found.failure.event) == ("rounding", 8)
@@ -108,7 +108,7 @@ def leaky(steps: int, kept: int, *, marked: bool = True) -> Trace:
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_a_leak_is_found_and_what_it_costs(marked: bool) -> None:
+def test_a_leak_and_its_cost_are_found(marked: bool) -> None:
     found = explained(leaky(40, MIB, marked=marked), "naive", "sim:30MiB")
     (growth,) = found.growths
     assert growth.size == MIB
@@ -121,7 +121,7 @@ def test_a_leak_is_found_and_what_it_costs(marked: bool) -> None:
     assert "A leak, or a cache that grows" in verdict(found)
 
 
-def test_what_is_freed_or_was_there_from_the_start_is_no_leak() -> None:
+def test_freed_blocks_and_those_of_the_first_step_are_not_leaks() -> None:
     steps = 12
     events: list[Event] = [(ALLOC, n, MIB) for n in range(10)]
     for step in range(steps):  # each step's block lives until the next step has begun
@@ -133,7 +133,7 @@ def test_what_is_freed_or_was_there_from_the_start_is_no_leak() -> None:
     assert not found.leaks
 
 
-def test_where_nothing_fails_there_is_nothing_to_explain() -> None:
+def test_a_trace_without_failures_has_no_explanation() -> None:
     assert explain(catalog.load("gpt2-train"), "caching", "sim:80GiB") is None
 
 
@@ -202,7 +202,7 @@ def test_single_changes_differ_in_one_setting_and_keep_wrappers() -> None:
     assert list(search_space.singles("naive", device)) == []
 
 
-def test_the_command_tells_and_draws() -> None:
+def test_the_command_explains_and_draws() -> None:
     shown = " ".join(output("explain gpt2-train --allocator caching --device sim:8GiB").split())
     assert " by aten::" in shown
     assert "Fragmentation: " in shown

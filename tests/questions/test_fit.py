@@ -96,7 +96,7 @@ def test_cards_are_those_on_which_it_completes() -> None:
     assert context(smallest.name) == smallest.usable - smallest.free > 0
 
 
-def test_each_card_is_shown_with_what_is_left_or_lacking() -> None:
+def test_each_card_shows_the_bytes_left_or_lacking() -> None:
     small, *_, large = [card for card in cards() if card.compute]
     write(make([(ALLOC, 0, small.free + 64 * MIB)]), "trace.csv")
     shown = output("fit trace.csv --allocators tlsf,naive,caching --cards --time-limit 0")
@@ -108,7 +108,7 @@ def test_each_card_is_shown_with_what_is_left_or_lacking() -> None:
     assert "tlsf on each card" in output("fit trace.csv --allocators tlsf,naive --cards")
 
 
-def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> None:
+def test_every_card_has_its_reported_bytes_and_their_source() -> None:
     table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
     assert all(row["source"] for row in table["cards"])
     assert [card.name for card in cards() if not 0.9 < card.usable / card.nominal < 1] == []
@@ -117,7 +117,7 @@ def test_every_card_says_what_a_driver_reports_and_where_that_was_found() -> Non
     assert all(seen["source"] for seen in table["context"]["seen"])
 
 
-def test_the_model_of_the_context_is_near_what_was_seen() -> None:
+def test_the_model_of_the_context_is_close_to_reports() -> None:
     table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
     for seen in table["context"]["seen"]:
         bytes_of_card = context(seen["card"])
@@ -163,7 +163,7 @@ def test_bounds_are_the_max_load_and_a_plan_above_it() -> None:
     assert bounds(trace, 0).plan is None
 
 
-def test_the_command_tells_capacity_bound_plan_and_cards() -> None:
+def test_the_command_shows_capacity_bound_plan_and_cards() -> None:
     shown = " ".join(
         output("fit llm-decode --allocators free_lists,naive --time-limit 0.2").split()
     )
@@ -176,7 +176,7 @@ def test_the_command_tells_capacity_bound_plan_and_cards() -> None:
     assert rows[0]["plan_height"] is None
 
 
-def test_the_command_tells_what_fills_the_smallest_card() -> None:
+def test_the_command_shows_what_fills_the_smallest_card() -> None:
     lines = output("fit good.csv --allocators caching,naive --time-limit 0").splitlines()
     card, text = cards()[0], "\n".join(" ".join(line.split()) for line in lines)
     assert f"what fills {card.name}" in text
@@ -230,7 +230,7 @@ def test_nccl_has_buffers_for_several_ranks_only() -> None:
     assert ranks_of(trace) == 1
 
 
-def test_what_cannot_be_is_one_line() -> None:
+def test_errors_are_one_line() -> None:
     assert "no allocator is called 'nosuch'" in error("fit good.csv --allocators nosuch")
     assert "neither a file nor a workload" in error("fit nosuch.csv")
     assert "--time-limit" in error("fit good.csv --time-limit -1")

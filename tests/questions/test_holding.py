@@ -65,7 +65,7 @@ def kinds(trace: Trace, event: int | None = None) -> dict[str, int]:
     return dict(zip(found["kind"], found["bytes"], strict=True))
 
 
-def test_every_kind_is_told() -> None:
+def test_every_kind_of_block_is_recognized() -> None:
     for keeps_gradients in (False, True):
         trace = training(keeps_gradients=keeps_gradients)
         assert kinds(trace) == {
@@ -150,14 +150,14 @@ def test_modules_and_the_kinds_that_a_program_says() -> None:
     assert alike("transformer.h.11.mlp2") == "transformer.h.*.mlp2"
 
 
-def test_a_temporary_of_the_backward_pass_belongs_to_what_is_freed_next() -> None:
+def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> None:
     trace = with_modules(training(), label5=("head", ""))
     rows = holders(trace)
     (row,) = rows[rows["kind"] == holding.BACKWARD].to_dict("records")
     assert (row["place"], row["module"]) == ("backward of train.py:3:f", "head")
 
 
-def test_without_steps_the_kinds_are_those_that_the_program_says() -> None:
+def test_without_steps_the_kinds_follow_the_labels() -> None:
     labels = ("", "parameters", "h.0", "step")
     trace = make([(ALLOC, 0, 10), (ALLOC, 1, 20), (FREE, 1, 0)], labels=labels)
     kind, module = np.array([1, 0, 0], np.uint32), np.array([2, 0, 0], np.uint32)

@@ -26,7 +26,7 @@ DEFAULT, SETTING, OTHER = "caching", "caching:max_split_size_mb=64", "slab"
 
 
 def rows(capacity: float, **given: tuple[float, float, bool]) -> pd.DataFrame:
-    """GiB of the device; of each allocator GiB, device us per event, and whether it completes."""
+    """GiB of the device; for each allocator, GiB, device us per event, and whether it completes."""
     names = {"default": DEFAULT, "setting": SETTING, "expandable": EXPANDABLE, "other": OTHER}
     made = [
         {
@@ -114,7 +114,7 @@ def test_room_counts_before_cost_up_to_one_percent_of_the_device() -> None:
     assert advise(far).chosen == SETTING
 
 
-def test_what_fails_in_another_order_has_no_room() -> None:
+def test_a_choice_that_fails_in_another_order_counts_as_without_room() -> None:
     given = rows(24, default=(10, 0.8, True), setting=(9, 0.9, True))
     assert advise(given, shaky={DEFAULT}).chosen == SETTING
 
@@ -147,7 +147,7 @@ def sure(given: pd.DataFrame, **failed: int) -> Confidence:
     )
 
 
-def test_confidence_says_what_it_rests_on() -> None:
+def test_confidence_names_its_grounds() -> None:
     found = sure(rows(24, default=(12, 1, True), other=(11, 1, True)))
     assert found.level == "high"
     assert found.grounds == (
@@ -165,7 +165,7 @@ def test_confidence_says_what_it_rests_on() -> None:
     assert "completes 2 of 3 traces" in found.text
 
 
-def test_advice_that_hangs_on_device_time_says_so() -> None:
+def test_advice_that_depends_on_device_time_says_so() -> None:
     found = sure(rows(24, default=(25, 1, False), setting=(22, 0, True), other=(12, 3, True)))
     assert any("would be recommended instead" in ground for ground in found.grounds)
 
@@ -190,7 +190,7 @@ def test_a_study_runs_all_and_remembers() -> None:
     assert table["cost"].dropna().index.tolist() == [EXPANDABLE]
 
 
-def test_the_command_answers_and_tells_how_to_switch() -> None:
+def test_the_command_answers_and_shows_how_to_switch() -> None:
     line = "recommend gpt2-train --device sim:8GiB --orders 1 --tuning 0"
     shown = output(line)
     assert shown.startswith("Best setting: caching:conf=expandable_segments:True completes on")
@@ -205,7 +205,7 @@ def test_the_command_answers_and_tells_how_to_switch() -> None:
     assert all(row["cost"] is None for row in table if row["failures"] or not row["candidate"])
 
 
-def test_what_cannot_be_is_one_line() -> None:
+def test_errors_are_one_line() -> None:
     assert "valid names: memory, time, setting" in error("recommend good.csv --weigh price=2")
     assert "a weight must be a number of at least 0" in error(
         "recommend good.csv --weigh time=fast"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench tune: what the search finds, and what it says."""
+"""allocbench tune: the results of the search, and its output."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_equal_seeds_give_equal_trials_and_the_budget_is_kept() -> None:
     assert len({trial.spec for trial in first}) == len(first)
 
 
-def test_the_front_is_what_nothing_dominates() -> None:
+def test_the_front_holds_the_trials_that_no_other_dominates() -> None:
     points = [(5, 1.0), (3, 2.0), (3, 2.5), (4, 2.0), (1, 9.0), (5, 1.0)]
     trials = [Trial(f"s:n={n}", a, b, 0) for n, (a, b) in enumerate(points)]
     trials += [Trial("failed", 0, 0.0, 1), Trial("never", None, 0.0, 0)]
@@ -171,7 +171,7 @@ def test_the_frame_has_the_best_first_and_the_host_time_of_the_front() -> None:
         ("naive", ["export PYTORCH_NO_CUDA_MEMORY_CACHING=1"]),
     ],
 )
-def test_what_is_printed_installs_it(text: str, lines: list[str]) -> None:
+def test_the_printed_lines_install_the_allocator(text: str, lines: list[str]) -> None:
     assert how(text).splitlines() == lines
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands never contradict one another, and no advice fails or is regretted."""
+"""The commands never contradict one another, and no advice fails or is much worse than another."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 def check(trace: Trace, device: str, tuning: int = 6) -> None:
-    """Ask everything of one trace and device, each command on its own, and compare."""
+    """Ask every question about one trace and device, each in its own command, and compare."""
     fitted = fit(trace, SPECS, device, known=Bounds(trace.max_load, None))
     least = {row["allocator"]: row["min_capacity"] for row in records(fitted)}
     card = {row["allocator"]: row["card"] for row in records(fitted)}
@@ -80,7 +80,7 @@ def check(trace: Trace, device: str, tuning: int = 6) -> None:
 def check_advice(
     chosen: str | None, least: dict[str, Any], fits: dict[str, bool], capacity: int
 ) -> None:
-    """What is advised fits, and leaves as much room as anything, but for 1 % of the device."""
+    """The advice fits, and leaves at most 1 % of the device less room than any other choice."""
     cached = [spec for spec in SPECS if fits[spec] and kind(spec) != "uncached"]
     assert (chosen is None) is (not any(fits.values()))
     if chosen is None:

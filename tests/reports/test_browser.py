@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report in a browser: what it shows is what the results say, and nothing else happens."""
+"""The report in a browser: it shows the numbers of the results, and loads nothing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_toggled_allocators_come_and_go(open_page: Any, given: Bundle) -> None:
 
 
 @pytest.mark.parametrize("metric", ["reserved", "allocated", "device_calls"])
-def test_the_cursor_tells_the_numbers_of_the_results(
+def test_the_cursor_shows_the_numbers_of_the_results(
     open_page: Any, given: Bundle, metric: str
 ) -> None:
     choose(open_page, ".explorer select", metric)

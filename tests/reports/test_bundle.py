@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results files: what is written is read back, files join, and bad ones are named."""
+"""Results files: they are read back and joined, and errors name bad ones."""
 
 import io
 import zipfile
@@ -39,7 +39,7 @@ def assert_same(left: Bundle, right: Bundle) -> None:
         pd.testing.assert_frame_equal(frame, right.details[name], check_dtype=True)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_written_results_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "results.zip"
     bundle.write(full(), path)
     assert_same(bundle.read(path), full())

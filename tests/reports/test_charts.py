@@ -130,13 +130,13 @@ def test_free_blocks_become_a_grid() -> None:
     assert cells.tolist() == [[16, 0], [0, 70], [64, 0]]
 
 
-def test_a_pareto_front_holds_what_nothing_beats() -> None:
+def test_a_pareto_front_holds_the_points_that_no_other_beats() -> None:
     points = {"a": (1.0, 9.0), "b": (2.0, 4.0), "c": (2.0, 5.0), "d": (3.0, 4.0), "e": (4.0, 1.0)}
     assert drawing.pareto_front(points) == ["a", "b", "e"]
     assert drawing.pareto_front({}) == []
 
 
-def test_ranks_leave_out_who_failed_and_floors() -> None:
+def test_ranks_leave_out_failed_allocators_and_floors() -> None:
     rows = [
         sized("a", 9, 40, "one"),
         sized("b", 12, 20, "one"),
@@ -168,7 +168,7 @@ def test_a_heat_map_says_the_metric_and_colours_the_ratio() -> None:
     assert np.isnan(values[1])
 
 
-def test_simulated_and_measured_stand_side_by_side_and_say_so() -> None:
+def test_simulated_and_measured_are_labelled_side_by_side() -> None:
     on_gpu: dict[str, Any] = {
         "device": "cuda:0",
         "device_kind": "cuda",
@@ -201,7 +201,7 @@ def test_every_chart_is_written_as_svg_and_png_with_harmless_names(
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_file_names_are_made_of_letters_alone(
+def test_file_names_consist_of_harmless_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "_drawn", lambda *_: b"")

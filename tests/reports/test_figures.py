@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures: they show the row's numbers, say what is modelled, and overlap nothing."""
+"""The figures: their numbers, labels of modelled ones, and no overlapping texts."""
 
 from collections.abc import Callable
 from itertools import combinations, pairwise
@@ -178,7 +178,7 @@ def test_no_text_lies_over_another(
 
 
 @pytest.mark.parametrize("draw", ACROSS)
-def test_what_was_not_measured_is_said(draw: Callable[[pd.DataFrame], Figure]) -> None:
+def test_missing_measurements_are_named(draw: Callable[[pd.DataFrame], Figure]) -> None:
     missing: dict[str, Any] = {
         column: None
         for column in row("a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML report: self-contained, escaped, the same bytes each time, and no number lost."""
+"""The HTML report: self-contained, escaped, reproducible, and with every number."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ GIVEN = with_memory(ROWS, *(memory(name, 12 * GIB) for name in ("a", "b", "c", "
 
 
 class Page(HTMLParser):
-    """What a reader needs of a page: its elements with their attributes, and text by element."""
+    """The content of a page: its elements with their attributes, and text by element."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -106,7 +106,7 @@ def test_the_policy_lets_no_script_run_but_those_of_the_report(text: str, page: 
     assert allowed[1].split() == [f"'sha256-{digest}'" for digest in digests]
 
 
-def test_every_picture_says_in_words_what_it_shows(page: Page) -> None:
+def test_every_picture_has_a_description(page: Page) -> None:
     pictures = page.all("svg")
     # memory of one workload; for screens and for phones: the trade of two, five heat maps and
     # ranks, five single metrics
@@ -148,7 +148,7 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
     assert "n/a" in cells
 
 
-def test_marks_stand_in_words(text: str) -> None:
+def test_marks_are_also_words(text: str) -> None:
     body = text[text.index('aria-label="Comparison: train"') :]
     lines = body[: body.index("</table>")].split("<tr")
     by_name = {re.findall(r'class="name">([^<]*)', line)[0]: line for line in lines[2:]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result row: what is accepted, what is refused and how, and that nothing is lost on disk."""
+"""The result row: valid and invalid rows, and files that keep every value."""
 
 import errno
 import io
@@ -46,7 +46,7 @@ def test_a_missing_metric_is_null_and_numpy_values_are_taken() -> None:
 
 
 @pytest.mark.parametrize("name", results.IDENTITY)
-def test_identity_columns_must_be_there(name: str) -> None:
+def test_identity_columns_are_required(name: str) -> None:
     missing = row("a")
     del missing[name]
     for bad in (missing, {**row("a"), name: None}):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison tables: every number is the row's, marks are right, the terminal has room."""
+"""The comparison tables: numbers, marks, and the width of a terminal."""
 
 import io
 import math
@@ -71,7 +71,7 @@ def test_ratios_are_to_the_first_candidate_or_the_row_named() -> None:
         tables.comparison(rows, reference="c")
 
 
-def test_no_ratio_where_there_is_none() -> None:
+def test_an_undefined_ratio_is_not_shown() -> None:
     rows = [row("a", stranded=0, min_capacity=None), row("b", stranded=5, min_capacity=7)]
     (table,) = tables.comparison(frame(rows))
     assert cell(table, "b", "stranded").ratio is None
@@ -211,7 +211,7 @@ def test_columns_without_numbers_are_named_not_shown() -> None:
         ({"unavailable": "needs a GPU", "min_capacity": None}, "min_capacity", "no result"),
     ],
 )
-def test_what_is_not_there_has_a_reason(changes: dict[str, Any], metric: str, reason: str) -> None:
+def test_a_missing_number_has_a_reason(changes: dict[str, Any], metric: str, reason: str) -> None:
     rows = frame([row("a", planned_requests=1), row("b", **changes)])
     (table,) = tables.comparison(rows, [metric])
     assert cell(table, "b", metric).text == "n/a"

@@ -86,7 +86,7 @@ class Driver:
         self._library.cuStreamBeginCapture_v2.argtypes = [ctypes.c_void_p, ctypes.c_int]
 
     def outstanding(self) -> dict[str, int]:
-        """Resources held from the driver, without those at zero."""
+        """Resources held from the driver, without counts of zero."""
         result = {kind: self._library.stand_in_outstanding(kind.encode()) for kind in KINDS}
         return {kind: count for kind, count in result.items() if count}
 
@@ -107,7 +107,7 @@ class Driver:
         return bool(self._library.stand_in_busy(ctypes.c_void_p(stream), device))
 
     def slow(self, name: str, seconds: float) -> None:
-        """Let each call of a name take so long; none when it is empty."""
+        """Set how long each call of a function takes; an empty name resets this."""
         self._library.stand_in_slow(name.encode(), ctypes.c_double(seconds))
 
     def new_stream(self, device: int) -> int:
@@ -115,7 +115,7 @@ class Driver:
         return int(self._library.stand_in_new_stream(device))
 
     def forget(self) -> None:
-        """Forget what was abandoned with its context."""
+        """Forget resources that were abandoned with their context."""
         self._library.stand_in_forget()
 
     def accessible(self, address: int, device: int) -> bool:

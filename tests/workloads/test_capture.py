@@ -44,7 +44,7 @@ def recorded(run: Any) -> Trace:
 
 
 def rows(trace: Trace) -> list[tuple[int, int | str, int]]:
-    """Op, block (for a mark: its label) and size of each event."""
+    """Op, block (the label for a mark) and size of each event."""
     events = zip(trace.op.tolist(), trace.block.tolist(), trace.size.tolist(), strict=True)
     return [(op, trace.labels[block] if op == MARK else block, size) for op, block, size in events]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV as people and other programs write it, as the rule in docs/formats.md has it."""
+"""CSV as people and other programs write it, by the rule in docs/formats.md."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_wrong_row_is_shown_with_what_was_expected(tmp_path: Path, row: str, a
     assert message_of(lambda: read(path)) == f"{path}: line 7: '{row}': {WRONG[row]}"
 
 
-def test_what_is_expected_has_the_columns_of_the_file(tmp_path: Path) -> None:
+def test_the_expected_row_has_the_columns_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("size;id;time;op\n5;0;1;z\n")
     told = message_of(lambda: read(path))

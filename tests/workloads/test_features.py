@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.trace_features: numbers worked out by hand and the slow way; where they are shown."""
+"""workloads.trace_features: numbers computed by hand and by definition; where they are shown."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def captured(run: Callable[[Mark], None]) -> Trace:
         return record(run, "cpu").trace(Provenance())
 
 
-# Wide enough that the CPU's kernels allocate little besides their outputs. Without autocast, whose
+# Wide enough that the CPU's kernels allocate little except their outputs. Without autocast, whose
 # CPU kernels differ from those of a GPU.
 CASES: dict[str, Callable[[Any], Any]] = {
     "gpt2": lambda tiny: replace(tiny, dropout=0.0, width=64, vocabulary=1000),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files give back the trace that was written, or say in one line what is wrong with them."""
+"""Files contain the trace that was written, or one line says what is wrong with them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_csv_is_as_documented_and_leaves_out_marks_and_trims(tmp_path: Path) -> 
     assert again.provenance == Provenance(name="t", kind="imported", source="t.csv")
 
 
-def test_the_format_is_told_by_content(tmp_path: Path) -> None:
+def test_the_format_is_recognized_by_content(tmp_path: Path) -> None:
     write(make(GOOD), tmp_path / "t.parquet")
     parquet = (tmp_path / "t.parquet").rename(tmp_path / "really-parquet.csv")
     csv = tmp_path / "really-csv.parquet"
@@ -74,7 +74,7 @@ def test_an_option_that_the_format_has_not_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_many_parts(tmp_path: Path) -> None:
-    """More rows than are read at a time, so that lines and batches cross the seams."""
+    """More rows than are read at a time, so that lines and batches cross the boundaries."""
     n = 150_000
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 2**40, n).tolist()
@@ -204,7 +204,7 @@ def test_a_damaged_parquet_is_refused_or_valid(
 # --- writing
 
 
-def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_trace_that_cannot_be_written_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere" / "t.csv"
     assert message_of(lambda: write(make(GOOD), nowhere)).startswith(f"{nowhere}: No such file")
     folder = tmp_path / "folder.csv"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workloads.block_lifetimes: blocks of a trace or of a CSV, and every way to get the CSV wrong."""
+"""workloads.block_lifetimes: blocks of a trace or of a CSV, and every kind of error in the CSV."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_lifetimes_as_people_write_them(tmp_path: Path, text: str, zipped: bool)
         ("id,lower,upper,end,size\na,1,9,1,1\n", "line 1: no header"),
     ],
 )
-def test_columns_that_cannot_be_taken(tmp_path: Path, text: str, told: str) -> None:
+def test_invalid_columns(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "blocks"
     path.write_text(text)
     assert told in message_of(lambda: read_lifetimes(path))

@@ -47,7 +47,7 @@ def test_steps_are_shuffled_but_not_blocks_that_outlive_them() -> None:
         events += [(MARK, 1, 0), (ALLOC, 1, 100 + step), (ALLOC, 2 + step, 1000 + step)]
         events += [(FREE, 1 + step, 0)] if step else []
         events += [(FREE, 1, 0)]
-    events[-2:] = [(FREE, 1, 0), (FREE, steps, 0)]  # in another order, for once
+    events[-2:] = [(FREE, 1, 0), (FREE, steps, 0)]  # in another order
     trace = make(events, labels=("", "step"))
     trace.validate()
     created = perturbed(trace, 4)

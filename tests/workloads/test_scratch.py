@@ -31,7 +31,7 @@ def labelled(events: list[tuple[int, int, int, str]]) -> Trace:
 
 
 def added(trace: Trace, model: Model = GPUS["sm80"]) -> list[tuple[int, int, int, str]]:
-    """For each new event: op, the given trace's event that it follows, size and label."""
+    """For each new event: op, the event of the given trace that it follows, size and label."""
     modelled = with_scratch(trace, model)
     modelled.validate()
     assert modelled.label is not None

@@ -41,7 +41,7 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
-        self._reads = _beside("null_reads").Reads(self._core, told["values"])
+        self._reads = _sibling("null_reads").Reads(self._core, told["values"])
 
     def watch(self, torch: ModuleType) -> None:
         """Count reads and steps from now on; torch has been imported."""
@@ -52,7 +52,7 @@ class Process:
 
         register_optimizer_step_post_hook(self._on_step)
         if self._told["alone"]:
-            _beside("null_peers").be_alone(torch)
+            _sibling("null_peers").be_alone(torch)
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
@@ -131,7 +131,7 @@ def after_torch(torch: ModuleType) -> None:
     _process.watch(torch)
 
 
-def _beside(name: str) -> ModuleType:
+def _sibling(name: str) -> ModuleType:
     """Import a file of this folder, which is not on the module path."""
     spec = importlib.util.spec_from_file_location(
         f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
@@ -144,7 +144,7 @@ def _beside(name: str) -> ModuleType:
 
 
 def _end_generation(utils: ModuleType) -> None:
-    _beside("null_transformers").end_at_length(utils)
+    _sibling("null_transformers").end_at_length(utils)
 
 
 AFTER = {"transformers.generation.utils": _end_generation}

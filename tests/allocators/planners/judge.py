@@ -58,8 +58,8 @@ def load(blocks: Sequence[Block], instant: int) -> int:
 def lowest_height(blocks: Sequence[Block], alignment: int = 1) -> int:
     """The height of the lowest possible plan, found by trying all orders.
 
-    Taken in the order of their offsets in a lowest plan, blocks that each take the lowest place
-    that is free end no higher than there.
+    Taken in the order of their offsets in a lowest plan, blocks that each take the lowest free
+    place end no higher than in that plan.
     """
     return min(_height(order, alignment) for order in permutations(blocks))
 

@@ -22,7 +22,7 @@ def place_in_order(
 ) -> list[int]:
     """Offsets of blocks placed in this order, each in the gap chosen among those that hold it.
 
-    Without such a gap it is placed above the blocks alive together with it.
+    Without such a gap, a block is placed above all blocks that are alive with it.
     """
     offsets: dict[int, int] = {}
     for block in order:

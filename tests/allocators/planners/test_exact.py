@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exact planner: as low as brute force, and honest about unproven plans."""
+"""The exact planner: as low as brute force, and it reports whether a plan is proven."""
 
 from __future__ import annotations
 

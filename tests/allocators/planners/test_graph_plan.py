@@ -129,7 +129,7 @@ def test_inputs_are_preserved_unless_told_otherwise() -> None:
     assert plan(chain, [3], preserve_inputs=False).arena_size == 2 * 64
 
 
-def test_variables_have_their_own_arena_and_dynamic_tensors_none() -> None:
+def test_variables_have_their_own_arena_and_dynamic_tensors_have_no_offset() -> None:
     kinds = {1: Placement.PERSISTENT, 2: Placement.DYNAMIC, 5: Placement.PERSISTENT}
     operators: list[Op] = [("RELU", [0, 1, 5], [2]), ("RELU", [2], [3]), ("RELU", [3], [4])]
     result = plan(operators, [4], placements=kinds, variables=[1, 5])

@@ -72,7 +72,7 @@ def test_offsets_are_aligned_and_sizes_are_not_rounded(arena: SimpleMemoryArena)
     offsets = [arena.allocate(64, 1).offset for _ in range(3)]
     assert offsets == [0, 64, 128]
     assert arena.high_water_mark == 129
-    assert arena.allocate(1, 10).offset == 1  # the gap behind the first byte
+    assert arena.allocate(1, 10).offset == 1  # the gap after the first byte
     assert arena.allocate(1, 100).offset == 129
     assert arena.high_water_mark == 229
 

@@ -18,7 +18,7 @@ BRIEF = "bfc:memory_limit=2MiB,retry_seconds=0.02"
 
 
 def still_waits(request: Future[int]) -> bool:
-    """True if it has no answer yet and gets none soon."""
+    """Whether it has no result, also after a short wait."""
     return not wait([request], timeout=0.05).done
 
 
@@ -37,7 +37,7 @@ def test_a_request_waits_for_a_free_by_another_thread(make: Make, around: str) -
     assert (stats.allocations, stats.failures) == (2, 0)
 
 
-def test_it_keeps_waiting_if_too_little_is_freed(make: Make) -> None:
+def test_a_request_keeps_waiting_if_too_little_is_freed(make: Make) -> None:
     allocator = make(LONG)
     halves = [allocator.allocate(MIB), allocator.allocate(MIB)]
     with ThreadPoolExecutor(1) as pool:

@@ -37,7 +37,7 @@ def test_a_used_up_segment_is_followed_by_another(make: Make) -> None:
     assert segments(allocator) == [MIB, MIB, 3 * MIB, MIB]
 
 
-def test_it_fails_once_everything_has_been_handed_out(make: Make) -> None:
+def test_a_request_fails_once_all_memory_has_been_handed_out(make: Make) -> None:
     allocator = make("bump", "1MiB")
     for _ in range(4):
         allocator.deallocate(allocator.allocate(MIB // 4))

@@ -212,7 +212,7 @@ def test_divisions_may_differ_by_interval(make: Make, version: str, sizes: dict[
         assert granted(allocator, allocator.allocate(size)) == rounded
 
 
-def test_large_segment_size_mb_is_what_requests_below_10_mib_share(make: Make) -> None:
+def test_requests_below_10_mib_share_segments_of_large_segment_size_mb(make: Make) -> None:
     allocator = make("caching:large_segment_size_mb=40")
     for _ in range(4):
         allocator.allocate(9 * MIB)
@@ -227,7 +227,7 @@ def test_a_memory_fraction_is_a_limit_without_a_call_to_the_device(make: Make) -
     assert allocator.device.stats().malloc_calls == 2
 
 
-def test_a_fraction_of_one_is_a_limit_in_2_9_alone(make: Make) -> None:
+def test_a_fraction_of_one_is_a_limit_only_up_to_2_9(make: Make) -> None:
     for version, calls in (("2.9", 0), ("2.10", 2), ("2.11", 2), ("2.13", 2)):
         allocator = make(f"caching:version={version},per_process_memory_fraction=1", 10 * MIB)
         assert fails(allocator, 12 * MIB)
@@ -279,7 +279,7 @@ class TestExpandableSegments:
         calls = allocator.device.stats()
         assert calls.map_calls == calls.unmap_calls == 5
 
-    def test_pages_come_all_or_none(self, make: Make) -> None:
+    def test_pages_are_mapped_all_or_none(self, make: Make) -> None:
         allocator = make("caching:expandable_segments=true", 70 * MIB)
         assert fails(allocator, 70 * MIB)
         assert allocator.stats().peak_reserved == 0

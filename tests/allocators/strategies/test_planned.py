@@ -22,9 +22,9 @@ def planned(capacity: int | str = "1GiB", spec: str = "planned") -> Watched:
 
 
 def run_step(watched: Watched, length: int, *, marked: bool = True, states: bool = False) -> int:
-    """A training step in small: activations of `length` KiB and multiples, gradients of weights.
+    """A small training step: activations of `length` KiB and multiples, gradients of weights.
 
-    With `states`, some blocks are born that stay. Returns the device calls that it cost.
+    With `states`, some blocks are allocated that stay. Returns the number of device calls.
     """
     before = watched.allocator.device.stats().calls
     if marked:

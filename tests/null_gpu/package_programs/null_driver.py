@@ -13,7 +13,7 @@ site.addsitedir(told["packages"])
 
 
 def outcome(function):
-    """What a call returns; or the name of its error, and how its text begins."""
+    """The result of a call, or the name of its error and the beginning of its text."""
     try:
         return function()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What programs see of an allocator; each check has a process, forked from this one.
+"""Effects of an allocator on programs; each check has a process, forked from this one.
 
 Prints what each check returned as JSON. Nothing in a check depends on where an allocator places a
 block, so PyTorch's own allocator and all of allocbench's must return the same.
@@ -32,7 +32,7 @@ def taken(mib, device="cuda"):
 
 
 def outcome(function):
-    """The name of the exception that a call raises, and how its text begins; or "none"."""
+    """The name of the exception that a call raises, and the beginning of its text; or "none"."""
     try:
         function()
     except Exception as error:
@@ -172,7 +172,7 @@ def out_of_memory_survived_in_a_capture():
 
 
 @check
-def out_of_memory_beside_a_capture():
+def out_of_memory_during_a_capture():
     """Another thread runs out of memory while a graph is captured, and continues with less."""
     x = torch.ones(MIB, device="cuda")
     cached = [taken(300)]

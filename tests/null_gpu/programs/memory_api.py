@@ -36,7 +36,7 @@ def fraction():
 
 
 def again():
-    """A second allocator, once memory is there."""
+    """A second allocator, after memory was requested."""
     torch.cuda.memory.change_current_allocator(
         memory.CUDAPluggableAllocator(ctypes.util.find_library("c"), "malloc", "free")
     )
@@ -95,7 +95,7 @@ seen["Tensor.untyped_storage()._share_cuda_"] = called(
     lambda: len(kept[0].untyped_storage()._share_cuda_())
 )
 seen["Tensor.pin_memory"] = called(lambda: torch.ones(3).pin_memory().is_pinned())
-for name, function in LAST.items():  # they leave other numbers behind where they have an effect
+for name, function in LAST.items():  # they change other numbers where they have an effect
     if hasattr(memory, name):
         seen[f"torch.cuda.{name}"] = called(function)
 print(json.dumps(seen))

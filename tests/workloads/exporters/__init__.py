@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs read, read back."""
+"""Exports for other programs, read back."""

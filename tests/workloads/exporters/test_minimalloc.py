@@ -16,7 +16,7 @@ __all__ = ["folder"]  # the fixture, by its import
 
 
 @given(trace=valid_traces().filter(lambda one: one.allocs))
-def test_blocks_come_back(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_blocks_are_read_back(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("blocks") / "blocks.csv"
     write(trace, path, "lifetimes")
     blocks, again = lifetimes(trace), read_lifetimes(path)
@@ -43,7 +43,7 @@ def test_convert_and_plan() -> None:
     )
 
 
-def test_what_cannot_be_written() -> None:
+def test_traces_that_cannot_be_written() -> None:
     write(make([(2, 0, 0)], labels=("step",)), "marks.parquet")
     assert "new.csv: has no allocs" in error("convert marks.parquet new.csv --format lifetimes")
     assert message_of(lambda: write(make([(2, 0, 0)], labels=("a",)), "new.csv", "lifetimes"))

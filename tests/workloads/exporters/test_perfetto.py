@@ -64,7 +64,7 @@ def test_steps_and_phases_are_slices_over_the_trace() -> None:
     assert names == ["trace through naive on sim:80GiB", "steps", "phases", "failed requests"]
 
 
-def test_failed_requests_are_told() -> None:
+def test_failed_requests_are_reported() -> None:
     found = exported(make([(ALLOC, 0, 7), (ALLOC, 1, 9 << 20)]), "naive", "sim:1MiB")["traceEvents"]
     (failed,) = [event for event in found if event["ph"] == "i"]
     assert failed["args"] == {"bytes": 9 << 20, "reserved": 7, "capacity": 1 << 20}

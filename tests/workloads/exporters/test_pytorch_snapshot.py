@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated snapshots open in PyTorch's viewer, are consistent, and are read back as they were."""
+"""Simulated snapshots open in PyTorch's viewer, are consistent, and are read back unchanged."""
 
 # mypy: allow-untyped-calls
 
@@ -67,8 +67,8 @@ def test_the_viewer_of_pytorch_opens_it(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_history_leads_from_nothing_to_the_state_at_the_end(spec: str) -> None:
-    """Played forward: memory is mapped before it is used, and unmapped when nothing lies there."""
+def test_the_history_leads_from_an_empty_device_to_the_final_state(spec: str) -> None:
+    """Memory is mapped before it is used, and unmapped only when it is free."""
     _, data = exported(random_trace(), spec)
     mapped: list[tuple[int, int]] = []  # begin and end, none touching another
     live: dict[int, int] = {}
@@ -114,7 +114,7 @@ def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @given(trace=replayable(trims=False), spec=st.sampled_from(SPECS))
 @settings(max_examples=60)
-def test_what_was_exported_is_imported(
+def test_an_export_can_be_imported(
     trace: Trace, spec: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     content, _ = exported(trace, spec.replace("6MiB", "60GiB"))
@@ -151,7 +151,7 @@ def test_the_command_writes_it_and_others_read_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["warm", "expandable_warm", "retry_2.13", "overflow"])
-def test_what_began_with_segments_is_exported_so(name: str, tmp_path: Path) -> None:
+def test_an_export_begins_with_the_recorded_segments(name: str, tmp_path: Path) -> None:
     trace = read(SYNTHETIC / f"{name}.pickle.gz")
     assert trace.layout is not None
     after = replayed(trace, "caching", "sim:80GiB")
@@ -171,7 +171,9 @@ def test_what_began_with_segments_is_exported_so(name: str, tmp_path: Path) -> N
     assert reserved[0] == trace.layout.reserved
 
 
-def test_what_takes_no_segments_over_is_exported_from_an_empty_device(tmp_path: Path) -> None:
+def test_an_allocator_without_first_segments_is_exported_from_an_empty_device(
+    tmp_path: Path,
+) -> None:
     trace = read(SYNTHETIC / "warm.pickle.gz")
     assert replayed(trace, "bfc", "sim:80GiB").taken_over == 0
     path = tmp_path / "exported.pickle"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other programs record, read as traces."""
+"""Recordings of other programs, read as traces."""

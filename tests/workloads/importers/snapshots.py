@@ -128,7 +128,7 @@ class Recorder:
 
 
 def snapshot(*recorders: Recorder, keep: int | None = None) -> dict[str, Any]:
-    """What `torch.cuda.memory._snapshot` returns; `keep`: the number of last events to keep."""
+    """The result of `torch.cuda.memory._snapshot`; `keep`: the number of last events to keep."""
     devices = 1 + max(recorder.device for recorder in recorders)
     traces: list[list[dict[str, Any]]] = [[] for _ in range(devices)]
     for recorder in recorders:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiler traces: one that PyTorch writes here and now, and ones as it writes them on GPUs."""
+"""Profiler traces: one written by PyTorch during the test, and others in the form of GPUs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def labels(trace: Trace) -> list[str]:
     return [trace.labels[n] for n in trace.label]
 
 
-def test_what_pytorch_writes() -> None:
+def test_snapshots_as_pytorch_writes_them() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
@@ -109,7 +109,7 @@ def test_devices() -> None:
     assert "cuda:1" in output("inspect profile.dat:device=1")
 
 
-def test_the_other_shape_and_what_stands_around() -> None:
+def test_a_plain_list_of_events_and_long_headers_are_read() -> None:
     path = Path("profile.dat")
     path.write_text(" \n" + json.dumps([memory(1, 1, 7), "text", 7, None, ran("aten::mm", 0, 9)]))
     assert labels(read(path)) == ["aten::mm"]
@@ -118,7 +118,7 @@ def test_the_other_shape_and_what_stands_around() -> None:
     assert len(read(profile(memory(1, 1, 7), deviceProperties=[{"name": "x" * 1000}] * 40))) == 1
 
 
-def test_a_long_one_is_read_in_parts() -> None:
+def test_a_long_file_is_read_in_parts() -> None:
     names = [f"opérateur {n} " + "\u6f22" * (n % 50) for n in range(20_000)]
     events = [e for n, name in enumerate(names) for e in (ran(name, n, 1), memory(n + 0.5, n, 7))]
     trace = read(profile(*events))
@@ -151,7 +151,7 @@ def test_a_number_where_one_part_ends_and_the_next_begins(digits: int) -> None:
         ('{"traceEvents": [' + "9" * 5000, "Exceeds the limit"),
     ],
 )
-def test_what_is_no_profile(text: str, told: str) -> None:
+def test_files_that_are_not_profiles(text: str, told: str) -> None:
     Path("profile.dat").write_text(text)
     assert told in message_of(lambda: read("profile.dat"))
 
@@ -168,7 +168,7 @@ def test_what_is_no_profile(text: str, told: str) -> None:
         (memory(1, 1, 7, "a"), "a memory event has Device Id 'a'"),  # type: ignore[arg-type]
     ],
 )
-def test_an_event_that_is_none(event: dict[str, Any], told: str) -> None:
+def test_an_invalid_event(event: dict[str, Any], told: str) -> None:
     path = profile(memory(1, 1, 7), event)
     assert told in message_of(lambda: read(path))
 

@@ -85,7 +85,7 @@ def test_a_tensor_is_only_known_while_it_lives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tensors", [7, [7], [(1, 7)], [(1, [(1, 2)])], [(1, None)], "text"])
-def test_what_does_not_have_the_form_is_left_out(tmp_path: Path, tensors: Any) -> None:
+def test_names_of_another_form_are_left_out(tmp_path: Path, tensors: Any) -> None:
     assert told(trace_of(tmp_path, tensors))[:2] == [
         ("train.py:5:main", "", ""),
         ("model.py:3:forward", "h.0.mlp", ""),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles are data or nothing: none runs code, and none is believed about its size."""
+"""Pickles contain only data: none runs code, and no stated size is trusted."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ DATA = st.recursive(
 
 
 @given(data=DATA, protocol=st.integers(3, 5))
-def test_data_are_what_python_reads(
+def test_data_equal_those_that_python_reads(
     data: Any, protocol: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert load(pickle.dumps(data, protocol), tmp_path_factory.mktemp("data")) == data
@@ -149,7 +149,7 @@ def test_objects_are_refused_too(tmp_path: Path, held: Any) -> None:
 
 @pytest.mark.parametrize("op", pickletools.opcodes, ids=lambda op: op.name)
 def test_every_opcode_is_read_or_refused(tmp_path: Path, op: pickletools.OpcodeInfo) -> None:
-    """On a full stack, alone; what can make or call anything is refused by name."""
+    """Each opcode, on a full stack; those that create or call objects are refused by name."""
     content = b"\x80\x04]\x94(K\x01K\x01" + op.code.encode("latin-1") + b"\x01\n\x01\n" + b"\0" * 9
     makes = op.name in (
         *("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX"),
@@ -210,7 +210,7 @@ def test_a_length_that_the_file_has_not_is_not_believed(tmp_path: Path, claim: s
         (b"\x80\x04\x80\x09.", "is a pickle of protocol 9; protocols 0 to 5 are supported"),
     ],
 )
-def test_a_broken_pickle_is_told_so(tmp_path: Path, content: bytes, told: str) -> None:
+def test_a_broken_pickle_is_an_error(tmp_path: Path, content: bytes, told: str) -> None:
     assert told in message_of(lambda: load(content, tmp_path))
 
 
@@ -240,5 +240,5 @@ def test_a_dict_like_an_event_with_a_list_for_a_key(tmp_path: Path) -> None:
     assert "its 'segments' is not a list of dicts" in message_of(lambda: read(path))
 
 
-def test_what_follows_the_end_is_not_read(tmp_path: Path) -> None:
+def test_bytes_after_the_end_are_not_read(tmp_path: Path) -> None:
     assert load(pickle.dumps([1], 4) + b"rubbish", tmp_path) == [1]

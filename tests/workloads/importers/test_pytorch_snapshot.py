@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of every make become the trace of what was asked, or one line says why not."""
+"""Snapshots of every kind become the trace of their requests, or one line says why not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ STEPS = st.lists(
 
 
 def stated(recorder: Recorder, keep: int) -> list[tuple[str, int, int]]:
-    """What the last `keep` events say, and before them, what lived when they began."""
+    """The last `keep` events, after allocs of the blocks that were live when they began."""
     cut = len(recorder.events) - keep
     live: dict[int, int] = {}
     said = []
@@ -112,7 +112,7 @@ def test_events_sizes_streams_times_and_labels(named: Named) -> None:
 
 
 @given(steps=STEPS, data=st.data())
-def test_what_lived_before_the_ring_buffer_is_found_again(
+def test_blocks_from_before_the_ring_buffer_are_reconstructed(
     steps: list[tuple[int, int, bool]],
     data: st.DataObject,
     tmp_path_factory: pytest.TempPathFactory,

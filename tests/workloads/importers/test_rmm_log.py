@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of RMM, of each way it writes pointers and times, and every way to get one wrong."""
+"""Logs of RMM in every form of pointers and times, and every kind of error."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_broken_line_is_named(row: str, told: str) -> None:
     assert f"log.txt: {told}" in message_of(lambda: read("log.txt"))
 
 
-def test_a_log_of_nothing() -> None:
+def test_an_empty_log() -> None:
     Path("log.txt").write_text(f"{HEADER}\n1,10:00:00,allocate failure,(nil),5,0\n")
     assert message_of(lambda: read("log.txt")) == "log.txt: holds no events"
 

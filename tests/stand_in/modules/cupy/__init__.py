@@ -24,7 +24,7 @@ class _Memory:
 
 
 class OutOfMemoryError(MemoryError):
-    """As CuPy's own, which is made of numbers."""
+    """Like CuPy's own error, which is created from numbers."""
 
     def __init__(self, size: int, total: int, limit: int = 0) -> None:
         super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,})")

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class HostOnlyCUDAMemoryManager(ABC):
-    """What a plugin derives from: the same methods are abstract."""
+    """The base class of plugins, with the same abstract methods."""
 
     def __init__(self, *, context: Any) -> None:
         self.context = context
@@ -41,7 +41,7 @@ class CUdeviceptr:
 
 
 class MemoryPointer:
-    """Calls the finalizer when it goes."""
+    """Calls the finalizer when it is destroyed."""
 
     def __init__(
         self, context: Any, pointer: CUdeviceptr, size: int, finalizer: Callable[[], None]
@@ -52,7 +52,7 @@ class MemoryPointer:
 
 
 manager: Any = None
-"""The manager at work."""
+"""The active manager."""
 
 
 def _set(plugin: Callable[..., HostOnlyCUDAMemoryManager]) -> None:

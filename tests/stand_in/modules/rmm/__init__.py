@@ -32,7 +32,7 @@ class CallbackMemoryResource:
 __version__ = "25.12.00"
 current_device = 0
 resources: dict[int, CallbackMemoryResource] = {}
-"""By GPU."""
+"""The resource of each GPU."""
 
 mr: Any = types.SimpleNamespace(
     CallbackMemoryResource=CallbackMemoryResource, set_per_device_resource=resources.__setitem__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a CUDA build of PyTorch through which it gets memory, calling what it is given."""
+"""The part of a CUDA build of PyTorch that gets memory from a pluggable allocator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECORD_STREAM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Pluggable:
-    """What `_cuda_customAllocator` makes."""
+    """The result of `_cuda_customAllocator`."""
 
     def __init__(self, alloc: int, free: int) -> None:
         self.alloc, self.free = _ALLOC(alloc), _FREE(free)

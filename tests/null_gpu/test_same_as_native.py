@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs see the same with each allocator as with PyTorch's own."""
+"""Programs get the same results with each allocator as with PyTorch's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ CHECKS = str(PROGRAMS / "checks.py")
 SMALL = {"buddy": "buddy:region=64MiB", "free_lists": "free_lists:buffer=64MiB"}
 """Their regions of 1 GiB leave no room on a card of 2 GiB."""
 EVERY = (
-    *(SMALL.get(name, name) for name in allocators.names() if name != "bump"),  # it reuses nothing
+    *(
+        SMALL.get(name, name) for name in allocators.names() if name != "bump"
+    ),  # it reuses no memory
     "cuda_async",  # names() leaves it out: it needs memory pools
     "caching:expandable_segments=true",
 )
@@ -36,7 +38,7 @@ def native(version: str) -> dict[str, Any]:
 
 
 @of_each_version
-def test_every_check_ends_well_with_pytorchs_own_allocator(version: str) -> None:
+def test_every_check_passes_with_pytorchs_own_allocator(version: str) -> None:
     found = native(version)
     assert [name for name, values in found.items() if isinstance(values, str)] == []
     assert found["out_of_memory"]["errors"] == ["OutOfMemoryError: CUDA out of memory."] * 2
@@ -46,7 +48,7 @@ def test_every_check_ends_well_with_pytorchs_own_allocator(version: str) -> None
 
 @pytest.mark.parametrize("allocator", EVERY)
 @of_each_version
-def test_programs_see_what_they_see_with_pytorchs_own_allocator(
+def test_programs_get_the_same_results_as_with_pytorchs_own_allocator(
     version: str, allocator: str, tmp_path: Path
 ) -> None:
     rows = tmp_path / "rows.json"
@@ -68,7 +70,7 @@ NOT_KEPT = re.compile(
 
 
 def documented() -> dict[str, str]:
-    """What the page says of each function."""
+    """The rows of the page, by function."""
     page = (ROOT / "docs" / "on-a-gpu.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*`) \| (same|other|raises) \|", page, re.MULTILINE)
     return {name: verdict for names, verdict in rows for name in re.findall(r"`(.+?)`", names)}
