@@ -11,7 +11,7 @@ from pathlib import Path
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import is_null
-from allocbench.workloads import Trace, capture
+from allocbench.workloads import Trace, capture, modelled
 from allocbench.workloads.gpu_capture import Interpreter, capture_on_gpu, interpreter
 from allocbench.workloads.recording import has_cuda
 
@@ -42,7 +42,8 @@ class Where:
         device = None if self.device == CUDA else self.device
         with launch.session(device, launch.Limits()) as session:
             trace = capture_on_gpu(module, name, date, session.machine, self.python, keep)
-        return trace, session.notes
+        marked = modelled.sentence(modelled.modelled(trace))
+        return trace, [*filter(None, [marked]), *session.notes]
 
 
 def where(device: str | None = None, python: str | None = None) -> Where:

@@ -30,7 +30,7 @@ class Command:
 COMMANDS = (
     Command(
         "list",
-        "List allocators, workloads, devices, planners and file formats, with their options.",
+        "List allocators, workloads, devices, workspaces, planners and formats: their options.",
     ),
     Command(
         "compare",

@@ -55,6 +55,8 @@ def run(workload: options.Workload, model: options.Model = None) -> None:
 def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
     import numpy as np
 
+    from allocbench.workloads import modelled
+
     table = plain_table(one_line(trace.name) or "trace", "", "")
     for key, value in asdict(trace.provenance).items():
         if value not in ("", None, {}) and (key, value) != ("live_at_start", 0):
@@ -63,6 +65,8 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
     table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
     table.add_row("block ids", f"{trace.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
+    if marked := modelled.sentence(modelled.modelled(trace)):
+        table.add_row("modelled", marked)
     labels, times = np.unique(trace.block[trace.op == MARK], return_counts=True)
     if len(labels):
         marks = [f"{trace.labels[i]} {n:,}" for i, n in zip(labels, times, strict=True)]

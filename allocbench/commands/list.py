@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench list: list the allocators, workloads, devices, planners and formats."""
+"""allocbench list: list the allocators, workloads, devices, workspaces, planners and formats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import allocators
+from allocbench.null_gpu import workspaces
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
 from allocbench.workloads import catalog, serving
@@ -25,7 +26,7 @@ _FEW = 5  # formats with more options refer to `list workloads`
 
 
 def run(context: typer.Context) -> None:
-    """List allocators, workloads, devices, planners and file formats, with their options.
+    """List allocators, workloads, devices, workspaces, planners and formats: their options.
 
     Without a subcommand, list everything.
     """
@@ -99,6 +100,29 @@ def _devices() -> list[Table]:
     return [table]
 
 
+def _workspaces() -> list[Table]:
+    """What the libraries of NVIDIA ask for on a null GPU: a model, its sources and its options."""
+    table = plain_table(
+        "workspaces on a null GPU, a model; to change one, write null:h100,OPTION=VALUE",
+        "option",
+        "bytes",
+        "requested for",
+        "other values",
+        "source",
+    )
+    for rule in workspaces.rules().values():
+        meaning = rule.assumptions.get(rule.default, "")
+        others = [f"{name}: {text}" for name, text in rule.assumptions.items() if text != meaning]
+        table.add_row(
+            Text(rule.rule),
+            Text(f"{rule.default}: {meaning}" if meaning else rule.default),
+            Text(f"{rule.library}: {rule.of}"),
+            Text("; ".join(["a number of bytes", *others])),
+            Text(rule.source),
+        )
+    return [table]
+
+
 def _planners() -> list[Table]:
     """Planners, for programs whose lifetimes are all known."""
     table = plain_table("planners", "name", "idea", "reference")
@@ -127,6 +151,7 @@ PARTS: dict[str, Callable[[], list[Table]]] = {
     "allocators": _allocators,
     "workloads": _workloads,
     "devices": _devices,
+    "workspaces": _workspaces,
     "planners": _planners,
     "formats": _formats,
 }

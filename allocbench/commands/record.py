@@ -66,7 +66,7 @@ def run(
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.traces import check_trace_output, write_trace
-    from allocbench.workloads import recording
+    from allocbench.workloads import modelled, recording
 
     if output == STDOUT:
         raise UsageError("--output -: standard output belongs to the command; name a file")
@@ -80,6 +80,8 @@ def run(
         path = path.with_stem(f"{path.stem}-{name}") if name else path
         write_trace(trace, str(path))
         typer.echo(f"note: {path}: {len(trace):,} events, {trace.provenance.device}", err=True)
+        if marked := modelled.sentence(modelled.modelled(trace)):
+            typer.echo(f"note: {path}: {marked}", err=True)
     for line in session.notes:
         typer.echo(f"note: {line}", err=True)
     if not recorded.traces:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from allocbench import cards
@@ -12,12 +12,11 @@ from allocbench.allocators import SpecError
 from allocbench.allocators.devices import parse_bytes
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.cards import Card, Compute
+from allocbench.null_gpu import workspaces
 
 KIND = "null"
 MOST_DEVICES = 16
 """The native library has addresses for this many."""
-COPIES = "copies"
-"""The value of convolution_workspace that means copies of the tensors."""
 _OPTIONS = (
     "card",
     "memory",
@@ -25,7 +24,6 @@ _OPTIONS = (
     "count",
     "rank",
     "world",
-    "convolution_workspace",
     "addresses",
 )
 
@@ -35,10 +33,9 @@ class NullDevice:
     """A machine without GPUs that appears to have some identical ones. Bytes.
 
     memory: what the driver reports of each. context: what one process's CUDA context uses. rank,
-    world: what a program sees as its rank and world size; None: unchanged. convolution_workspace:
-    what cuDNN requests for each convolution; None: copies of its tensors in the layout of the
-    Tensor Cores, as `cudnn_convolution.cpp` describes. addresses: "down" if later allocations are
-    below earlier ones, otherwise "up".
+    world: what a program sees as its rank and world size; None: unchanged. addresses: "down" if
+    later allocations are below earlier ones, otherwise "up". workspaces: by rule of
+    `workspaces.json`, where it is not the default.
     """
 
     card: Card
@@ -48,8 +45,8 @@ class NullDevice:
     count: int = 1
     rank: int | None = None
     world: int | None = None
-    convolution_workspace: int | None = 0
     addresses: str = "down"
+    workspaces: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -61,9 +58,7 @@ class NullDevice:
             name += f",context={self.context}"
         if self.addresses != "down":
             name += f",addresses={self.addresses}"
-        if self.convolution_workspace != 0:
-            told = COPIES if self.convolution_workspace is None else self.convolution_workspace
-            name += f",convolution_workspace={told}"
+        name += "".join(f",{rule}={text}" for rule, text in self.workspaces.items())
         if self.world is not None:
             name += f",rank={self.rank},world={self.world}"
         return name
@@ -85,8 +80,8 @@ class NullDevice:
             "context": self.context,
             "count": self.count,
             "addresses_ascend": int(self.addresses == "up"),
-            "convolution_workspace": self.convolution_workspace or 0,
-            "convolution_copies": int(self.convolution_workspace is None),
+            **{name: rule.default for name, rule in workspaces.rules().items()},
+            **self.workspaces,
         }
 
 
@@ -103,10 +98,9 @@ def read(text: str) -> NullDevice:
         raise SpecError(str(error)) from error
     if spec.name != KIND:
         raise SpecError(f"'{text}': the only device here is {KIND}:CARD, such as {KIND}:h100")
-    if unknown := [option for option in spec.options if option not in _OPTIONS]:
-        raise SpecError(
-            f"{KIND} has no option {unknown[0]}; its options: {', '.join(_OPTIONS[1:])}"
-        )
+    known = (*_OPTIONS, *workspaces.rules())
+    if unknown := [option for option in spec.options if option not in known]:
+        raise SpecError(f"{KIND} has no option {unknown[0]}; its options: {', '.join(known[1:])}")
     card = _card(spec.options.get("card", ""))
     assert card.compute is not None
     options = spec.options
@@ -120,7 +114,7 @@ def read(text: str) -> NullDevice:
             rank=_whole("rank", options, 0),
             world=_whole("world", options, 1),
             addresses=options.get("addresses", "down"),
-            convolution_workspace=_workspace(options.get("convolution_workspace", 0)),
+            workspaces=_workspaces(options),
         )
     )
 
@@ -167,8 +161,14 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(begins[one] for one in get_close_matches(name, begins)))
 
 
-def _workspace(text: str | int) -> int | None:
-    return None if text == COPIES else parse_bytes(text)
+def _workspaces(options: Mapping[str, str]) -> dict[str, str]:
+    """By rule, what an option says that is not the default; raises SpecError."""
+    told = dict[str, str]()
+    for name, rule in workspaces.rules().items():
+        text = rule.read(options.get(name, rule.default))
+        if text != rule.default:
+            told[name] = text
+    return told
 
 
 def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:

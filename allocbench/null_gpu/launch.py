@@ -62,13 +62,15 @@ class Summary:
 
     reads: reads of values that a kernel would have computed, by call site. kernels: launched.
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
-    value chosen by the user.
+    value chosen by the user. unknown: requests of NVIDIA's libraries for a workspace that got 0
+    bytes, by rule of `workspaces.json`.
     """
 
     reads: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, int] = field(default_factory=dict)
     kernels: int = 0
     chosen: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -154,18 +156,37 @@ def environment(
 
 def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
-    reads, shapes, kernels, chosen = Counter[str](), Counter[str](), 0, 0
+    reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
+    kernels, chosen = 0, 0
     for path in sorted(Path(folder).glob("*.null.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
         reads.update(told["reads"])
         shapes.update(told["shapes"])
+        unknown.update(told["unknown"])
         kernels += told["kernels"]
         chosen += told["chosen"]
-    return Summary(reads, shapes, kernels, chosen)
+    return Summary(reads, shapes, kernels, chosen, unknown)
 
 
 def notes(found: Summary) -> list[str]:
-    """Notes for the user on the values that the program read, one per line."""
+    """Notes for the user on what the null GPU did not know, one per line."""
+    return [*_notes_on_reads(found), *_notes_on_workspaces(found.unknown)]
+
+
+def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
+    if not unknown:
+        return []
+    total = sum(unknown.values())
+    calls = f"{total:,} call{'s' * (total > 1)}"
+    counts = sorted(unknown.items(), key=lambda one: (-one[1], one))
+    told = ", ".join(f"{rule} {count:,}" for rule, count in counts)
+    return [
+        f"{calls} of NVIDIA's libraries got a workspace of 0 bytes, mostly"
+        f" because its size is not known (allocbench list workspaces): {told}"
+    ]
+
+
+def _notes_on_reads(found: Summary) -> list[str]:
     if not found.reads:
         return []
     total = sum(found.reads.values())

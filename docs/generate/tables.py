@@ -22,6 +22,7 @@ from allocbench import allocators
 from allocbench.allocators.devices import cost_model
 from allocbench.cards import cards as all_cards
 from allocbench.cli import app
+from allocbench.null_gpu.workspaces import Rule, rules
 from allocbench.reports import units
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
@@ -216,6 +217,20 @@ def device_costs() -> str:
     )
     shown = table(("call", "bytes: time; straight lines in between"), rows)
     return f"{shown}\n\nSource: {costs['source']}. {costs['provenance']}"
+
+
+def workspaces() -> str:
+    """What NVIDIA's libraries ask for on a null GPU."""
+
+    def cells(rule: Rule) -> Iterator[str]:
+        yield f"`{rule.rule}`"
+        yield f"{rule.library}: {rule.of}"
+        named = [f"`{name}`: {meaning}" for name, meaning in rule.assumptions.items()]
+        yield "; ".join([f"`{rule.default}`", *named])
+        yield rule.source
+
+    headings = ("option", "requested for", "default; formulas", "source")
+    return table(headings, map(cells, rules().values()))
 
 
 def workloads() -> str:

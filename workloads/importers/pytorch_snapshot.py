@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,6 +44,7 @@ from allocbench.workloads.importers.snapshot_segments import (
 )
 from allocbench.workloads.importers.snapshot_settings import BEFORE_POOLS, read_settings
 from allocbench.workloads.importers.snapshot_trims import trims_of
+from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
 from allocbench.workloads.recordings import Calls, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 from allocbench.workloads.vocabulary import SeveralDevicesError
@@ -125,6 +127,8 @@ def read_recording(
         marks=marks_before(time * 1000, marks_of(_annotations(annotations, chosen))),
         pools=pools.private,
     )
+    label, labels = labels_with(events, workspaces_of(data, chosen))
+    events = replace(events, label=label, labels=labels)
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=f"cuda:{chosen}", extra=extra
     )

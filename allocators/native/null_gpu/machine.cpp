@@ -9,6 +9,8 @@
 #include <sstream>
 #include <utility>
 
+#include "null_gpu/libraries/workspaces.hpp"
+
 namespace allocbench::null_gpu {
 
 namespace {
@@ -49,9 +51,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"cuda_version", number(&Settings::cuda_version)},
       {"cudnn_version", number(&Settings::cudnn_version)},
       {"nccl_version", number(&Settings::nccl_version)},
-      {"convolution_workspace", number(&Settings::convolution_workspace)},
       {"addresses_ascend", number(&Settings::addresses_ascend)},
-      {"convolution_copies", number(&Settings::convolution_copies)},
   };
   return by_name;
 }
@@ -161,9 +161,14 @@ NULL_GPU_API int null_configure(char const* text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     auto const equals = line.find('=');
-    auto const entry = setters().find(line.substr(0, equals));
-    if (equals == std::string::npos || entry == setters().end()) continue;
-    entry->second(configured(), line.substr(equals + 1));
+    if (equals == std::string::npos) continue;
+    std::string const key = line.substr(0, equals), value = line.substr(equals + 1);
+    auto const entry = setters().find(key);
+    if (entry != setters().end()) {
+      entry->second(configured(), value);
+    } else if (!assume(key, value)) {
+      continue;
+    }
     ++accepted;
   }
   return accepted;

@@ -32,10 +32,8 @@ struct Settings {
   int cuda_version = 13000;
   int cudnn_version = 91002;
   int nccl_version = 22705;
-  Size convolution_workspace = 0;
-  int addresses_ascend = 0;    // 1: later allocations have higher addresses
-  std::string usage;           // the file in which the processes of a program count bytes in use
-  int convolution_copies = 0;  // 1: a workspace holds transposed copies of the tensors
+  int addresses_ascend = 0;  // 1: later allocations have higher addresses
+  std::string usage;         // the file in which the processes of a program count bytes in use
 };
 
 inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams

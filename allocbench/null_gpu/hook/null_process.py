@@ -42,11 +42,13 @@ class Process:
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
         self._reads = _sibling("null_reads").Reads(self._core, told["values"])
+        self._workspaces = _sibling("null_workspaces").Workspaces(self._core)
 
     def watch(self, torch: ModuleType) -> None:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
         self._reads.watch(torch)
+        self._workspaces.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -107,7 +109,7 @@ class Process:
         self._core.null_counters(counters)
         seen = self._reads
         told = {"reads": seen.sites, "shapes": seen.shapes, "chosen": seen.chosen}
-        told["kernels"] = counters[5]
+        told |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
         try:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "null_gpu/libraries/workspaces.hpp"
 #include "null_gpu/machine.hpp"
 
 namespace allocbench::null_gpu::cudnn {
@@ -112,30 +113,23 @@ NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, 
   return kSuccess;
 }
 
-// A model: 4 bytes of generator state for each of 2,048 threads on 200 multiprocessors.
 NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
-  *bytes = Size{2048} * 200 * 4;
+  *bytes = asked(Rule::kDropoutStates, assumption(Rule::kDropoutStates).bytes);
   return kSuccess;
 }
-
-namespace {
-
-// A model: two sets of four sums per channel, in float.
-int batch_norm_workspace(Handle input, Size* bytes) {
-  *bytes = Size{4} * 2 * sizeof(float) * Tensors::get().of(input).sizes[1];
-  return kSuccess;
-}
-
-}  // namespace
 
 NULL_GPU_API int null_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-    Handle, int, int, Handle input, Handle, Handle, Handle, Handle, Size* bytes) {
-  return batch_norm_workspace(input, bytes);
+    Handle, int, int, Handle, Handle, Handle, Handle, Handle, Size* bytes) {
+  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
+  return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnGetBatchNormalizationBackwardExWorkspaceSize(
-    Handle, int, int, Handle input, Handle, Handle, Handle, Handle, Handle, Handle, Size* bytes) {
-  return batch_norm_workspace(input, bytes);
+NULL_GPU_API int null_cudnnGetBatchNormalizationBackwardExWorkspaceSize(Handle, int, int, Handle,
+                                                                        Handle, Handle, Handle,
+                                                                        Handle, Handle, Handle,
+                                                                        Size* bytes) {
+  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
+  return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handle, int, int, Handle,
@@ -146,12 +140,12 @@ NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handl
 
 NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize(Handle, Handle, Handle, int const*, int const*,
                                                    int const*, int, Handle, Size* bytes) {
-  *bytes = 0;
+  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize_v8(Handle, int, Handle, Handle, Handle,
                                                       Size* bytes) {
-  *bytes = 0;
+  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
   return kSuccess;
 }

@@ -5,7 +5,7 @@
 
 #include "null_gpu/kernels.hpp"
 #include "null_gpu/libraries/cudnn_graph.hpp"
-#include "null_gpu/machine.hpp"
+#include "null_gpu/libraries/workspaces.hpp"
 
 using namespace allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;
@@ -67,10 +67,13 @@ std::shared_ptr<Content> make_engine(Content const& heuristic, std::int64_t inde
   return engine;
 }
 
-// Bytes of the workspace of kWithWorkspace.
+Rule rule_of(Content const* graph) {
+  return graph != nullptr && has_convolution(*graph) ? Rule::kConvolution : Rule::kGraph;
+}
+
 Size workspace_of_graph(Content const* graph) {
-  auto const& settings = Machine::get().settings();
-  if (settings.convolution_copies == 0) return settings.convolution_workspace;
+  auto const& assumed = assumption(rule_of(graph));
+  if (assumed.is_bytes) return assumed.bytes;
   return graph == nullptr ? 0 : convolution_workspace(*graph);
 }
 
@@ -90,14 +93,27 @@ std::int64_t index_of(Content const* engine) {
   return index;
 }
 
-Size workspace_of_plan(Content const& plan) {
+Content const* engine_of(Content const& plan) {
   Content const* const config = plan.at(kPlanConfig);
-  Content const* const engine = config == nullptr ? nullptr : config->at(kConfigEngine);
+  return config == nullptr ? nullptr : config->at(kConfigEngine);
+}
+
+Size workspace_of_plan(Content const& plan) {
+  Content const* const engine = engine_of(plan);
   if (index_of(engine) != kWithWorkspace) return 0;
   return workspace_of_graph(engine->at(kEngineGraph));
 }
 
-// Copies up to `wanted` values of an attribute to `out`.
+// The address that a pack of pointers names as the workspace.
+void* workspace_of_pack(Content const& pack) {
+  void* address = nullptr;
+  auto const found = pack.attributes.find(kPackWorkspace);
+  if (found != pack.attributes.end() && found->second.bytes.size() >= sizeof address) {
+    std::memcpy(&address, found->second.bytes.data(), sizeof address);
+  }
+  return address;
+}
+
 void copy_values(Attribute const& attribute, std::int64_t wanted, void* out) {
   auto const count = static_cast<Size>(std::min(wanted, attribute.count));
   if (attribute.type != kDescriptor) {
@@ -163,7 +179,10 @@ NULL_GPU_API int null_cudnnBackendDestroyDescriptor(void* descriptor) {
 NULL_GPU_API int null_cudnnBackendInitialize(void*) { return kSuccess; }
 NULL_GPU_API int null_cudnnBackendFinalize(void*) { return kSuccess; }
 
-NULL_GPU_API int null_cudnnBackendExecute(Handle, void*, void*) {
+NULL_GPU_API int null_cudnnBackendExecute(Handle, void* plan, void* pack) {
+  Content const* const engine = engine_of(of(plan));
+  Content const* const graph = engine == nullptr ? nullptr : engine->at(kEngineGraph);
+  used(rule_of(graph), workspace_of_pack(of(pack)), workspace_of_plan(of(plan)));
   launched(nullptr);
   return kSuccess;
 }

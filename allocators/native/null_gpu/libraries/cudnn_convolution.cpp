@@ -6,6 +6,7 @@
 // section "Tensor Layouts". In the model, the workspace holds these copies, with channels padded to
 // 16 bytes, the alignment that the guide requires. A forward convolution needs no copy of its
 // output, because it writes the NCHW layout directly. Grouped convolutions need no workspace.
+#include <algorithm>
 #include <cstring>
 
 #include "null_gpu/libraries/cudnn.hpp"
@@ -90,6 +91,16 @@ bool on_tensor_cores(int type) {
 }
 
 }  // namespace
+
+bool has_convolution(Content const& graph) {
+  auto const operations = graph.attributes.find(kGraphOperations);
+  if (operations == graph.attributes.end()) return false;
+  return std::ranges::any_of(operations->second.contents, [](auto const& operation) {
+    return operation != nullptr &&
+           (operation->at(kForwardFilter) != nullptr || operation->at(kDataFilter) != nullptr ||
+            operation->at(kFilterGradient) != nullptr);
+  });
+}
 
 Size convolution_workspace(Content const& graph) {
   auto const operations = graph.attributes.find(kGraphOperations);

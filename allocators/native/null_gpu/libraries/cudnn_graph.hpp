@@ -18,9 +18,9 @@ enum Name : int {
   kDataFilter = 709,
   kDataInputGradient = 710,
   kDataOutputGradient = 711,
-  kFilterGradient = 714,
-  kFilterInput = 715,
-  kFilterOutputGradient = 716,
+  kFilterGradient = 715,
+  kFilterInput = 716,
+  kFilterOutputGradient = 717,
   kHeuristicGraph = 201,
   kHeuristicResults = 202,
   kConfigEngine = 300,
@@ -33,6 +33,7 @@ enum Name : int {
   kTensorType = 901,
   kTensorSizes = 902,
   kTensorStrides = 903,
+  kPackWorkspace = 1003,
   kEngineGraph = 1300,
   kEngineIndex = 1301,
   kEngineNumericalNotes = 1303,
@@ -59,8 +60,11 @@ struct Content {
   }
 };
 
-// The workspace in bytes that the engine ranked first by the heuristics needs for a convolution; 0
-// for a graph that is not a single convolution. See docs/without-a-gpu.md.
+// Whether one of the operations of a graph is a convolution, forward or backward.
+bool has_convolution(Content const& graph);
+
+// Bytes of workspace of a convolution by the formula "copies" of workspaces.json; 0 for a graph
+// that is not one convolution.
 Size convolution_workspace(Content const& graph);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "null_gpu/libraries/cudnn.hpp"
+#include "null_gpu/libraries/workspaces.hpp"
 
 using namespace allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;
@@ -18,6 +19,10 @@ struct Network {
   int pseudo_layers() const { return layers * directions(); }
   // Matrices of a layer: two per gate, for the input and for the state.
   int matrices() const { return mode == 2 ? 8 : mode == 3 ? 6 : 2; }
+  int gates() const { return matrices() / 2; }
+  // Values of a step that the backward pass reads, by unit: the gates and the output, and of an
+  // LSTM the cell's state, of a GRU what the state adds to the new gate.
+  int kept() const { return gates() == 1 ? 1 : gates() + 2; }
   int biases() const { return bias == 0 ? 0 : matrices(); }
   int output() const { return projected != 0 && projected != hidden ? projected : hidden; }
   Size columns(int pseudo_layer, int matrix) const {
@@ -111,15 +116,21 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
   return kSuccess;
 }
 
-// A model: the values of all gates at every position of the batch. The workspace holds them twice;
-// in training, the reserve holds one and a half times as much for each layer.
+// The formula "gates" of workspaces.json. The workspace holds the gates of all steps of one layer
+// before their activation; the reserve holds what the backward pass reads, for each step and layer.
 NULL_GPU_API int null_cudnnGetRNNTempSpaceSizes(Handle, Handle descriptor, int training,
                                                 Handle input, Size* work, Size* reserve) {
   std::lock_guard const lock(mutex);
   Network const& network = networks()[descriptor];
-  Size const gates = batch_lengths()[input] * network.hidden * (network.matrices() / 2) *
-                     network.directions() * element_bytes(network.type);
-  if (work != nullptr) *work = gates * 2;
-  if (reserve != nullptr) *reserve = training != 0 ? gates * network.layers * 3 / 2 : 0;
+  Size const state =
+      batch_lengths()[input] * network.hidden * network.directions() * element_bytes(network.type);
+  auto const chosen = [](Rule rule, Size bytes) {
+    auto const& assumed = assumption(rule);
+    return asked(rule, assumed.is("gates") ? bytes : assumed.bytes);
+  };
+  if (work != nullptr) *work = chosen(Rule::kRnnWorkspace, state * network.gates());
+  if (reserve == nullptr) return kSuccess;
+  Size const kept = state * network.kept() * network.layers;
+  *reserve = training != 0 ? chosen(Rule::kRnnReserve, kept) : 0;
   return kSuccess;
 }

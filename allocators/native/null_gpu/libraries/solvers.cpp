@@ -1,9 +1,8 @@
-// null_gpu/libraries/solvers.cpp: handles and empty workspaces of cuSOLVER, cuSPARSE and cuFFT.
+// null_gpu/libraries/solvers.cpp: cuSOLVER, cuSPARSE and cuFFT: handles, and modelled workspaces.
 // SPDX-License-Identifier: Apache-2.0
-//
-// A workspace of 0 bytes is a model: NVIDIA does not document the sizes.
 #include <cstdarg>
 
+#include "null_gpu/libraries/workspaces.hpp"
 #include "null_gpu/machine.hpp"
 
 using namespace allocbench::null_gpu;
@@ -15,47 +14,62 @@ int make(Handle* handle) {
   return kSuccess;
 }
 
-// Writes 0 through the pointer that is argument number `index`, counted from 0. The functions below
+// The pointer that is argument number `index`, counted from 0. The functions below
 // are declared variadic, because this ABI passes integers and pointers in the same way to variadic
 // functions as to others.
 template <class Number>
-int zero(std::va_list arguments, int index) {
+Number* argument(std::va_list arguments, int index) {
   void* pointer = nullptr;
   for (int argument = 1; argument <= index; ++argument) pointer = va_arg(arguments, void*);
-  if (pointer != nullptr) *static_cast<Number*>(pointer) = 0;
-  return kSuccess;
+  return static_cast<Number*>(pointer);
 }
+
+// Bytes of a complex element by the type that a transform computes in (cudaDataType_t).
+Size complex_bytes(int type) {
+  constexpr int kDouble = 1, kHalf = 2, kDoubleComplex = 5, kHalfComplex = 6, kBrain = 14,
+                kBrainComplex = 15;
+  if (type == kDouble || type == kDoubleComplex) return 16;
+  bool const half =
+      type == kHalf || type == kHalfComplex || type == kBrain || type == kBrainComplex;
+  return half ? 4 : 8;
+}
+
+// Bytes of a number of cuSOLVER, by the letter of its type.
+constexpr Size bytes_of(char letter) { return letter == 'S' ? 4 : letter == 'Z' ? 16 : 8; }
 
 }  // namespace
 
-#define WORKSPACE(name, Number, index)                 \
-  NULL_GPU_API int null_##name(Handle first, ...) {    \
-    std::va_list arguments;                            \
-    va_start(arguments, first);                        \
-    int const status = zero<Number>(arguments, index); \
-    va_end(arguments);                                 \
-    return status;                                     \
+// Writes how much workspace there is, in units of `unit` bytes, through the argument at `index`.
+#define WORKSPACE(name, rule, Number, unit, index)                                        \
+  NULL_GPU_API int null_##name(Handle first, ...) {                                       \
+    std::va_list arguments;                                                               \
+    va_start(arguments, first);                                                           \
+    auto* const out = argument<Number>(arguments, index);                                 \
+    va_end(arguments);                                                                    \
+    Size const count = (assumption(rule).bytes + (unit) - 1) / (unit);                    \
+    if (out != nullptr) *out = static_cast<Number>(asked(rule, count * (unit)) / (unit)); \
+    return kSuccess;                                                                      \
   }
 
-// Sizes on the device and on the host.
-#define TWO_WORKSPACES(name, device, host)          \
-  NULL_GPU_API int null_##name(Handle first, ...) { \
-    std::va_list arguments;                         \
-    va_start(arguments, first);                     \
-    zero<Size>(arguments, device);                  \
-    va_end(arguments);                              \
-    va_start(arguments, first);                     \
-    zero<Size>(arguments, host);                    \
-    va_end(arguments);                              \
-    return kSuccess;                                \
+// In bytes on the device, and on the host, where no workspace is modelled.
+#define TWO_WORKSPACES(name, device, host)                                                        \
+  NULL_GPU_API int null_##name(Handle first, ...) {                                               \
+    std::va_list arguments;                                                                       \
+    va_start(arguments, first);                                                                   \
+    auto* const on_device = argument<Size>(arguments, device);                                    \
+    va_end(arguments);                                                                            \
+    va_start(arguments, first);                                                                   \
+    auto* const on_host = argument<Size>(arguments, host);                                        \
+    va_end(arguments);                                                                            \
+    if (on_device != nullptr) *on_device = asked(Rule::kSolver, assumption(Rule::kSolver).bytes); \
+    if (on_host != nullptr) *on_host = 0;                                                         \
+    return kSuccess;                                                                              \
   }
 
-#define REAL(name, index)                               \
-  WORKSPACE(cusolverDnS##name##_bufferSize, int, index) \
-  WORKSPACE(cusolverDnD##name##_bufferSize, int, index)
-#define COMPLEX(name, index)                            \
-  WORKSPACE(cusolverDnC##name##_bufferSize, int, index) \
-  WORKSPACE(cusolverDnZ##name##_bufferSize, int, index)
+#define SOLVER(letter, name, index) \
+  WORKSPACE(cusolverDn##letter##name##_bufferSize, Rule::kSolver, int, bytes_of(#letter[0]), index)
+#define REAL(name, index) SOLVER(S, name, index) SOLVER(D, name, index)
+#define COMPLEX(name, index) SOLVER(C, name, index) SOLVER(Z, name, index)
 #define BOTH(name, index) REAL(name, index) COMPLEX(name, index)
 
 BOTH(getrf, 5)
@@ -82,13 +96,13 @@ TWO_WORKSPACES(cusolverDnXsyevd_bufferSize, 11, 12)
 TWO_WORKSPACES(cusolverDnXsyevBatched_bufferSize, 11, 12)
 TWO_WORKSPACES(cusolverDnXsytrs_bufferSize, 11, 12)
 TWO_WORKSPACES(cusolverDnXgeev_bufferSize, 15, 16)
-WORKSPACE(cusparseSpMM_bufferSize, Size, 10)
-WORKSPACE(cusparseSDDMM_bufferSize, Size, 10)
-WORKSPACE(cusparseSpSM_bufferSize, Size, 10)
-WORKSPACE(cusparseSpMV_bufferSize, Size, 9)
-WORKSPACE(cusparseSpSV_bufferSize, Size, 9)
-WORKSPACE(cusparseXcsrsort_bufferSizeExt, Size, 6)
-WORKSPACE(cusparseXcoosort_bufferSizeExt, Size, 6)
+WORKSPACE(cusparseSpMM_bufferSize, Rule::kSparse, Size, 1, 10)
+WORKSPACE(cusparseSDDMM_bufferSize, Rule::kSparse, Size, 1, 10)
+WORKSPACE(cusparseSpSM_bufferSize, Rule::kSparse, Size, 1, 10)
+WORKSPACE(cusparseSpMV_bufferSize, Rule::kSparse, Size, 1, 9)
+WORKSPACE(cusparseSpSV_bufferSize, Rule::kSparse, Size, 1, 9)
+WORKSPACE(cusparseXcsrsort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
+WORKSPACE(cusparseXcoosort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
 
 NULL_GPU_API int null_cusolverDnCreate(Handle* handle) { return make(handle); }
 NULL_GPU_API int null_cusolverDnCreateParams(Handle* handle) { return make(handle); }
@@ -113,8 +127,15 @@ NULL_GPU_API int null_cufftCreate(int* plan) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cufftXtMakePlanMany(int, int, void*, void*, long long, long long, int, void*,
-                                          long long, long long, int, long long, Size* workspace) {
-  *workspace = 0;
+NULL_GPU_API int null_cufftXtMakePlanMany(int, int rank, long long const* sizes, long long*,
+                                          long long, long long, int, long long*, long long,
+                                          long long, int, long long batch, Size* workspace,
+                                          int type) {
+  auto const& assumed = assumption(Rule::kFft);
+  Size elements = static_cast<Size>(batch);
+  for (int axis = 0; axis < rank; ++axis) elements *= static_cast<Size>(sizes[axis]);
+  Size const once = elements * complex_bytes(type);
+  Size const bytes = assumed.is("once") ? once : assumed.is("worst") ? 8 * once : assumed.bytes;
+  *workspace = asked(Rule::kFft, bytes);
   return kSuccess;
 }

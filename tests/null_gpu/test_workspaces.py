@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workspaces of NVIDIA's libraries on a null GPU: rules, options, and marks in traces."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from allocbench.allocators import SpecError
+from allocbench.null_gpu.device import read
+from allocbench.null_gpu.launch import Summary, core, notes
+from allocbench.null_gpu.workspaces import rules
+from allocbench.workloads import read as read_trace
+from allocbench.workloads.modelled import modelled
+from tests.null_gpu import PROGRAMS, allocbench, python
+from tests.null_gpu.core import seen
+
+FFT = """
+sizes, out = (ctypes.c_longlong * 2)(8, 32), c_size_t()
+none, one = c_void_p(), ctypes.c_longlong(1)
+for kind in (4, 5, 6):  # CUDA_C_32F, CUDA_C_64F, CUDA_C_16F
+    gpu.null_cufftXtMakePlanMany(c_int(0), c_int(2), sizes, none, one, one, c_int(kind), none, one,
+                                 one, c_int(kind), ctypes.c_longlong(3), byref(out), c_int(kind))
+    seen[str(kind)] = out.value
+gpu.null_workspaces.restype = c_uint64
+seen["uses"] = gpu.null_workspaces(None, c_uint64(0))
+"""
+SOLVER = """
+out, n = c_int(), c_int(10)
+for letter in "SDCZ":
+    function = getattr(gpu, f"null_cusolverDn{letter}getrf_bufferSize")
+    function(c_void_p(), n, n, c_void_p(), n, byref(out))
+    seen[letter] = out.value
+unknown = (c_uint64 * 10)()
+gpu.null_workspaces_unknown(unknown)
+seen["unknown"] = sum(unknown)
+"""
+
+
+def test_the_table_has_the_rules_of_the_library_and_a_source_for_each() -> None:
+    library = ctypes.CDLL(str(core()))
+    library.null_workspace_rules.restype = ctypes.c_char_p
+    assert library.null_workspace_rules().decode().split() == list(rules())
+    for rule in rules().values():
+        assert rule.source
+        assert rule.default.isdecimal() or rule.default in rule.assumptions
+        assert rule.default != "0" or rule.source.startswith("Unknown: ")
+
+
+def test_a_fourier_transform_asks_for_the_least_that_is_documented() -> None:
+    elements = 8 * 32 * 3
+    found = seen(FFT, fft_workspace="once")
+    assert (found["4"], found["5"], found["6"]) == (elements * 8, elements * 16, elements * 4)
+    assert found["uses"] == 3
+    assert seen(FFT, fft_workspace="worst")["5"] == 8 * elements * 16
+    assert seen(FFT, fft_workspace="12345")["5"] == 12345
+    assert seen(FFT, fft_workspace="0") == {"4": 0, "5": 0, "6": 0, "uses": 0}
+
+
+def test_what_is_not_known_is_0_and_counted() -> None:
+    assert seen(SOLVER) == {"S": 0, "D": 0, "C": 0, "Z": 0, "unknown": 4}
+    chosen = seen(SOLVER, solver_workspace=1000)  # in elements, as cuSOLVER answers
+    assert chosen == {"S": 250, "D": 125, "C": 125, "Z": 63, "unknown": 0}
+    (line,) = notes(Summary(unknown={"solver_workspace": 2, "graph_workspace": 1000}))
+    assert line.startswith("1,002 calls of NVIDIA's libraries got a workspace of 0 bytes")
+    assert line.endswith(": graph_workspace 1,000, solver_workspace 2")
+
+
+def test_another_assumption_is_an_option_of_the_device() -> None:
+    device = read("null:h100,convolution_workspace=copies,fft_workspace=1MiB,rnn_reserve=gates")
+    assert device.workspaces == {"convolution_workspace": "copies", "fft_workspace": "1048576"}
+    assert device.name.endswith(",convolution_workspace=copies,fft_workspace=1048576")
+    assert device.settings()["rnn_workspace"] == "gates"
+    assert read("null:h100").name == "null:h100-sxm-80gb"
+    with pytest.raises(SpecError, match="fft_workspace=twice: write a number of bytes or once or"):
+        read("null:h100,fft_workspace=twice")
+
+
+@pytest.mark.parametrize("labels", ["none", "operators"])
+def test_allocs_of_workspaces_are_marked_and_counted(labels: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.parquet"
+    on = "null:a100-40gb,convolution_workspace=copies,solver_workspace=1000"
+    command = [*allocbench(), "record", "--device", on, "--labels", labels, "-o", str(path)]
+    command += ["--", python(), str(PROGRAMS / "workspaces.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # A forward convolution copies its input and its filter, with 3 channels padded to 4; the
+    # backward pass of the first layer copies its output as well.
+    copies = 2 * 16 * 16 * 4 * 4 + 8 * 3 * 3 * 4 * 4
+    gates, kept = 4 * 32 * 7 * 2 * 4, 6 * 32 * 7 * 2 * 4
+    expected = {
+        "convolution_workspace": (6, 6 * copies + 3 * 2 * 14 * 14 * 8 * 4),
+        "fft_workspace": (1, 5 * 64 * 8),
+        "rnn_workspace": (3, 3 * gates),
+        "rnn_reserve": (1, kept),
+        "solver_workspace": (1, 1000),
+    }
+    assert modelled(read_trace(path)) == expected
+    allocs, total = (sum(one) for one in zip(*expected.values(), strict=True))
+    assert f"{allocs} allocs of {total:,} bytes in all are modelled workspaces: " in done.stderr
+    shown = subprocess.run(
+        [*allocbench(), "inspect", str(path)], capture_output=True, text=True, check=True
+    )
+    assert f"{allocs} allocs of {total:,} bytes" in " ".join(shown.stdout.split())

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocs whose size is a model: workspaces of NVIDIA's libraries on a null GPU.
+
+The label of such an alloc ends with its rule: "aten::convolution [modelled: fft_workspace]".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from allocbench.workloads.trace import ALLOC, Trace
+
+_MARK = re.compile(r"\[modelled: (\w+)\]$")
+
+
+def marked(label: str, rule: str) -> str:
+    """The label of an alloc whose size comes from a rule."""
+    return f"{label} [modelled: {rule}]".lstrip()
+
+
+def rule_of(label: str) -> str:
+    """The rule in a label, or ""."""
+    found = _MARK.search(label)
+    return found[1] if found else ""
+
+
+def modelled(trace: Trace) -> dict[str, tuple[int, int]]:
+    """The modelled allocs of a trace: rule -> how many there are, and the sum of their bytes."""
+    found = dict[str, tuple[int, int]]()
+    if trace.label is None:
+        return found
+    for number, label in enumerate(trace.labels):
+        if not (rule := rule_of(label)):
+            continue
+        sizes = trace.size[(trace.op == ALLOC) & (trace.label == number)]
+        if len(sizes):
+            count, total = found.get(rule, (0, 0))
+            found[rule] = count + len(sizes), total + int(sizes.sum(dtype=np.uint64))
+    return found
+
+
+def sentence(found: Mapping[str, tuple[int, int]]) -> str:
+    """ "12 allocs of 4,096 bytes are modelled workspaces: fft_workspace 12"; "" for none."""
+    if not found:
+        return ""
+    allocs, total = (sum(one) for one in zip(*found.values(), strict=True))
+    rules = ", ".join(f"{rule} {count:,}" for rule, (count, _) in sorted(found.items()))
+    return f"{allocs:,} allocs of {total:,} bytes in all are modelled workspaces: {rules}"
