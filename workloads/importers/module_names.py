@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -31,6 +31,12 @@ Tensors: TypeAlias = list[tuple[int, dict[int, Told]]]
 def joined(label: str, module: str, kind: str) -> str:
     """The label of an alloc with its module and its kind, for `with_modules`."""
     return _BETWEEN.join((label, module, kind)) if module or kind else label
+
+
+def changed(text: str, change: Callable[[str], str]) -> str:
+    """A `joined` label with the label itself changed, and the same module and kind."""
+    label, between, others = text.partition(_BETWEEN)
+    return change(label) + between + others
 
 
 def with_modules(trace: Trace, address: NDArray[np.uint64], begun: int | None, told: Any) -> Trace:

@@ -6,20 +6,24 @@ The null GPU adds them to PyTorch's snapshots, under the key "allocbench_workspa
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import Events
+from allocbench.workloads.importers.module_names import changed
 from allocbench.workloads.modelled import marked
 from allocbench.workloads.vocabulary import TraceError
 
 _KEY = "allocbench_workspaces"
 _KINDS = (int, int, int, int, str)
+_CLOCKS_DIFFER = 1_000_000  # ns, at most
+_MUCH = 20  # times as far away: then the clocks are wrong rather than the order
 
 
 def workspaces_of(data: Any, device: int) -> list[tuple[int, int, int, str]]:
@@ -40,12 +44,13 @@ def labels_with(
     """The labels of events with the marks of workspaces: `label` and `labels` of `Events`.
 
     A workspace whose address is known is the last alloc of its address and size before it was
-    used; one whose size alone is known is the first alloc of that size after it was asked for.
+    used; one whose size alone is known is the first alloc of that size after it was asked for. The
+    two clocks can differ by some microseconds, so an alloc just on the other side counts as well.
     """
     label = events.label.copy()
     labels = {text: number for number, text in enumerate(events.labels)}
     for event, rule in _found(events, uses):
-        text = marked(events.labels[events.label[event]], rule)
+        text = changed(events.labels[events.label[event]], partial(marked, rule=rule))
         label[event] = labels.setdefault(text, len(labels))
     return label, tuple(labels)
 
@@ -65,17 +70,18 @@ def _found(events: Events, uses: list[tuple[int, int, int, str]]) -> Iterator[tu
     taken = set[int]()
     for time, address, size, rule in sorted(uses):
         candidates = places.get((address, size), [])
+        place = bisect_right(candidates, time, key=lambda event: int(times[event]))
+        before = next((one for one in reversed(candidates[:place]) if one not in taken), None)
+        after = next((one for one in candidates[place:] if one not in taken), None)
+        right, wrong = (before, after) if address else (after, before)
+        chosen = _chosen(right, wrong, lambda event: abs(int(times[event]) - time))  # noqa: B023
+        if chosen is not None:
+            taken.add(chosen)
+            yield chosen, rule
 
-        def when(event: int) -> int:
-            return int(times[event])
 
-        # Snapshots have times in microseconds, rounded down.
-        if address:
-            place = bisect_right(candidates, time, key=when) - 1
-        else:
-            place = bisect_left(candidates, time // 1000 * 1000, key=when)
-            while place < len(candidates) and candidates[place] in taken:
-                place += 1
-        if 0 <= place < len(candidates):
-            taken.add(candidates[place])
-            yield candidates[place], rule
+def _chosen(right: int | None, wrong: int | None, far: Callable[[int], int]) -> int | None:
+    """Of an event on the right side of a time and one on the wrong side, the one that is meant."""
+    if wrong is None or far(wrong) > _CLOCKS_DIFFER:
+        return right
+    return wrong if right is None or far(right) > _MUCH * far(wrong) else right

@@ -48,12 +48,21 @@ def test_an_address_names_the_last_alloc_before_its_use(tmp_path: Path) -> None:
     assert labels(tmp_path, uses) == [plain, marked, plain, plain, plain]
     uses = [(0, 65_000, FIRST, 512, "a_rule")]  # the newest block there has another size
     assert labels(tmp_path, uses) == [plain, marked, plain, plain, plain]
-    assert labels(tmp_path, [(0, 5_000, FIRST, 512, "a_rule")]) == [plain] * 5
+
+
+def test_clocks_may_differ_by_a_little(tmp_path: Path) -> None:
+    marked, plain = "aten::conv [modelled: a_rule]", "aten::conv"
+    uses = [(0, 29_500, FIRST, 512, "a_rule")]  # 19,500 ns after one, 500 ns before the next
+    assert labels(tmp_path, uses) == [plain, marked, plain, plain, plain]
+    uses = [(0, 25_000, FIRST, 512, "a_rule")]
+    assert labels(tmp_path, uses) == [marked, plain, plain, plain, plain]
+    assert labels(tmp_path, [(0, 75_000, 0, 512, "a_rule")]) == [*[plain] * 4, marked]
+    assert labels(tmp_path, [(0, 2_000_000, 0, 512, "a_rule")]) == [plain] * 5
 
 
 def test_a_size_names_the_next_allocs_that_have_it(tmp_path: Path) -> None:
     one, other, plain = "aten::conv [modelled: one]", "aten::conv [modelled: other]", "aten::conv"
-    uses = [(0, 30_999, 0, 512, "other"), (0, 30_500, 0, 512, "one"), (0, 71_000, 0, 512, "late")]
+    uses = [(0, 30_000, 0, 512, "other"), (0, 29_500, 0, 512, "one")]
     assert labels(tmp_path, uses) == [plain, one, other, plain, plain]
 
 
