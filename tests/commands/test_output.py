@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -28,6 +29,18 @@ SHOWN = [
     "plan good.csv --planner best_fit",
 ]
 """Commands whose output together has every character of tables and pictures."""
+END = "end of a command\n"
+ALL = f"""
+import sys
+from allocbench.cli import app
+
+for line in sys.argv[1:]:
+    try:
+        app(line.split(), prog_name="allocbench")
+    except SystemExit as end:
+        assert not end.code, line
+    sys.stdout.write({END!r})
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +64,20 @@ def shown(line: str, encoding: str) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-@pytest.mark.parametrize("line", SHOWN)
-def test_every_encoding_has_the_letters(line: str, encoding: str) -> None:
-    text = shown(line, encoding).decode(encoding)
-    assert "?" not in text.replace("in pieces?", "")
+def test_every_encoding_has_the_letters(encoding: str) -> None:
+    """All commands run in one process of that encoding."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ALL, *SHOWN],
+        env=os.environ | {"PYTHONIOENCODING": encoding, "COLUMNS": "100"},
+        capture_output=True,
+    )
+    assert ended.stderr == b""
+    assert ended.returncode == 0
+    texts = ended.stdout.decode(encoding).split(END)
+    assert len(texts) == len(SHOWN) + 1
+    for line, text in zip(SHOWN, texts, strict=False):
+        assert len(text) > 200, line
+        assert "?" not in text.replace("in pieces?", ""), line
 
 
 @pytest.mark.parametrize(
