@@ -15,6 +15,7 @@ from allocbench import allocators
 from allocbench.verifying import verify
 from allocbench.workloads import TraceError, read, write
 from allocbench.workloads.layout import to_json
+from tests.commands import run
 from tests.synthetic_recordings import CASES, SYNTHETIC, told
 
 REAL = Path(__file__).parent.parent.parent / "shared/data/recordings"
@@ -185,3 +186,17 @@ def test_a_snapshot_without_settings_is_read_under_those_given(tmp_path: Path) -
     assert given_settings == recorded.provenance.extra["settings"]
     with pytest.raises(TraceError, match="settings 'max_split_size_mb:many' cannot be read"):
         read(path, conf="max_split_size_mb:many")
+
+
+@pytest.mark.parametrize("width", [120, 60])
+def test_a_table_of_recordings_folds_no_name_and_names_the_columns_it_hides(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["cold_2.10.pickle.gz", "collection_2.11.pickle.gz", "max_split_2.13.pickle.gz"]
+    ended = run("verify " + " ".join(str(SYNTHETIC / name) for name in names))
+    lines = ended.stdout.splitlines()
+    table = lines[: lines.index(next(line for line in lines if names[-1] in line)) + 1]
+    assert all(len(line) <= width for line in table)
+    assert [line.split()[0] for line in table[-len(names) :]] == names
+    assert ("not shown for lack of space: segment calls, peak" in ended.stdout) is (width < 100)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from allocbench import allocators
 from allocbench.base.spec import parse
@@ -37,6 +38,9 @@ _COLUMNS = (
     "peak recorded",
     "peak predicted",
 )
+_SPARE = ("segment calls", "peak predicted", "peak recorded", "rules", "reserved equal")
+"""Columns that a narrow terminal does without, the first of them first."""
+_WIDEST = 10_000  # characters
 
 
 def run(
@@ -181,14 +185,29 @@ def _print_one(verdict: Verdict) -> None:
 
 def _print_table(found: Sequence[Verdict]) -> None:
     out = console()
-    table: Table = plain_table("", *_COLUMNS, right=_COLUMNS[3:])
-    for verdict in found:
-        table.add_row(*_cells(verdict))
+    for n in range(len(_SPARE) + 1):
+        table = _table(found, _SPARE[:n])
+        if out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum <= out.width:
+            break
     out.print(table)
+    if n:
+        hidden = ", ".join(_SPARE[:n])
+        out.print(Text(f"not shown for lack of space: {hidden}; see --json, --markdown", "dim"))
     for verdict in found:
         if verdict.difference or verdict.agreement is None:
             note = f"{verdict.name}: {_notes(verdict)[-1]}"
             out.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(found: Sequence[Verdict], hidden: Sequence[str]) -> Table:
+    """A table of all columns but the hidden ones; headings of several words take several lines."""
+    names = [name for name in _COLUMNS if name not in hidden]
+    numbers = [name.replace(" ", "\n") for name in names if name in _COLUMNS[3:]]
+    table = plain_table("", *names[: -len(numbers)], *numbers, right=numbers)
+    for verdict in found:
+        cells = dict(zip(_COLUMNS, _cells(verdict), strict=True))
+        table.add_row(*(Text(cells[name]) for name in names))
+    return table
 
 
 def _markdown(found: Sequence[Verdict]) -> str:

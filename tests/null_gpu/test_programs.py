@@ -142,14 +142,14 @@ def test_one_rank_of_many_runs_without_the_others(version: str, tmp_path: Path) 
     assert found["whole"] == 64 * found["shard"] == 64 * MIB
 
 
-@pytest.mark.parametrize("backend", ["expandable_segments:True", "backend:cudaMallocAsync"])
 @of_each_version
-def test_other_ways_to_reserve(version: str, tmp_path: Path, backend: str) -> None:
-    usual = seen("training", tmp_path, version=version)
-    other = seen("training", tmp_path, version=version, PYTORCH_CUDA_ALLOC_CONF=backend)
-    assert usual["backend"] == "native"
-    assert other["peak allocated"] <= usual["peak allocated"]
-    if backend.startswith("expandable"):
-        assert (usual["expandable"], other["expandable"]) == (False, True)
-    else:
-        assert other["backend"] == "cudaMallocAsync"
+def test_other_ways_to_reserve(version: str, tmp_path: Path) -> None:
+    usual, expandable, asynchronous = (
+        seen("training", tmp_path, version=version, PYTORCH_CUDA_ALLOC_CONF=conf)
+        for conf in ("", "expandable_segments:True", "backend:cudaMallocAsync")
+    )
+    assert (usual["backend"], usual["expandable"]) == ("native", False)
+    assert (expandable["backend"], expandable["expandable"]) == ("native", True)
+    assert asynchronous["backend"] == "cudaMallocAsync"
+    for other in (expandable, asynchronous):
+        assert other["peak allocated"] <= usual["peak allocated"]
