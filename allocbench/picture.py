@@ -12,6 +12,8 @@ from allocbench.allocators import Segment
 from allocbench.reports import units
 
 FREE, PARTLY, FULL, PIN = "·", "▒", "█", "X"
+MARGIN = 31
+"""The most letters of a line besides its bar."""
 LEGEND = f"{FULL} allocated, {PARTLY} partly, {FREE} free, {PIN} with a block in the way"
 
 

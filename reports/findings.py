@@ -114,7 +114,7 @@ def _least_device_time(case: Case) -> Claim | None:
         return None
     source = str(case.rows.at[names[0], "device_seconds_source"])
     calls = case.number(names[0], "device_calls")
-    context = "" if calls is None else f"{calls:,} device calls"
+    context = "" if calls is None else units.count(int(calls), "device call")
     number = f"at {_value(case, names[0], 'device_seconds')}"
     return Claim(f"least device time ({source})", names, number, context)
 

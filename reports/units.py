@@ -65,6 +65,11 @@ def amount(number: float) -> str:
     return f"{number:g}"
 
 
+def count(number: int, noun: str) -> str:
+    """A count with its noun: 1 alloc, 2,000 allocs."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def times(number: float) -> str:
     """A ratio: 1.03x, 12.3x, 1,230x."""
     return f"{number:.2f}x" if abs(number) < 9.995 else f"{_three(number)}x"

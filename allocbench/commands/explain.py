@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +31,7 @@ EXAMPLES = (
 )
 _PINS = 8  # shown
 _CHANGES = 10  # shown
+_BAR = 64  # letters, where there is room
 
 
 def run(
@@ -92,7 +94,7 @@ def _print(title: str, found: Explanation, cards: str) -> None:
     from allocbench.questions.explain import verdict
 
     out = console()
-    for part in (_facts(title, found), *_map(found), _pins(found), _changes(found)):
+    for part in (_facts(title, found), _map(found), _pins(found), _changes(found)):
         if part is not None:
             out.print(part)
             out.print()
@@ -115,14 +117,14 @@ def _size(size: int) -> str:
     return f"{units.size(size)} ({size:,} bytes)"
 
 
-def _map(found: Explanation) -> list[Text]:
-    from allocbench.picture import LEGEND, picture
+def _map(found: Explanation) -> Group:
+    from allocbench.picture import LEGEND, MARGIN, picture
     from allocbench.questions.explain import pins
 
     failure = found.failure
-    lines = picture(failure.segments, set(pins(found)["address"]))
-    drawn = "\n".join([f"segments: {LEGEND}", *lines])
-    return [Text(drawn, no_wrap=True)]
+    width = max(1, min(_BAR, console().width - MARGIN))
+    lines = picture(failure.segments, set(pins(found)["address"]), width=width)
+    return Group(Text(f"segments: {LEGEND}"), Text("\n".join(lines)))
 
 
 def _pins(found: Explanation) -> Table | None:

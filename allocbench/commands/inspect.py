@@ -28,9 +28,11 @@ EXAMPLES = (
     "allocbench inspect requests.csv:kv=paged --model qwen2.5-7b",
     "allocbench inspect --device null:h100 --world 64 -- python train.py",
 )
-_KINDS = {"allocs": ALLOC, "frees": FREE, "marks": MARK, "trims": TRIM}
+_KINDS = {"alloc": ALLOC, "free": FREE, "mark": MARK, "trim": TRIM}
 _PERCENTILES = (0, 50, 90, 99, 100)
 _LARGEST = 10  # blocks shown
+_PLOT = 72  # the most letters of the plot
+_MARGIN = 9  # letters to its left
 _SAMPLES = 100_000  # moments behind the plot
 
 
@@ -61,7 +63,9 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
     for key, value in asdict(trace.provenance).items():
         if value not in ("", None, {}) and (key, value) != ("live_at_start", 0):
             table.add_row(key, Text(one_line(str(value))))
-    counts = [f"{np.count_nonzero(trace.op == op):,} {kind}" for kind, op in _KINDS.items()]
+    counts = [
+        units.count(int(np.count_nonzero(trace.op == op)), kind) for kind, op in _KINDS.items()
+    ]
     table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
     table.add_row("block ids", f"{trace.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
@@ -127,8 +131,9 @@ def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
     title = f"live requested bytes over the {events:,} events"
     if not len(timeline["event"]):
         return Group(Text(title, "bold"), Text("no alloc and no free"))
-    lines = plot(timeline["event"], timeline["requested"])
+    width = max(1, min(_PLOT, console().width - _MARGIN - 2))
+    lines = plot(timeline["event"], timeline["requested"], width=width)
     top = units.size(int(timeline["requested"].max()))
     margin = [top, *[""] * (len(lines) - 2), "0 B"]
-    drawn = [f"{left:>9} |{line}" for left, line in zip(margin, lines, strict=True)]
+    drawn = [f"{left:>{_MARGIN}} |{line}" for left, line in zip(margin, lines, strict=True)]
     return Group(Text(title, "bold"), *[Text(line, no_wrap=True) for line in drawn])

@@ -127,7 +127,9 @@ def _print(title: str, found: Study, cards: str) -> None:
     out.print(Text(cards, "dim"))
     out.print()
     chosen = found.advice.chosen
-    what = "keep the default" if found.advice.keeps else chosen or f"nothing: {found.advice.unfit}"
+    what = chosen or f"none, because {found.advice.unfit}"
+    if found.advice.keeps:
+        what = "keep the default"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
     for line in found.warnings:
         out.print(Text(line))

@@ -26,6 +26,7 @@ COLUMNS = (
     "capacity",
     "candidate",
     "failures",
+    "max_load",
     "min_capacity",
     "card",
     "peak_reserved",
@@ -132,6 +133,8 @@ def _tuned(runner: Runner, budget: int, seed: int) -> list[str]:
     from allocbench.questions.tune import tune
 
     found = tune(runner.trace, KEEP, runner.device, budget=budget, seed=seed, runner=runner)
+    if found.interrupted:
+        raise KeyboardInterrupt
     return [with_conf(found.best.spec)] if found.best is not None and found.helps else []
 
 

@@ -344,7 +344,7 @@ class _Search:
 
 
 def _study(seed: int) -> optuna.Study:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a warning has the interrupt's traceback
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=20)

@@ -275,7 +275,7 @@ def test_inspect_tells_provenance_counts_sizes_and_load() -> None:
     assert "step 12, forward 12, backward 12" in shown
     assert "█" in shown
     write(make([(2, 0, 0), (3, 0, 0)], labels=("step",)), "marks.parquet")
-    assert "0 allocs, 0 frees, 1 marks, 1 trims" in output("inspect marks.parquet")
+    assert "0 allocs, 0 frees, 1 mark, 1 trim" in output("inspect marks.parquet")
 
 
 def test_convert_goes_both_ways() -> None:

@@ -101,6 +101,20 @@ def test_tables_fit_60_columns_and_cut_nothing(line: str, monkeypatch: pytest.Mo
     assert "…" not in ended.stdout
 
 
+def test_pictures_fit_60_columns_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    bars = [
+        row for row in run("explain gpt2-train --device sim:6GiB").stdout.splitlines() if "|" in row
+    ]
+    assert len(bars) > 5
+    assert all(row.rstrip().endswith("|") for row in bars)
+    plot = run("inspect gpt2-train").stdout.splitlines()[-9:]
+    monkeypatch.setenv("COLUMNS", "100")
+    wide = run("inspect gpt2-train").stdout.splitlines()[-9:]
+    assert len(plot[-2].rstrip()) == 60  # the last event is there, as on a wider terminal
+    assert len(wide[-2].rstrip()) == 83
+
+
 def test_files_for_other_programs_are_utf_8() -> None:
     for option in ("--html -", "--json -"):
         line = f"compare good.csv {FEW} {option}"

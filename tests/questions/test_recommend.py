@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import pandas as pd
 import pytest
 
 from allocbench import allocators
+from allocbench.questions import tune as tuning
 from allocbench.questions.recommend import EXPANDABLE, stages, study
 from allocbench.questions.runner import Runner
 from allocbench.reports.confidence import Confidence, confidence
 from allocbench.reports.recommending import PROGRAM_SECONDS, WEIGHTS, Weights, advise, kind
-from allocbench.workloads import ALLOC, catalog
+from allocbench.workloads import ALLOC, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import make
 
@@ -203,6 +205,29 @@ def test_the_command_answers_and_shows_how_to_switch() -> None:
     table = json.loads(output(f"{line} --json -"))
     assert {row["allocator"] for row in table} == {*allocators.names(), EXPANDABLE}
     assert all(row["cost"] is None for row in table if row["failures"] or not row["candidate"])
+
+
+def test_a_load_that_exceeds_the_device_is_the_reason() -> None:
+    write(make([(ALLOC, 0, 3 * MIB)]), "three.csv")
+    shown = output("recommend three.csv --device sim:2MiB --orders 0 --tuning 0")
+    assert "\nrecommended: none, because the load of 3.00 MiB exceeds sim:2MiB\n" in shown
+    shown = output("recommend three.csv --device sim:3MiB --orders 0 --tuning 0")
+    assert "none, because" not in shown
+
+
+def test_an_interrupt_while_settings_are_tried_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    real = tuning.tune
+
+    def begin(what: str) -> None:
+        begun.append(what)
+        if len(begun) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning, "tune", partial(real, begin=begin))
+    with pytest.raises(KeyboardInterrupt):
+        study(make([(ALLOC, 0, 3 * MIB)]), "sim:1GiB", orders=0, tuning=20)
+    assert len(begun) >= 5
 
 
 def test_errors_are_one_line() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_options_that_are_given_stay() -> None:
         tune(catalog.load("llm-decode"), "limit:bytes=8GiB,of=bfc", DEVICE)
 
 
-def test_an_interrupt_keeps_the_best_so_far() -> None:
+def test_an_interrupt_keeps_the_best_so_far(caplog: pytest.LogCaptureFixture) -> None:
     begun: list[str] = []
 
     def begin(what: str) -> None:
@@ -123,10 +124,16 @@ def test_an_interrupt_keeps_the_best_so_far() -> None:
         if len(begun) == 12:
             raise KeyboardInterrupt
 
-    found = tune(catalog.load("gpt2-train"), "caching", DEVICE, budget=60, begin=begin)
+    logger = logging.getLogger("optuna")  # its handler writes to standard error
+    logger.addHandler(caplog.handler)
+    try:
+        found = tune(catalog.load("gpt2-train"), "caching", DEVICE, budget=60, begin=begin)
+    finally:
+        logger.removeHandler(caplog.handler)
     assert found.interrupted
     assert len(found.trials) >= 11  # those begun, and what shortens the best
     assert found.best is not None
+    assert caplog.records == []
 
 
 def test_the_frame_has_the_best_first_and_the_host_time_of_the_front() -> None:

@@ -324,6 +324,11 @@ def test_the_verdict_has_the_numbers() -> None:
     )
 
 
+def test_a_single_call_is_a_call() -> None:
+    (case,) = cases(frame([sized("quick", 12, 25, device_calls=1)]))
+    assert "(1 device call)" in findings.sentence(findings.verdict(case))
+
+
 def test_the_verdict_falls_back_to_what_was_measured() -> None:
     untimed: dict[str, Any] = {"seconds_per_event_steady": None, "seconds_per_event_cold": None}
     rows = [
