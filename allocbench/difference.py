@@ -113,7 +113,7 @@ def _unequal(found: Compared, alloc: int) -> Difference:
             requested,
             f"allocator serves it at {found.recording.address[alloc]:#x}",
             "has no memory for it",
-            "the device of the replay refuses what the GPU gave",
+            "the device of the replay refuses memory that the GPU granted",
         )
     if recorded is not None and recorded != made:
         reason = _calls_reason(found, recorded, made, segments, _state(found, begin), alloc)

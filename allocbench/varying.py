@@ -90,7 +90,7 @@ def _print_card(asked: Program, varied: Variation, found: Largest, device: str) 
     if found.largest is None:
         words = f"{varied.name}={first}, the smallest, does not fit{room}."
     elif found.largest == last:
-        words = f"{varied.name}={last}, the largest asked for, fits{room}."
+        words = f"{varied.name}={last}, the largest requested, fits{room}."
     else:
         after = varied.values[list(varied.values).index(found.largest) + 1]
         words = (

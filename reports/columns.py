@@ -176,8 +176,8 @@ COLUMNS: tuple[Column, ...] = (
     _fragmentation(
         "fragmentation_ratio",
         "fragm. ratio",
-        "1 - peak_allocated / peak_reserved, as in GMLake and STAlloc: the share of the peak held"
-        " bytes that was never allocated.",
+        "1 - peak_allocated / peak_reserved, as in GMLake and STAlloc: the share of the peak"
+        " reserved bytes that was never allocated.",
     ),
     _fragmentation(
         "internal_fragmentation",

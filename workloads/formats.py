@@ -126,7 +126,7 @@ FORMATS = (
 REFUSED = (
     Format(
         "memory timeline",
-        "what the PyTorch profiler's export_memory_timeline writes, which is no trace",
+        "the output of the PyTorch profiler's export_memory_timeline, which is not a trace",
         "importers.kineto:is_timeline",
         "importers.kineto:refuse_timeline",
     ),

@@ -61,7 +61,7 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
         raise TraceError("kernel scratch needs operator names, and this trace has none")
     if trace.provenance.device.startswith("null:") or trace.provenance.kind == "recorded":
         raise TraceError(
-            f"a trace of {trace.provenance.device} has the scratch of its kernels already"
+            f"a trace of {trace.provenance.device} already has the scratch of its kernels"
         )
     labels = {label: place for place, label in enumerate(trace.labels)}
     after = list[int]()  # by new event: the event that it follows

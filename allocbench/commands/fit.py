@@ -130,7 +130,7 @@ def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> Non
     out.print(Text(note(traced_on=traced_on)))
     for row in records(found):
         if row["fails_above"] is not None:
-            above = f"it is seen to fail on {units.size(row['fails_above'])}, which is larger"
+            above = f"it fails on {units.size(row['fails_above'])}, which is larger"
             out.print(Text(f"{row['allocator']} is not monotone: {above}"))
 
 

@@ -68,8 +68,8 @@ def _workloads() -> list[Table]:
         numbers = f"{size.events:,}", units.size(size.max_load)
         found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(source))
     options = plain_table(
-        "options of what is generated, written name:option=value,option=value; where a serving"
-        f" workload shows none, those of {serving.GENERATORS[0].name}",
+        "options of generated workloads, written name:option=value,option=value; a serving"
+        f" workload without options of its own has those of {serving.GENERATORS[0].name}",
         "option",
         "default",
         "help",

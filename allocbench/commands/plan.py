@@ -206,6 +206,7 @@ def _model_table(source: str, made: ModelPlan) -> Table:
     table.add_row("time", units.seconds(made.seconds))
     if not any(operator.temporaries for operator in made.graph.operators):
         table.caption = (
-            "The file names no temporaries of kernels; an interpreter needs memory for them too."
+            "The file does not contain temporaries of kernels; an interpreter needs memory for them"
+            " too."
         )
     return table

@@ -132,7 +132,11 @@ def _verdict(found: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     where = label(run.device)
     if best is None:
         needs = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
-        least = f"; the least that any needs is {units.size(min(needs))}" if needs else ""
+        least = (
+            f"; the smallest capacity that any of them needs is {units.size(min(needs))}"
+            if needs
+            else ""
+        )
         return (
             f"Every setting that was tried fails requests on {where}{least}."
             f" By default {default.failures:,} requests fail."

@@ -82,7 +82,7 @@ def _provenance(folder: Path) -> Iterator[str]:
     if any(origin["dry"] for origin in origins):
         yield "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**"
     if any(origin.get("null") for origin in origins):
-        yield "**Runs on a null GPU: bytes and counts, no times. None is of a GPU.**"
+        yield "**Runs on a null GPU: bytes and counts, no times. Nothing was measured on a GPU.**"
     lines = []
     for key in _PROVENANCE:
         values = sorted({str(origin[key]) for origin in origins})

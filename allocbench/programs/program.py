@@ -225,7 +225,7 @@ def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
         ample.options["memory"] = str(AMPLE)
         ran = run_on(str(ample))
     elif ran.ooms:
-        notes.append(f"it ran out of memory: {_failed(ran)}; what it asked for later is not known")
+        notes.append(f"it ran out of memory: {_failed(ran)}; its later requests are not known")
     notes += _told(ran)
     date = datetime.datetime.now().isoformat(" ", "minutes")
     files = {*kept.files_of(command), *ran.recorded.files}

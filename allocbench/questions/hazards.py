@@ -31,7 +31,7 @@ _CUSTOM_ALL_REDUCE = (
     " (vllm-project/vllm#42609); disable one of the two"
 )
 _NOT_KNOWN = (
-    "the trace does not tell whether the program uses CUDA IPC, a custom all-reduce or a MemPool"
+    "the trace does not say whether the program uses CUDA IPC, a custom all-reduce or a MemPool"
     " with an allocator of its own, which expandable segments can break"
 )
 _RESETS = (

@@ -45,7 +45,7 @@ def test_recommend_leaves_them_out_and_says_why() -> None:
     assert EXPANDABLE not in set(bound.rows["allocator"])
     assert bound.warnings[0].startswith(f"not considered: {EXPANDABLE}: the program shares CUDA")
     unknown = study(gpt2(told=False), DEVICE, specs=specs, orders=0, tuning=0)
-    assert "does not tell whether the program uses CUDA IPC" in unknown.warnings[0]
+    assert "does not say whether the program uses CUDA IPC" in unknown.warnings[0]
 
 
 def test_tune_does_not_try_them() -> None:

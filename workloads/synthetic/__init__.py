@@ -62,7 +62,7 @@ GENERATORS = (
     ),
     _synthetic(
         "sawtooth",
-        "each step a peak of equal blocks, of a different size than in the step before",
+        "a peak of equal blocks in each step, of another size than in the step before",
         "batches of changing size",
         shapes.sawtooth,
         _count("teeth", 24, "steps"),
@@ -134,7 +134,7 @@ GENERATORS = (
     _synthetic(
         "bomb-bfc",
         "chunks slightly too small to be split (target: bfc)",
-        "the rule of TensorFlow's BFCAllocator: split what is twice as large",
+        "the rule of TensorFlow's BFCAllocator: split chunks that are twice as large",
         bombs.half_chunks,
         _count("blocks", 2000, "number of large blocks"),
         _bytes("size", 256 * KIB, "bytes of the requests that follow", least=1024),
@@ -152,7 +152,7 @@ GENERATORS = (
     _synthetic(
         "bomb-free-lists",
         "every size used once (target: free_lists)",
-        "what lists by exact size cannot reuse",
+        "sizes that lists by exact size cannot reuse",
         bombs.every_size_once,
         _count("sizes", 1000, "number of sizes"),
         _bytes("step", 64 * KIB, "difference between consecutive sizes"),
