@@ -197,17 +197,18 @@ class Device:
 
     @property
     def reserved(self) -> int:
-        """bytes in segments and pages held"""
+        """bytes in segments, mapped pages and pools"""
 
     @property
     def simulated(self) -> bool: ...
 
     @property
     def cost_source(self) -> str:
-        """where the costs in seconds come from"""
+        """the origin of the costs in seconds"""
 
     @property
-    def has_pools(self) -> bool: ...
+    def has_pools(self) -> bool:
+        """has stream-ordered memory pools"""
 
     def close(self) -> None:
         """
@@ -217,7 +218,10 @@ class Device:
     def stats(self) -> DeviceStats: ...
 
 class CudaDevice(Device):
-    def __init__(self, ordinal: int = 0, limit: int | None = None) -> None: ...
+    """The memory of an NVIDIA GPU."""
+
+    def __init__(self, ordinal: int = 0, limit: int | None = None) -> None:
+        """`limit`: the most bytes to reserve. Raises SpecError or DeviceError."""
 
     @property
     def ordinal(self) -> int: ...
@@ -232,7 +236,7 @@ class CudaDevice(Device):
 
     @property
     def uuid(self) -> str:
-        """of the GPU, as nvidia-smi writes it"""
+        """of the GPU, as printed by nvidia-smi"""
 
     @property
     def driver_version(self) -> int:
@@ -240,24 +244,38 @@ class CudaDevice(Device):
 
     @property
     def free_bytes(self) -> int:
-        """Of the whole GPU, all processes counted. Raises DeviceError."""
+        """
+        Free bytes of the whole GPU, with the memory of all processes counted. Raises DeviceError.
+        """
 
     def synchronize(self) -> None:
-        """Waits for all work on the GPU."""
+        """Waits until all work on the GPU has finished."""
 
 def measure_calls(device: Device, size: int, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each device call, made `repeats` times with `size` bytes."""
+    """
+    Makes each device call `repeats` times with `size` bytes. Returns the seconds of each call, by the name of the call.
+    """
 
 def cuda_devices() -> int:
     """
-    Number of GPUs that the driver reports. Raises SpecError if there is no driver.
+    The number of GPUs that the driver reports. Raises SpecError if there is no driver.
     """
 
 class SimulatedDevice(Device):
-    def __init__(self, capacity: int, *, alignment: int = 2097152, up: bool = False, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None: ...
+    """A GPU's memory as a model: capacity, addresses and costs."""
+
+    def __init__(self, capacity: int, *, alignment: int = 2097152, up: bool = False, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None:
+        """
+        Sizes are in bytes. `malloc`, `free`, `map`, `unmap`: points (bytes, seconds) of the cost of each call. `fail_*`: which mallocs and maps to refuse. Raises SpecError.
+        """
 
 class RecordedDevice(SimulatedDevice):
-    def __init__(self, capacity: int, kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], address: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+    """A simulated device that repeats the answers of a recorded device."""
+
+    def __init__(self, capacity: int, kind: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], address: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        `kind`, `address`, `size`: the successful calls of the recording, in order. A kind is 0 for malloc, 1 for free, 2 for map and 3 for unmap.
+        """
 
 class Allocator:
     """A strategy running on a device. Thread-safe."""
@@ -405,7 +423,7 @@ def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArr
 def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
 
 class Latency:
-    """Seconds of many calls. Percentiles are at most 1/32 too high."""
+    """The durations of many calls. Percentiles are at most 1/32 too high."""
 
     def __init__(self) -> None: ...
 
@@ -416,16 +434,18 @@ class Latency:
     def count(self) -> int: ...
 
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """seconds"""
 
     @property
-    def max(self) -> float: ...
+    def max(self) -> float:
+        """seconds"""
 
     def percentile(self, share: float) -> float:
-        """Seconds; the share is from 0 to 1."""
+        """The seconds that a share (0 to 1) of the calls does not exceed."""
 
 class Flow:
-    """Bytes or blocks: now, at most, and all that passed."""
+    """A number of bytes or blocks over time."""
 
     @property
     def current(self) -> int: ...
@@ -435,14 +455,14 @@ class Flow:
 
     @property
     def gained(self) -> int:
-        """since the last reset"""
+        """sum of all increases since the last reset"""
 
     @property
     def lost(self) -> int:
-        """since the last reset"""
+        """sum of all decreases since the last reset"""
 
 class Totals:
-    """All blocks, those of captured graphs too."""
+    """Sums over all blocks, including those of captured graphs."""
 
     @property
     def requested(self) -> Flow: ...
@@ -467,8 +487,8 @@ class Totals:
     @property
     def active_blocks(self) -> Flow: ...
 
-class Seen:
-    """What a program saw of its memory on a GPU."""
+class ProgramStats:
+    """Statistics of a program's calls on one GPU."""
 
     @property
     def totals(self) -> Totals: ...
@@ -484,7 +504,8 @@ class Seen:
         """requests that failed after all retries"""
 
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """retries after waiting for events or trimming memory of graphs"""
 
     @property
     def waiting(self) -> int:
@@ -495,10 +516,12 @@ class Seen:
         """frees that had to wait for a stream"""
 
     @property
-    def gpu_free_at_start(self) -> int: ...
+    def gpu_free_at_start(self) -> int:
+        """free bytes of the GPU, with the memory of all processes counted"""
 
     @property
-    def gpu_free_least(self) -> int: ...
+    def gpu_free_least(self) -> int:
+        """the lowest value at a new peak of reserved bytes"""
 
 class ProgramMemory:
     """The memory of a running program on one GPU. Sizes are in bytes."""
@@ -508,14 +531,17 @@ class ProgramMemory:
         Returns the address of a block for a CUDA stream handle. Raises OutOfMemory.
         """
 
-    def deallocate(self, address: int) -> None: ...
+    def deallocate(self, address: int) -> None:
+        """
+        Frees a block. Raises BadFree unless the address is an allocated block.
+        """
 
     def use_on(self, address: int, stream: int) -> None:
         """Records that the block is used on a stream other than its own."""
 
     def begin_capture(self, pool: tuple[int, int], streams: Sequence[int]) -> None:
         """
-        Starts a graph capture: requests on these streams get memory of the graph's own.
+        Starts a graph capture: requests on these streams get memory that belongs to the graph.
         """
 
     def end_capture(self, pool: tuple[int, int]) -> None: ...
@@ -523,18 +549,24 @@ class ProgramMemory:
     def release(self, pool: tuple[int, int]) -> None:
         """Releases the graph's memory once its blocks are freed."""
 
-    def trim(self) -> None: ...
+    def trim(self) -> None:
+        """Returns free memory to the GPU."""
 
-    def step(self) -> None: ...
+    def step(self) -> None:
+        """Marks the start of a training or inference step."""
 
-    def reset_peaks(self) -> None: ...
+    def reset_peaks(self) -> None:
+        """Sets the peak statistics to the current values."""
 
-    def reset_counts(self) -> None: ...
+    def reset_counts(self) -> None:
+        """Sets `gained` and `lost` of all totals to 0."""
 
     def close(self) -> None:
-        """All goes back; later requests fail."""
+        """
+        Returns all memory to the GPU, including live blocks. Later requests fail.
+        """
 
-    def seen(self) -> Seen: ...
+    def stats(self) -> ProgramStats: ...
 
     @property
     def device(self) -> CudaDevice: ...
@@ -546,10 +578,15 @@ class Program:
     """A running program that gets its memory from an allocator."""
 
     @staticmethod
-    def start(layers: Sequence[tuple[str, Mapping[str, str]]], limit: int | None = None, poison: bool = False) -> Program: ...
+    def start(layers: Sequence[tuple[str, Mapping[str, str]]], limit: int | None = None, poison: bool = False) -> Program:
+        """
+        `layers`: (name, options) of the wrappers, outermost first, and of the strategy. `limit`: bytes on each GPU. `poison`: fill freed memory with 0xFF. Raises SpecError.
+        """
 
     def on(self, ordinal: int) -> ProgramMemory:
-        """The memory on a GPU, created on first use."""
+        """
+        The memory on a GPU, created on first use. Raises SpecError or DeviceError.
+        """
 
     def memories(self) -> list[ProgramMemory]:
         """The memory on each GPU used so far."""
@@ -561,10 +598,12 @@ def serve_torch(program: Program | None) -> None:
     """Routes PyTorch's allocations to this program from now on."""
 
 def last_failure() -> str:
-    """Why this thread's last request through CuPy's entry point failed."""
+    """
+    The reason why the last failed request of this thread through CuPy's entry point failed.
+    """
 
 def entry_point(name: str) -> int:
-    """The address of a C function for PyTorch or CuPy."""
+    """The address of a C function for PyTorch or CuPy. Raises SpecError."""
 
 class ArenaAlloc:
     """A block placed in an arena."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from allocbench.allocators import _core, factory
-from allocbench.allocators._core import DeviceStats, Latency, Seen, SpecError, Stats
+from allocbench.allocators._core import DeviceStats, Latency, ProgramStats, SpecError, Stats
 from allocbench.allocators.devices import parse_bytes
 from allocbench.allocators.observers import Recording, recording
 
@@ -19,8 +19,8 @@ class GpuUse:
     """A program's use of the memory of one GPU. Sizes in bytes, latencies in seconds.
 
     `stats` and `counters` are those of the allocator, without blocks of captured graphs, which have
-    memory of their own. `seen` contains latencies, requests that finally failed, and deferred
-    frees; `seen.totals` covers all blocks, also those of graphs. `gpu_peak_used` is the largest
+    memory of their own. `program` contains latencies, requests that finally failed, and deferred
+    frees; `program.totals` covers all blocks, including those of graphs. `gpu_peak_used` is the largest
     decrease of the free memory that the driver reports, including the use by other processes.
     """
 
@@ -29,13 +29,13 @@ class GpuUse:
     stats: Stats
     device: DeviceStats
     counters: dict[str, int]
-    seen: Seen
+    program: ProgramStats
     reserved: int
 
     @property
     def gpu_peak_used(self) -> int:
         """Bytes."""
-        return self.seen.gpu_free_at_start - self.seen.gpu_free_least
+        return self.program.gpu_free_at_start - self.program.gpu_free_least
 
     def row(self) -> dict[str, Any]:
         """The measured metrics under their names in a result row."""
@@ -51,10 +51,10 @@ class GpuUse:
             "device_calls": self.device.calls,
             "device_seconds": self.device.seconds,
             "device_seconds_source": "measured",
-            "failures": self.seen.failures,
-            "retries": self.seen.retries + stats.retries,
-            **_latency("alloc", self.seen.alloc),
-            **_latency("free", self.seen.free),
+            "failures": self.program.failures,
+            "retries": self.program.retries + stats.retries,
+            **_latency("alloc", self.program.alloc),
+            **_latency("free", self.program.free),
         }
 
 
@@ -131,7 +131,7 @@ class Program:
                 stats=memory.allocator.stats(),
                 device=memory.device.stats(),
                 counters=memory.allocator.counters(),
-                seen=memory.seen(),
+                program=memory.stats(),
                 reserved=memory.device.reserved,
             )
             for memory in self._core.memories()

@@ -44,7 +44,7 @@ def nested(use: GpuUse | None) -> dict[str, Any]:
         stats[_SINCE_2_13] = 0
     if use is None:
         return stats
-    totals, device = use.seen.totals, use.device
+    totals, device = use.program.totals, use.device
     for name, flow in {
         "allocation": totals.allocated_blocks,
         "active": totals.active_blocks,
@@ -62,8 +62,8 @@ def nested(use: GpuUse | None) -> dict[str, Any]:
         "allocated": obtained,
         "freed": returned,
     }
-    stats["num_ooms"] = use.seen.failures
-    stats["num_alloc_retries"] = use.seen.retries + use.stats.retries
+    stats["num_ooms"] = use.program.failures
+    stats["num_alloc_retries"] = use.program.retries + use.stats.retries
     return stats
 
 

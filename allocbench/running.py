@@ -147,9 +147,9 @@ def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int
             "extra": {
                 "requests": use.stats.allocations,
                 "frees": use.stats.frees,
-                "deferred_frees": use.seen.deferred,
+                "deferred_frees": use.program.deferred,
                 "gpu_peak_used": use.gpu_peak_used,
-                "peak_reserved_for_graphs": use.seen.totals.graphs.peak,
+                "peak_reserved_for_graphs": use.program.totals.graphs.peak,
             },
         }
         with whole_file(Path(settings.folder) / f"{stem}.json") as file:

@@ -8,7 +8,7 @@
 
 namespace allocbench {
 
-// The seconds of each call, in order; empty if the device refused.
+// The seconds of each successful call, in order.
 struct CallCosts {
   std::vector<double> malloc;
   std::vector<double> free;

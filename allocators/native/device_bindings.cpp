@@ -19,10 +19,10 @@ namespace allocbench {
 void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "The source of an allocator's segments. Sizes are in bytes.")
       .def_prop_ro("capacity", &Device::capacity, "bytes")
-      .def_prop_ro("reserved", &Device::reserved, "bytes in segments and pages held")
+      .def_prop_ro("reserved", &Device::reserved, "bytes in segments, mapped pages and pools")
       .def_prop_ro("simulated", &Device::simulated)
-      .def_prop_ro("cost_source", &Device::cost_source, "where the costs in seconds come from")
-      .def_prop_ro("has_pools", &Device::has_pools)
+      .def_prop_ro("cost_source", &Device::cost_source, "the origin of the costs in seconds")
+      .def_prop_ro("has_pools", &Device::has_pools, "has stream-ordered memory pools")
       .def(
           "close",
           [](Device& device) {
@@ -35,12 +35,13 @@ void bind_devices(nb::module_& m) {
           "Frees everything that allocators hold and refuses all later requests. Raises "
           "DeviceError if anything cannot be freed.")
       .def("stats", &Device::stats);
-  nb::class_<CudaDevice, Device>(m, "CudaDevice")
-      .def(nb::init<int, std::optional<Size>>(), "ordinal"_a = 0, "limit"_a = nb::none())
+  nb::class_<CudaDevice, Device>(m, "CudaDevice", "The memory of an NVIDIA GPU.")
+      .def(nb::init<int, std::optional<Size>>(), "ordinal"_a = 0, "limit"_a = nb::none(),
+           "`limit`: the most bytes to reserve. Raises SpecError or DeviceError.")
       .def_prop_ro("ordinal", &CudaDevice::ordinal)
       .def_prop_ro("name", &CudaDevice::name, "of the GPU")
       .def_prop_ro("total", &CudaDevice::total, "bytes of the GPU")
-      .def_prop_ro("uuid", &CudaDevice::uuid, "of the GPU, as nvidia-smi writes it")
+      .def_prop_ro("uuid", &CudaDevice::uuid, "of the GPU, as printed by nvidia-smi")
       .def_prop_ro("driver_version", &CudaDevice::driver_version, "12040 for CUDA 12.4")
       .def_prop_ro(
           "free_bytes",
@@ -49,9 +50,10 @@ void bind_devices(nb::module_& m) {
             throw DeviceError(
                 device.take_failure().value_or("the device was opened by another process"));
           },
-          "Of the whole GPU, all processes counted. Raises DeviceError.")
+          "Free bytes of the whole GPU, with the memory of all processes counted. Raises "
+          "DeviceError.")
       .def("synchronize", nb::overload_cast<>(&CudaDevice::synchronize),
-           "Waits for all work on the GPU.");
+           "Waits until all work on the GPU has finished.");
   m.def(
       "measure_calls",
       [](Device& device, Size size, std::size_t repeats) {
@@ -66,11 +68,14 @@ void bind_devices(nb::module_& m) {
                                                           {"unmap", std::move(costs.unmap)}};
       },
       "device"_a, "size"_a, "repeats"_a,
-      "Seconds of each device call, made `repeats` times with `size` bytes.");
+      "Makes each device call `repeats` times with `size` bytes. Returns the seconds of each call, "
+      "by "
+      "the name of the call.");
   m.def(
       "cuda_devices", [] { return cuda::Driver::get().devices; },
-      "Number of GPUs that the driver reports. Raises SpecError if there is no driver.");
-  nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice")
+      "The number of GPUs that the driver reports. Raises SpecError if there is no driver.");
+  nb::class_<SimulatedDevice, Device>(m, "SimulatedDevice",
+                                      "A GPU's memory as a model: capacity, addresses and costs.")
       .def(
           "__init__",
           [](SimulatedDevice* self, Size capacity, Size alignment, bool up, std::string source,
@@ -87,19 +92,25 @@ void bind_devices(nb::module_& m) {
           "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
           "up"_a = false, "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
           "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
-          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0);
-  nb::class_<RecordedDevice, SimulatedDevice>(m, "RecordedDevice")
+          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0,
+          "Sizes are in bytes. `malloc`, `free`, `map`, `unmap`: points (bytes, seconds) of the "
+          "cost "
+          "of each call. `fail_*`: which mallocs and maps to refuse. Raises SpecError.");
+  nb::class_<RecordedDevice, SimulatedDevice>(
+      m, "RecordedDevice", "A simulated device that repeats the answers of a recorded device.")
       .def(
           "__init__",
           [](RecordedDevice* self, Size capacity, Array<std::uint8_t> kind,
              Array<std::uint64_t> address, Array<std::uint64_t> size) {
             std::vector<Device::Call> calls;
-            for (std::size_t at = 0; at < kind.size(); ++at)
-              calls.push_back({static_cast<Device::CallKind>(view(kind)[at]), false,
-                               view(address)[at], view(size)[at], 0});
+            for (std::size_t call = 0; call < kind.size(); ++call)
+              calls.push_back({static_cast<Device::CallKind>(view(kind)[call]), false,
+                               view(address)[call], view(size)[call], 0});
             new (self) RecordedDevice(capacity, std::move(calls));
           },
-          "capacity"_a, "kind"_a, "address"_a, "size"_a);
+          "capacity"_a, "kind"_a, "address"_a, "size"_a,
+          "`kind`, `address`, `size`: the successful calls of the recording, in order. A kind is 0 "
+          "for malloc, 1 for free, 2 for map and 3 for unmap.");
 }
 
 }  // namespace allocbench

@@ -1,9 +1,9 @@
 // entry_points.cpp: the allocation functions that PyTorch and CuPy call.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plain C functions, because these libraries take function addresses. In PyTorch, a failed request
-// throws, and PyTorch passes the exception on to the program. CuPy's code does not expect
-// exceptions, so it gets a null address and asks `last_failure` for the reason.
+// They are C functions, because these libraries take function addresses. A failed request of
+// PyTorch throws an exception, which PyTorch passes on to the program. CuPy does not expect
+// exceptions: it gets a null address, and `last_failure` gives the reason.
 #include "entry_points.hpp"
 
 #include <atomic>
@@ -20,15 +20,15 @@ namespace {
 std::atomic<Program*> torch_program = nullptr;
 thread_local std::string failure_of_this_thread;
 
-// Throws when the GPU cannot be had at all.
+// Returns 0, with the reason in `failure`, if there is no memory. Throws if the GPU cannot be used.
 Address request(Program* program, Size size, int device, void* stream, std::string& failure) {
-  if (program == nullptr) throw std::logic_error("no allocator was chosen");
+  if (program == nullptr) throw std::logic_error("no allocator has been selected");
   return program->on(device).allocate(size, stream, failure);
 }
 
-// Never fails, because it may be called from a destructor.
-void give_back(Program* program, void* block, int device) noexcept {
-  ProgramMemory* const memory = program == nullptr ? nullptr : program->made_on(device);
+// Reports an invalid free on standard error instead of throwing, because destructors may call it.
+void free_block(Program* program, void* block, int device) noexcept {
+  ProgramMemory* const memory = program == nullptr ? nullptr : program->find(device);
   auto const address = reinterpret_cast<Address>(block);
   if (memory == nullptr || !memory->deallocate(address))
     std::fprintf(stderr, "allocbench: free of %s on cuda:%d, which is not an allocated block\n",
@@ -42,7 +42,7 @@ void for_each_memory(Call call) noexcept {
 
 ProgramMemory* torch_memory(int device) {
   Program* const program = torch_program;
-  return program == nullptr ? nullptr : program->made_on(device);
+  return program == nullptr ? nullptr : program->find(device);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ ENTRY void* allocbench_torch_alloc(std::ptrdiff_t size, int device, void* stream
 }
 
 ENTRY void allocbench_torch_free(void* block, std::ptrdiff_t, int device, void*) {
-  if (block != nullptr) give_back(torch_program, block, device);
+  if (block != nullptr) free_block(torch_program, block, device);
 }
 
 ENTRY void allocbench_torch_reset() {
@@ -128,5 +128,5 @@ ENTRY void* allocbench_cupy_malloc(void* program, std::size_t size, int device) 
 }
 
 ENTRY void allocbench_cupy_free(void* program, void* block, int device) {
-  if (block != nullptr) give_back(static_cast<Program*>(program), block, device);
+  if (block != nullptr) free_block(static_cast<Program*>(program), block, device);
 }

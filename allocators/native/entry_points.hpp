@@ -8,10 +8,10 @@
 
 namespace allocbench {
 
-// PyTorch's calls do not identify a program; from now on they go to this one.
+// Routes PyTorch's calls, which do not identify a program, to this one from now on.
 void serve_torch(Program* program);
 
-// Why this thread's last request through CuPy's entry point failed.
+// The reason why the last failed request of this thread through CuPy's entry point failed.
 std::string last_failure();
 
 }  // namespace allocbench

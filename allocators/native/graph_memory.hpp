@@ -10,11 +10,11 @@
 
 namespace allocbench {
 
-// A graph uses the addresses that were handed out while it was captured each time it is launched,
-// also those of blocks that were freed since. So its memory must neither go back to the device nor
-// move while the graph lives, which few strategies promise. Whatever the program's strategy is, the
-// memory of graphs comes from `caching` with its defaults, which is what PyTorch does too, on a
-// device that takes nothing back.
+// Each launch of a graph uses the addresses of its capture, including those of blocks that have
+// been freed since. So its memory must neither move nor return to the device while the graph
+// exists, which few strategies guarantee. For every strategy of the program, the memory of graphs
+// therefore comes from `caching` with its defaults, as in PyTorch, on a device that keeps all
+// memory.
 class GraphMemory {
  public:
   explicit GraphMemory(Device& device)
@@ -22,14 +22,15 @@ class GraphMemory {
 
   Allocator& allocator() { return *allocator_; }
   Size reserved() const { return device_.reserved(); }  // bytes
-  // No graph uses the memory any more: what is free may go back from now on.
+  // The graphs have been released: from now on, free memory may return to the device.
   void release() { device_.keep_memory(false); }
 
  private:
-  class Keeping final : public Device {
+  // Passes calls on to a device, but keeps freed memory until `release`.
+  class KeepingDevice final : public Device {
    public:
-    explicit Keeping(Device& device) : device_(device) { keep_memory(true); }
-    ~Keeping() override { device_.free_all(this); }
+    explicit KeepingDevice(Device& device) : device_(device) { keep_memory(true); }
+    ~KeepingDevice() override { device_.free_all(this); }
     Size capacity() const override { return device_.capacity(); }
     Size granularity() const override { return device_.granularity(); }
     bool simulated() const override { return device_.simulated(); }
@@ -49,7 +50,7 @@ class GraphMemory {
     Device& device_;
   };
 
-  Keeping device_;
+  KeepingDevice device_;
   std::unique_ptr<Allocator> allocator_;
 };
 

@@ -11,29 +11,29 @@
 
 namespace allocbench {
 
-// Counts ticks in 32 buckets per power of two: a percentile is at most 1/32 too high; mean and
-// maximum are exact. Takes 16 KiB for any number of calls. Not thread-safe.
+// Counts durations (in ticks of Timer) in 32 buckets per power of two. A percentile is at most 1/32
+// too high; mean and maximum are exact. Takes 16 KiB for any number of calls. Not thread-safe.
 class Latency {
  public:
   void add(std::uint64_t ticks) {
     ++count_;
     sum_ += ticks;
-    most_ = std::max(most_, ticks);
+    max_ = std::max(max_, ticks);
     ++counts_[index(ticks)];
   }
 
   std::uint64_t count() const { return count_; }
   double mean() const { return count_ == 0 ? 0 : seconds(sum_) / static_cast<double>(count_); }
-  double most() const { return seconds(most_); }
+  double max() const { return seconds(max_); }
 
-  // The seconds that a share of the calls (0 to 1) does not exceed.
+  // The seconds that a share (0 to 1) of the calls does not exceed.
   double percentile(double share) const {
-    auto left = static_cast<double>(count_) * share;
+    auto remaining = static_cast<double>(count_) * share;
     for (std::size_t bucket = 0; bucket < counts_.size(); ++bucket) {
-      left -= static_cast<double>(counts_[bucket]);
-      if (counts_[bucket] != 0 && left <= 0) return seconds(std::min(most_, top(bucket)));
+      remaining -= static_cast<double>(counts_[bucket]);
+      if (counts_[bucket] != 0 && remaining <= 0) return seconds(std::min(max_, top(bucket)));
     }
-    return most();
+    return max();
   }
 
  private:
@@ -56,7 +56,7 @@ class Latency {
 
   std::uint64_t count_ = 0;
   std::uint64_t sum_ = 0;
-  std::uint64_t most_ = 0;
+  std::uint64_t max_ = 0;
   std::array<std::uint64_t, (64 - kBits + 1) << kBits> counts_{};
 };
 

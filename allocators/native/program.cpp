@@ -13,13 +13,13 @@
 namespace allocbench {
 namespace {
 
-std::vector<Program const*>& started() {
+std::vector<Program const*>& started_programs() {
   static auto* const all = new std::vector<Program const*>;
   return *all;
 }
 
-// Throws SpecError for an allocator that no device can run. Touches no GPU, because the program
-// might not use the first one.
+// Throws SpecError for an allocator that no device can run. Uses no GPU, because the program has
+// not chosen one yet.
 void check(std::vector<Layer> const& layers, std::optional<Size> limit) {
   SimulatedDevice device(limit.value_or(Size{1} << 40), SimulatedDevice::kDefaultAlignment, {}, {});
   try {
@@ -29,14 +29,15 @@ void check(std::vector<Layer> const& layers, std::optional<Size> limit) {
   }
 }
 
-// Events go before the devices close, and both before the driver: what is registered later runs
-// earlier. So this is called after the first device was opened.
+// Closes all memories at exit. Exit functions run in reverse order of registration, and events must
+// be destroyed before the devices close, so this must be called after the first device is opened.
 void close_at_exit() {
-  static bool const registered = std::atexit([] {
-                                   for (Program const* each : started())
-                                     each->for_each([](ProgramMemory& memory) { memory.close(); });
-                                 }) == 0;
-  if (!registered) throw DeviceError("no more functions can be registered to run at exit");
+  static bool const registered =
+      std::atexit([] {
+        for (Program const* program : started_programs())
+          program->for_each([](ProgramMemory& memory) { memory.close(); });
+      }) == 0;
+  if (!registered) throw DeviceError("the program cannot register another function to run at exit");
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ void close_at_exit() {
 Program& Program::start(std::vector<Layer> layers, std::optional<Size> limit, bool poison) {
   check(layers, limit);
   std::unique_ptr<Program> program(new Program(std::move(layers), limit, poison));
-  started().push_back(program.get());
+  started_programs().push_back(program.get());
   return *program.release();  // never deleted: see Program in program.hpp
 }
 
@@ -60,7 +61,7 @@ ProgramMemory& Program::on(int ordinal) {
   return *memory;
 }
 
-ProgramMemory* Program::made_on(int ordinal) const {
+ProgramMemory* Program::find(int ordinal) const {
   if (ordinal < 0 || ordinal >= kMostDevices) return nullptr;
   std::scoped_lock const guard(mutex_);
   return memory_[static_cast<std::size_t>(ordinal)].get();
@@ -68,7 +69,7 @@ ProgramMemory* Program::made_on(int ordinal) const {
 
 void Program::for_each(std::function<void(ProgramMemory&)> const& call) const {
   for (int ordinal = 0; ordinal < kMostDevices; ++ordinal)
-    if (ProgramMemory* const memory = made_on(ordinal)) call(*memory);
+    if (ProgramMemory* const memory = find(ordinal)) call(*memory);
 }
 
 }  // namespace allocbench

@@ -14,18 +14,20 @@
 
 namespace allocbench {
 
-// A program stays until the process ends, because a library may allocate or free a block after it
-// has been told to use another allocator. Programs never wait for the GIL.
+// A program exists until the process ends, because a library may allocate or free blocks after it
+// has switched to another allocator. A program never waits for the GIL.
 class Program {
  public:
-  // The wrappers around the strategy come first in `layers`; `limit` is that of each GPU. Throws
-  // SpecError when there is no such allocator. Nothing of CUDA is called before memory is asked
-  // for: a program may first fork, or choose among its GPUs.
+  // `layers` are the wrappers, outermost first, and then the strategy. `limit` is in bytes and
+  // holds for each GPU. `poison`: see ProgramMemory. Throws SpecError for an allocator that does
+  // not exist. Does not call CUDA before the first request, so that a program can fork or choose
+  // its GPUs first.
   static Program& start(std::vector<Layer> layers, std::optional<Size> limit, bool poison);
 
-  // The memory on a GPU, created on first use. Throws SpecError and DeviceError.
+  // The memory on a GPU, created on first use. Throws SpecError if there is no such GPU and
+  // DeviceError if it cannot be used.
   ProgramMemory& on(int ordinal);
-  ProgramMemory* made_on(int ordinal) const;  // null if not created yet
+  ProgramMemory* find(int ordinal) const;  // null if `on` has not created it
   void for_each(std::function<void(ProgramMemory&)> const& call) const;
 
  private:

@@ -21,20 +21,23 @@ cuda::Stream stream_of(std::uintptr_t number) { return reinterpret_cast<cuda::St
 }  // namespace
 
 void bind_programs(nb::module_& m) {
-  nb::class_<Latency>(m, "Latency", "Seconds of many calls. Percentiles are at most 1/32 too high.")
+  nb::class_<Latency>(m, "Latency",
+                      "The durations of many calls. Percentiles are at most 1/32 too high.")
       .def(nb::init<>())
       .def("add", &Latency::add, "ticks"_a,
            "Adds a call that took `ticks` of the processor's time stamp counter.")
       .def_prop_ro("count", &Latency::count)
-      .def_prop_ro("mean", &Latency::mean)
-      .def_prop_ro("max", &Latency::most)
-      .def("percentile", &Latency::percentile, "share"_a, "Seconds; the share is from 0 to 1.");
-  nb::class_<ProgramMemory::Flow>(m, "Flow", "Bytes or blocks: now, at most, and all that passed.")
-      .def_prop_ro("current", [](ProgramMemory::Flow const& flow) { return flow.now.current; })
-      .def_prop_ro("peak", [](ProgramMemory::Flow const& flow) { return flow.now.peak; })
-      .def_ro("gained", &ProgramMemory::Flow::gained, "since the last reset")
-      .def_ro("lost", &ProgramMemory::Flow::lost, "since the last reset");
-  nb::class_<ProgramMemory::Totals>(m, "Totals", "All blocks, those of captured graphs too.")
+      .def_prop_ro("mean", &Latency::mean, "seconds")
+      .def_prop_ro("max", &Latency::max, "seconds")
+      .def("percentile", &Latency::percentile, "share"_a,
+           "The seconds that a share (0 to 1) of the calls does not exceed.");
+  nb::class_<ProgramMemory::Flow>(m, "Flow", "A number of bytes or blocks over time.")
+      .def_prop_ro("current", [](ProgramMemory::Flow const& flow) { return flow.gauge.current; })
+      .def_prop_ro("peak", [](ProgramMemory::Flow const& flow) { return flow.gauge.peak; })
+      .def_ro("gained", &ProgramMemory::Flow::gained, "sum of all increases since the last reset")
+      .def_ro("lost", &ProgramMemory::Flow::lost, "sum of all decreases since the last reset");
+  nb::class_<ProgramMemory::Totals>(m, "Totals",
+                                    "Sums over all blocks, including those of captured graphs.")
       .def_ro("requested", &ProgramMemory::Totals::requested)
       .def_ro("allocated", &ProgramMemory::Totals::allocated)
       .def_ro("active", &ProgramMemory::Totals::active, "allocated, or freed but still in use")
@@ -42,16 +45,23 @@ void bind_programs(nb::module_& m) {
       .def_ro("graphs", &ProgramMemory::Totals::graphs, "reserved for captured graphs")
       .def_ro("allocated_blocks", &ProgramMemory::Totals::allocated_blocks)
       .def_ro("active_blocks", &ProgramMemory::Totals::active_blocks);
-  nb::class_<ProgramMemory::Seen>(m, "Seen", "What a program saw of its memory on a GPU.")
-      .def_ro("totals", &ProgramMemory::Seen::totals)
-      .def_ro("alloc", &ProgramMemory::Seen::alloc)
-      .def_ro("free", &ProgramMemory::Seen::free)
-      .def_ro("failures", &ProgramMemory::Seen::failures, "requests that failed after all retries")
-      .def_ro("retries", &ProgramMemory::Seen::retries)
-      .def_ro("waiting", &ProgramMemory::Seen::waiting, "freed blocks still in use on a stream")
-      .def_ro("deferred", &ProgramMemory::Seen::deferred, "frees that had to wait for a stream")
-      .def_ro("gpu_free_at_start", &ProgramMemory::Seen::gpu_free_at_start)
-      .def_ro("gpu_free_least", &ProgramMemory::Seen::gpu_free_least);
+  nb::class_<ProgramMemory::ProgramStats>(m, "ProgramStats",
+                                          "Statistics of a program's calls on one GPU.")
+      .def_ro("totals", &ProgramMemory::ProgramStats::totals)
+      .def_ro("alloc", &ProgramMemory::ProgramStats::alloc)
+      .def_ro("free", &ProgramMemory::ProgramStats::free)
+      .def_ro("failures", &ProgramMemory::ProgramStats::failures,
+              "requests that failed after all retries")
+      .def_ro("retries", &ProgramMemory::ProgramStats::retries,
+              "retries after waiting for events or trimming memory of graphs")
+      .def_ro("waiting", &ProgramMemory::ProgramStats::waiting,
+              "freed blocks still in use on a stream")
+      .def_ro("deferred", &ProgramMemory::ProgramStats::deferred,
+              "frees that had to wait for a stream")
+      .def_ro("gpu_free_at_start", &ProgramMemory::ProgramStats::gpu_free_at_start,
+              "free bytes of the GPU, with the memory of all processes counted")
+      .def_ro("gpu_free_least", &ProgramMemory::ProgramStats::gpu_free_least,
+              "the lowest value at a new peak of reserved bytes");
   nb::class_<ProgramMemory>(m, "ProgramMemory",
                             "The memory of a running program on one GPU. Sizes are in bytes.")
       .def(
@@ -70,7 +80,8 @@ void bind_programs(nb::module_& m) {
             if (!memory.deallocate(address))
               throw BadFree("free of an address that is not an allocated block");
           },
-          "address"_a, nb::call_guard<nb::gil_scoped_release>())
+          "address"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Frees a block. Raises BadFree unless the address is an allocated block.")
       .def(
           "use_on",
           [](ProgramMemory& memory, Address address, std::uintptr_t stream) {
@@ -87,30 +98,36 @@ void bind_programs(nb::module_& m) {
             });
           },
           "pool"_a, "streams"_a,
-          "Starts a graph capture: requests on these streams get memory of the graph's own.")
+          "Starts a graph capture: requests on these streams get memory that belongs to the graph.")
       .def("end_capture", &ProgramMemory::end_capture, "pool"_a)
       .def("release", &ProgramMemory::release, "pool"_a,
            "Releases the graph's memory once its blocks are freed.")
-      .def("trim", &ProgramMemory::trim)
-      .def("step", &ProgramMemory::step)
-      .def("reset_peaks", &ProgramMemory::reset_peaks)
-      .def("reset_counts", &ProgramMemory::reset_counts)
-      .def("close", &ProgramMemory::close, "All goes back; later requests fail.")
-      .def("seen", &ProgramMemory::seen)
+      .def("trim", &ProgramMemory::trim, "Returns free memory to the GPU.")
+      .def("step", &ProgramMemory::step, "Marks the start of a training or inference step.")
+      .def("reset_peaks", &ProgramMemory::reset_peaks,
+           "Sets the peak statistics to the current values.")
+      .def("reset_counts", &ProgramMemory::reset_counts,
+           "Sets `gained` and `lost` of all totals to 0.")
+      .def("close", &ProgramMemory::close,
+           "Returns all memory to the GPU, including live blocks. Later requests fail.")
+      .def("stats", &ProgramMemory::stats)
       .def_prop_ro("device", &ProgramMemory::device, nb::rv_policy::reference)
       .def_prop_ro("allocator", &ProgramMemory::allocator, nb::rv_policy::reference);
   nb::class_<Program>(m, "Program", "A running program that gets its memory from an allocator.")
       .def_static(
           "start",
-          [](std::vector<std::pair<std::string, std::map<std::string, std::string>>> const& given,
+          [](std::vector<std::pair<std::string, std::map<std::string, std::string>>> const& pairs,
              std::optional<Size> limit, bool poison) {
             std::vector<Layer> layers;
-            for (auto const& [name, options] : given) layers.push_back({name, options});
+            for (auto const& [name, options] : pairs) layers.push_back({name, options});
             return &Program::start(std::move(layers), limit, poison);
           },
-          "layers"_a, "limit"_a = nb::none(), "poison"_a = false, nb::rv_policy::reference)
+          "layers"_a, "limit"_a = nb::none(), "poison"_a = false, nb::rv_policy::reference,
+          "`layers`: (name, options) of the wrappers, outermost first, and of the strategy. "
+          "`limit`: "
+          "bytes on each GPU. `poison`: fill freed memory with 0xFF. Raises SpecError.")
       .def("on", &Program::on, "ordinal"_a, nb::rv_policy::reference,
-           "The memory on a GPU, created on first use.")
+           "The memory on a GPU, created on first use. Raises SpecError or DeviceError.")
       .def(
           "memories",
           [](Program& program) {
@@ -124,7 +141,7 @@ void bind_programs(nb::module_& m) {
   m.def("serve_torch", &serve_torch, "program"_a.none(),
         "Routes PyTorch's allocations to this program from now on.");
   m.def("last_failure", &last_failure,
-        "Why this thread's last request through CuPy's entry point failed.");
+        "The reason why the last failed request of this thread through CuPy's entry point failed.");
   m.def(
       "entry_point",
       [](std::string const& name) {
@@ -136,7 +153,7 @@ void bind_programs(nb::module_& m) {
         if (function == nullptr) throw SpecError("no entry point is called '" + name + "'");
         return reinterpret_cast<std::uintptr_t>(function);
       },
-      "name"_a, "The address of a C function for PyTorch or CuPy.");
+      "name"_a, "The address of a C function for PyTorch or CuPy. Raises SpecError.");
 }
 
 }  // namespace allocbench

@@ -12,12 +12,13 @@ namespace {
 
 constexpr unsigned char kPoison = 0xFF;
 
+// The layers, with per_stream around the strategy if that is needed to separate streams.
 std::vector<Layer> safe_between_streams(std::vector<Layer> layers) {
   require(!layers.empty(), "an allocator has at least one layer");
-  bool const apart =
+  bool const separated =
       strategy(layers.back().name).by_stream ||
       std::ranges::any_of(layers, [](Layer const& layer) { return layer.name == "per_stream"; });
-  if (!apart) layers.insert(layers.end() - 1, Layer{"per_stream", {}});
+  if (!separated) layers.insert(layers.end() - 1, Layer{"per_stream", {}});
   return layers;
 }
 
@@ -29,25 +30,25 @@ ProgramMemory::ProgramMemory(std::vector<Layer> layers, int ordinal, std::option
       poison_(poison),
       device_(ordinal, limit),
       allocator_(make(layers_, device_)) {
-  seen_.gpu_free_at_start = seen_.gpu_free_least = device_.free_bytes().value_or(0);
+  stats_.gpu_free_at_start = stats_.gpu_free_least = device_.free_bytes().value_or(0);
 }
 
 Address ProgramMemory::allocate(Size size, cuda::Stream stream, std::string& failure) {
   if (size == 0) return 0;
   std::uint64_t const begin = Timer::now();
   std::scoped_lock const guard(mutex_);
-  Size const peak = seen_.totals.reserved.now.peak;
-  settle();
+  Size const peak = stats_.totals.reserved.gauge.peak;
+  process_events();
   Graph* const graph = graph_of(stream);
   Address address = request(graph, size, stream);
   if (address == 0 && wait_for_events()) address = request(graph, size, stream);
-  if (address == 0 && trim_others()) address = request(graph, size, stream);
+  if (address == 0 && returned_by_graphs()) address = request(graph, size, stream);
   if (address == 0) {
-    ++seen_.failures;
+    ++stats_.failures;
     failure = describe(graph, size);
   }
-  seen_.alloc.add(Timer::now() - begin);
-  if (seen_.totals.reserved.now.peak > peak) note_free_bytes();
+  stats_.alloc.add(Timer::now() - begin);
+  if (stats_.totals.reserved.gauge.peak > peak) sample_gpu_free_bytes();
   return address;
 }
 
@@ -59,30 +60,30 @@ bool ProgramMemory::deallocate(Address address) {
   auto const entry = live_.find(address);
   if (entry == live_.end() || entry->second.freed) return false;
   Live& live = entry->second;
-  settle();
-  seen_.totals.allocated.subtract(live.size);
-  seen_.totals.allocated_blocks.subtract(1);
+  process_events();
+  stats_.totals.allocated.subtract(live.size);
+  stats_.totals.allocated_blocks.subtract(1);
   if (live.used_on.empty()) {
-    give_back(address);
+    free_block(address);
   } else {
-    ++seen_.deferred;
+    ++stats_.deferred;
     live.freed = true;
     if (captures_.empty())
-      record(address, live);
+      record_events(address, live);
     else
       unrecorded_.push_back(address);
   }
-  seen_.free.add(Timer::now() - begin);
+  stats_.free.add(Timer::now() - begin);
   return true;
 }
 
 void ProgramMemory::use_on(Address address, cuda::Stream stream) {
   std::scoped_lock const guard(mutex_);
-  auto const found = live_.find(address);
-  if (found == live_.end()) return;
-  auto& used_on = found->second.used_on;
+  auto const entry = live_.find(address);
+  if (entry == live_.end()) return;
+  auto& used_on = entry->second.used_on;
   for (CudaDevice::StreamName const& name : device_.names_of(stream))
-    if (name != found->second.stream && std::ranges::find(used_on, name) == used_on.end())
+    if (name != entry->second.stream && std::ranges::find(used_on, name) == used_on.end())
       used_on.push_back(name);
 }
 
@@ -94,7 +95,7 @@ void ProgramMemory::trim() {
     allocator_->trim();
     trim_graphs();
   } catch (DeviceError const&) {
-    // Memory that the GPU does not take back stays with the device, whose close reports it.
+    // The device keeps the memory that it failed to free; its `close` reports the failure.
   }
 }
 
@@ -107,13 +108,13 @@ void ProgramMemory::reset_peaks() {
   std::scoped_lock const guard(mutex_);
   allocator_->reset_peaks();
   count_reserved();
-  each_total([](Flow& flow) { flow.now.peak = flow.now.current; });
+  for_each_total([](Flow& flow) { flow.gauge.peak = flow.gauge.current; });
 }
 
 void ProgramMemory::reset_counts() {
   std::scoped_lock const guard(mutex_);
   count_reserved();
-  each_total([](Flow& flow) { flow.gained = flow.lost = 0; });
+  for_each_total([](Flow& flow) { flow.gained = flow.lost = 0; });
 }
 
 void ProgramMemory::close() {
@@ -143,31 +144,31 @@ void ProgramMemory::begin_capture(GraphPool pool, Captured captured) {
 
 void ProgramMemory::end_capture(GraphPool pool) {
   std::scoped_lock const guard(mutex_);
-  auto const last = std::ranges::find(captures_, pool, &Capture::pool);
-  if (last != captures_.end()) captures_.erase(last);
-  captures_ended();
+  auto const capture = std::ranges::find(captures_, pool, &Capture::pool);
+  if (capture != captures_.end()) captures_.erase(capture);
+  finish_captures();
 }
 
 void ProgramMemory::release(GraphPool pool) {
   std::scoped_lock const guard(mutex_);
-  auto const found = graphs_.find(pool);
-  if (found == graphs_.end()) return;
-  if (--found->second.users <= 0) {
-    // A capture that failed may have been released without an end.
-    std::erase_if(captures_, [pool](Capture const& each) { return each.pool == pool; });
-    found->second.memory->release();
+  auto const graph = graphs_.find(pool);
+  if (graph == graphs_.end()) return;
+  if (--graph->second.users <= 0) {
+    // A failed capture may be released without having been ended.
+    std::erase_if(captures_, [pool](Capture const& capture) { return capture.pool == pool; });
+    graph->second.memory->release();
   }
-  captures_ended();
+  finish_captures();
 }
 
-ProgramMemory::Seen ProgramMemory::seen() const {
+ProgramMemory::ProgramStats ProgramMemory::stats() const {
   std::scoped_lock const guard(mutex_);
-  Seen seen = seen_;
-  seen.totals.reserved.set(device_.reserved());
-  seen.totals.graphs.set(graph_bytes());
-  seen.waiting = unrecorded_.size();
-  for (auto const& [address, live] : live_) seen.waiting += live.events > 0;
-  return seen;
+  ProgramStats stats = stats_;
+  stats.totals.reserved.set(device_.reserved());
+  stats.totals.graphs.set(graph_bytes());
+  stats.waiting = unrecorded_.size();
+  for (auto const& [address, live] : live_) stats.waiting += live.events > 0;
+  return stats;
 }
 
 ProgramMemory::Graph* ProgramMemory::graph_of(cuda::Stream stream) {
@@ -188,7 +189,7 @@ Address ProgramMemory::request(Graph* graph, Size size, cuda::Stream stream) {
   if (graph != nullptr) ++graph->blocks;
   live_.emplace(block.address,
                 Live{graph, device_.name_of(stream), number, block.size, block.requested, {}});
-  Totals& totals = seen_.totals;
+  Totals& totals = stats_.totals;
   totals.requested.add(block.requested);
   for (Flow* flow : {&totals.allocated, &totals.active}) flow->add(block.size);
   for (Flow* flow : {&totals.allocated_blocks, &totals.active_blocks}) flow->add(1);
@@ -196,17 +197,17 @@ Address ProgramMemory::request(Graph* graph, Size size, cuda::Stream stream) {
   return block.address;
 }
 
-// Outside of the time that a request took: it is no part of what an allocator does.
-void ProgramMemory::note_free_bytes() {
+// Not part of the latency of a request, because an allocator does not need it.
+void ProgramMemory::sample_gpu_free_bytes() {
   if (!captures_.empty()) return;
-  Size& least = seen_.gpu_free_least;
+  Size& least = stats_.gpu_free_least;
   least = std::min(least, device_.free_bytes().value_or(least));
 }
 
 void ProgramMemory::count_reserved() {
-  seen_.totals.reserved.set(device_.reserved());
-  if (!graphs_.empty() || seen_.totals.graphs.now.current > 0)
-    seen_.totals.graphs.set(graph_bytes());
+  stats_.totals.reserved.set(device_.reserved());
+  if (!graphs_.empty() || stats_.totals.graphs.gauge.current > 0)
+    stats_.totals.graphs.set(graph_bytes());
 }
 
 Size ProgramMemory::graph_bytes() const {
@@ -216,83 +217,86 @@ Size ProgramMemory::graph_bytes() const {
   return bytes;
 }
 
-template <class Reset>
-void ProgramMemory::each_total(Reset reset) {
-  Totals& all = seen_.totals;
+template <class Visit>
+void ProgramMemory::for_each_total(Visit visit) {
+  Totals& all = stats_.totals;
   for (Flow* flow : {&all.requested, &all.allocated, &all.active, &all.reserved, &all.graphs,
                      &all.allocated_blocks, &all.active_blocks})
-    reset(*flow);
+    visit(*flow);
 }
 
-// Was there anything to wait for? Not while a graph is captured, which waiting would break.
+// Waits for all events and frees their blocks. False if there was no event, and during a capture,
+// which the wait would make invalid.
 bool ProgramMemory::wait_for_events() {
   if (!captures_.empty()) return false;
-  settle();
+  process_events();
   bool any = false;
   for (auto& [stream, queue] : events_)
     for (auto const& [event, address] : queue) {
       device_.wait(event);
       any = true;
     }
-  settle();
-  seen_.retries += any;
+  process_events();
+  stats_.retries += any;
   return any;
 }
 
-// Did graphs that are gone leave anything? The strategy has tried its own memory.
-bool ProgramMemory::trim_others() {
+// Returns the memory of released graphs to the device; true if there was any. The strategy has
+// already trimmed its own memory.
+bool ProgramMemory::returned_by_graphs() {
   if (!captures_.empty()) return false;
   Size const before = device_.reserved();
   try {
     trim_graphs();
   } catch (DeviceError const&) {
-    // The request fails if that memory is what it lacks.
+    // The retry fails if it needs the memory that the device failed to free.
   }
-  bool const more = device_.reserved() < before;
-  seen_.retries += more;
-  return more;
+  bool const returned = device_.reserved() < before;
+  stats_.retries += returned;
+  return returned;
 }
 
-// What graphs have left that are gone.
+// Trims the memory of released graphs.
 void ProgramMemory::trim_graphs() {
   for (auto& [pool, graph] : graphs_)
     if (graph.users <= 0) graph.memory->allocator().trim();
 }
 
-// Blocks whose events are done become free.
-void ProgramMemory::settle() {
+// Frees the blocks whose events are done.
+void ProgramMemory::process_events() {
   if (!captures_.empty()) return;
-  for (Address const address : std::exchange(unrecorded_, {})) record(address, live_.at(address));
+  for (Address const address : std::exchange(unrecorded_, {}))
+    record_events(address, live_.at(address));
   for (auto& [stream, queue] : events_)
     while (!queue.empty() && device_.done(queue.front().first)) {
       auto const [event, address] = queue.front();
       queue.pop_front();
       device_.destroy(event);
-      if (--live_.at(address).events == 0) give_back(address);
+      if (--live_.at(address).events == 0) free_block(address);
     }
 }
 
-void ProgramMemory::record(Address address, Live& live) {
+void ProgramMemory::record_events(Address address, Live& live) {
   for (CudaDevice::StreamName const& stream : live.used_on)
     if (cuda::Event const event = device_.record(stream)) {
       ++live.events;
       events_[stream].emplace_back(event, address);
     } else {
-      device_.synchronize(stream.context);  // no event could be had
+      device_.synchronize(stream.context);  // no event could be recorded
     }
-  if (live.events == 0) give_back(address);
+  if (live.events == 0) free_block(address);
 }
 
-void ProgramMemory::give_back(Address address) {
-  auto const found = live_.find(address);
-  Live const live = std::move(found->second);
-  live_.erase(found);
+void ProgramMemory::free_block(Address address) {
+  auto const entry = live_.find(address);
+  Live const live = std::move(entry->second);
+  live_.erase(entry);
   Graph* const graph = live.graph;
-  // The memory of a graph is its own: a replay may be using it.
+  // Memory of a graph is not poisoned, because a launch of the graph may be using it.
   if (poison_ && graph == nullptr && captures_.empty())
     device_.fill(address, live.size, kPoison, live.number);
   allocator_of(graph).try_deallocate(address, live.number);
-  Totals& totals = seen_.totals;
+  Totals& totals = stats_.totals;
   totals.requested.subtract(live.requested);
   totals.active.subtract(live.size);
   totals.active_blocks.subtract(1);
@@ -301,7 +305,7 @@ void ProgramMemory::give_back(Address address) {
   drop_idle_graphs();
 }
 
-void ProgramMemory::captures_ended() {
+void ProgramMemory::finish_captures() {
   if (!captures_.empty()) return;
   device_.keep_memory(false);
   drop_idle_graphs();
@@ -310,7 +314,7 @@ void ProgramMemory::captures_ended() {
 void ProgramMemory::drop_idle_graphs() {
   if (!captures_.empty()) return;
   std::erase_if(graphs_,
-                [](auto const& each) { return each.second.users <= 0 && each.second.blocks == 0; });
+                [](auto const& item) { return item.second.users <= 0 && item.second.blocks == 0; });
 }
 
 std::string ProgramMemory::describe(Graph* graph, Size size) {
@@ -319,16 +323,17 @@ std::string ProgramMemory::describe(Graph* graph, Size size) {
   std::string text = allocator_of(graph).describe_failure(size);
   auto const add = [&text](std::string const& line) { text.append("\n").append(line); };
   if (auto const failure = device_.take_failure()) add(*failure);
-  if (graph != nullptr) add("the request is one of a graph being captured");
+  if (graph != nullptr) add("the request belongs to a graph that is being captured");
   if (!captures_.empty())
-    add("while a graph is captured, no memory can be given back or moved to serve a request");
+    add("during a capture, no memory can be returned to the GPU or moved to serve a request");
   if (!graphs_.empty())
     add(human_bytes(graph_bytes()) + " are reserved for " + std::to_string(graphs_.size()) +
         (graphs_.size() == 1 ? " graph" : " graphs"));
   if (auto const free = device_.free_bytes()) {
     std::string line = device_.name();
     line.append(": free ").append(human_bytes(*free)).append(" of ");
-    add(line.append(human_bytes(device_.total())).append(", all processes included"));
+    add(line.append(human_bytes(device_.total()))
+            .append(", with the memory of all processes counted"));
   }
   return text;
 }

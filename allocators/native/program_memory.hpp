@@ -23,18 +23,19 @@
 namespace allocbench {
 
 // Runs an allocator for a program, and handles the streams and graphs that strategies know nothing
-// about.
+// about. Thread-safe.
 //
 // A block may be used on streams other than its own. When it is freed, it stays allocated until the
-// work queued on those streams so far has finished, which is tracked by an event on each. Its own
-// stream needs no event, because later requests there are ordered after that work. A strategy that
-// would give a block of one stream to another stream runs as one instance per stream (per_stream).
+// work that is queued on those streams has finished. An event on each of them tracks that work. The
+// block's own stream needs no event, because later requests there are ordered after the work. If a
+// strategy could give a block of one stream to another stream, each stream gets its own instance of
+// the strategy (per_stream).
 //
-// Requests of streams that are captured are served from memory of the graph's own, which stays
-// until the graph is released and its blocks are freed: see GraphMemory. While a graph is captured,
-// nothing waits for the GPU and nothing goes back to it, which would make the capture invalid:
-// events are recorded, and memory is given back, after the last capture has ended. A request that
-// cannot be served without fails.
+// A request on a stream that is being captured gets memory that belongs to the graph. That memory
+// stays until the graph is released and its blocks are freed: see GraphMemory. During a capture, a
+// wait for the GPU or a return of memory would make the capture invalid. So events are recorded and
+// memory is returned only after the last capture has ended, and a request that would need either of
+// them fails.
 class ProgramMemory {
  public:
   using GraphPool = std::pair<std::uint64_t, std::uint64_t>;
@@ -44,18 +45,20 @@ class ProgramMemory {
   // filled with 0xFF bytes, a NaN in every floating-point type, in stream order.
   ProgramMemory(std::vector<Layer> layers, int ordinal, std::optional<Size> limit, bool poison);
 
-  // Returns 0 if there is no memory; `failure` then explains why and may have several lines.
+  // Returns the address of a block of at least `size` bytes. Returns 0 if there is no memory;
+  // `failure` then explains why and may have several lines.
   Address allocate(Size size, cuda::Stream stream, std::string& failure);
   // False if no block begins at the address. Does nothing once the device is closed.
   bool deallocate(Address address);
-  void use_on(Address address, cuda::Stream stream);  // a stream other than the block's own
+  // The program also uses the block on this stream (PyTorch's record_stream).
+  void use_on(Address address, cuda::Stream stream);
 
   void trim();
   void step();
   void reset_peaks();
-  void reset_counts();  // of the totals: what came and went
+  void reset_counts();  // sets `gained` and `lost` of all totals to 0
   void limit(Size bytes) { device_.limit(bytes); }
-  void close();  // gives all memory back; later requests fail
+  void close();  // returns all memory to the device; later requests fail
   // Address and size of the segment that contains an address; zeros if none does.
   std::pair<Address, Size> segment_of(Address address) const;
 
@@ -66,68 +69,69 @@ class ProgramMemory {
   CudaDevice& device() { return device_; }
   Allocator& allocator() { return *allocator_; }
 
-  // Bytes, or blocks, now and at their highest, and all that came and went since the last reset.
+  // A number of bytes or blocks: the current and the peak value, and the sums of all increases and
+  // decreases since the last reset.
   struct Flow {
-    Gauge now;
+    Gauge gauge;
     Size gained = 0;
     Size lost = 0;
 
     void add(Size amount) {
-      now.add(amount);
+      gauge.add(amount);
       gained += amount;
     }
     void subtract(Size amount) {
-      now.subtract(amount);
+      gauge.subtract(amount);
       lost += amount;
     }
     void set(Size amount) {
-      if (amount > now.current)
-        add(amount - now.current);
+      if (amount > gauge.current)
+        add(amount - gauge.current);
       else
-        subtract(now.current - amount);
+        subtract(gauge.current - amount);
     }
   };
-  // All blocks, those of graphs too. A block that was freed but is still used on a stream is
-  // active and no longer allocated.
+  // Sums over all blocks, including those of graphs. A block that was freed but is still used on a
+  // stream is active and no longer allocated.
   struct Totals {
     Flow requested;
     Flow allocated;
     Flow active;
     Flow reserved;
-    Flow graphs;  // of the reserved bytes, those of graphs
+    Flow graphs;  // reserved for graphs; included in `reserved`
     Flow allocated_blocks;
     Flow active_blocks;
   };
 
-  // What the program saw. Latencies contain waiting for other threads and for the device.
-  struct Seen {
+  // Statistics of the program's calls. Latencies include waiting for other threads and the device.
+  struct ProgramStats {
     Totals totals;
     Latency alloc;
     Latency free;
     std::uint64_t failures = 0;  // requests that failed after all retries
-    std::uint64_t retries = 0;  // requests that first waited for events or trimmed other allocators
-    std::uint64_t waiting = 0;  // freed blocks with unfinished events
+    std::uint64_t retries = 0;   // retries after waiting for events or trimming memory of graphs
+    std::uint64_t waiting = 0;   // freed blocks with unfinished events
     std::uint64_t deferred = 0;  // frees that had to wait for events
-    Size gpu_free_at_start = 0;  // on the whole GPU, all processes included
-    Size gpu_free_least = 0;     // at the highest peaks of reserved bytes
+    Size gpu_free_at_start = 0;  // free bytes of the GPU, with the memory of all processes counted
+    Size gpu_free_least = 0;     // the lowest value seen at a new peak of reserved bytes
   };
-  Seen seen() const;
+  ProgramStats stats() const;
 
  private:
   struct Graph {
     std::unique_ptr<GraphMemory> memory;
-    int users = 0;
-    std::size_t blocks = 0;
+    int users = 0;           // captures that were begun and not released
+    std::size_t blocks = 0;  // not freed yet
   };
   using Graphs = std::map<GraphPool, Graph>;
   struct Live {
-    Graph* graph;  // null: the program's own
+    Graph* graph;  // null if the block does not belong to a graph
     CudaDevice::StreamName stream;
     Stream number;
     Size size;       // of the block
     Size requested;  // bytes
     std::vector<CudaDevice::StreamName> used_on;
-    std::size_t events = 0;  // not done; the block is freed
+    std::size_t events = 0;  // unfinished; only a freed block has events
     bool freed = false;
   };
   struct Capture {
@@ -139,18 +143,18 @@ class ProgramMemory {
   Allocator& allocator_of(Graph* graph);
   Address request(Graph* graph, Size size, cuda::Stream stream);
   bool wait_for_events();
-  bool trim_others();
+  bool returned_by_graphs();
   void trim_graphs();
-  void captures_ended();
-  void settle();
-  void record(Address address, Live& live);
-  void give_back(Address address);
+  void finish_captures();
+  void process_events();
+  void record_events(Address address, Live& live);
+  void free_block(Address address);
   void drop_idle_graphs();
   void count_reserved();
   Size graph_bytes() const;
-  void note_free_bytes();
-  template <class Reset>
-  void each_total(Reset reset);
+  void sample_gpu_free_bytes();
+  template <class Visit>
+  void for_each_total(Visit visit);
   std::string describe(Graph* graph, Size size);
 
   std::vector<Layer> layers_;
@@ -161,9 +165,9 @@ class ProgramMemory {
   std::unordered_map<Address, Live> live_;
   Graphs graphs_;
   std::vector<Capture> captures_;
-  std::vector<Address> unrecorded_;  // freed while a graph was captured
+  std::vector<Address> unrecorded_;  // freed during a capture; their events are not recorded yet
   std::map<CudaDevice::StreamName, std::deque<std::pair<cuda::Event, Address>>> events_;
-  Seen seen_;
+  ProgramStats stats_;
 };
 
 }  // namespace allocbench

@@ -13,8 +13,9 @@
 
 namespace allocbench {
 
-// A tick is one count of the processor's time stamp counter on x86-64, read between fences so that
-// surrounding work cannot be reordered across the reading; elsewhere a nanosecond of steady_clock.
+// Measures in ticks. On x86-64 a tick is one count of the time stamp counter, which is read between
+// fences so that surrounding work cannot be reordered across the reading. On other processors it is
+// a nanosecond of steady_clock.
 class Timer {
  public:
   Timer() : seconds_per_tick_(calibrate()), cost_(reading_cost()) {}
@@ -30,7 +31,7 @@ class Timer {
 #endif
   }
 
-  // Time between two readings, minus the cost of a reading; never below 0.
+  // Seconds between two readings, minus the cost of a reading; at least 0.
   float seconds(std::uint64_t begin, std::uint64_t end) const {
     std::uint64_t const ticks = end - begin;
     return static_cast<float>(static_cast<double>(ticks > cost_ ? ticks - cost_ : 0) *
@@ -44,9 +45,9 @@ class Timer {
 
  private:
   static std::uint64_t nanoseconds() {
-    auto const since = std::chrono::steady_clock::now().time_since_epoch();
+    auto const time = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(since).count());
+        std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
   }
 
   static double calibrate() {
@@ -58,7 +59,7 @@ class Timer {
     return static_cast<double>(end - begin) * 1e-9 / static_cast<double>(now() - first);
   }
 
-  // The median over back-to-back readings.
+  // The median over pairs of consecutive readings.
   static std::uint64_t reading_cost() {
     std::array<std::uint64_t, 1001> ticks;
     for (auto& tick : ticks) {

@@ -6,9 +6,9 @@
 
 namespace allocbench {
 
-// Throws the C++ exception that becomes torch.OutOfMemoryError in Python. If this version of
-// PyTorch does not allow it, throws one that becomes its base class, RuntimeError. The message says
-// that CUDA is out of memory, because programs search for these words.
+// Throws the C++ exception that PyTorch converts to torch.OutOfMemoryError. If this version of
+// PyTorch does not allow it, throws one that becomes a RuntimeError, the base class. The message
+// begins with "CUDA out of memory", because programs search for these words.
 [[noreturn]] void throw_to_torch(std::string const& message);
 
 }  // namespace allocbench

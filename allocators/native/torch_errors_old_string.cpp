@@ -1,8 +1,8 @@
-// torch_errors_old_string.cpp: a PyTorch whose std::string is that of before C++11.
+// torch_errors_old_string.cpp: errors for a PyTorch with the std::string of before C++11.
 // SPDX-License-Identifier: Apache-2.0
 //
-// libstdc++ has both kinds of std::string, and this macro, before any header, chooses the old one.
-// Nothing but plain types may pass between this file and the others.
+// libstdc++ has both kinds of std::string; this macro, defined before any header, selects the old
+// one. Therefore only plain types may pass between this file and others.
 #define _GLIBCXX_USE_CXX11_ABI 0
 #include "torch_errors_old_string.hpp"
 

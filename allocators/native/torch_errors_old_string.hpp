@@ -1,4 +1,4 @@
-// torch_errors_old_string.hpp: a PyTorch whose std::string is that of before C++11.
+// torch_errors_old_string.hpp: errors for a PyTorch with the std::string of before C++11.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,8 +13,8 @@ struct SourceLocation {
   std::uint32_t line;
 };
 
-// Calls `constructor`, an Error(SourceLocation, std::string) with such a string, for the memory at
-// `self`. False when this library was built without that kind of string.
+// Calls `constructor`, an Error(SourceLocation, std::string) with the old string, for the memory at
+// `self`. False if this library was built without the old string.
 bool construct_with_old_string(void* constructor, void* self, SourceLocation where,
                                char const* text);
 

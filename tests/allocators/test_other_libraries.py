@@ -90,7 +90,7 @@ one, other = rmm.Stream(0), rmm.Stream(0x77)
 resource = rmm.resources[0]
 address = resource.allocate(5 << 20, one)
 resource.deallocate(address, 5 << 20, other)
-assert program.on().seen().deferred == 1
+assert program.on().stats().deferred == 1
 assert resource.allocate(5 << 20, one) == address
 try:
     resource.allocate(1 << 40, one)

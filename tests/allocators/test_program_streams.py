@@ -22,7 +22,7 @@ def test_a_block_used_on_another_gpu_waits_for_it(start: START, driver: Driver) 
             memory.use_on(address, stream)
             driver.hold(stream, device=1)
             memory.deallocate(address)
-            assert memory.seen().waiting == 1
+            assert memory.stats().waiting == 1
             driver.hold(stream, False, device=1)
             assert memory.allocate(5 * MIB) == address
             memory.deallocate(address)
@@ -70,7 +70,7 @@ def test_the_default_stream_of_each_thread_is_one_of_its_own(start: START, drive
         memory.use_on(theirs, PER_THREAD)  # this thread's stream, not that of the block
         driver.hold(PER_THREAD)
         memory.deallocate(theirs)
-        assert memory.seen().waiting == 1
+        assert memory.stats().waiting == 1
         driver.hold(PER_THREAD, False)
         assert pool.submit(memory.allocate, 5 * MIB, PER_THREAD).result() == theirs
     assert memory.allocate(5 * MIB, PER_THREAD) == mine
@@ -81,7 +81,7 @@ def test_the_default_stream_has_two_handles(start: START) -> None:
     address = memory.allocate(5 * MIB, 0)
     memory.use_on(address, 1)
     memory.deallocate(address)
-    assert memory.seen().deferred == 0
+    assert memory.stats().deferred == 0
     assert memory.allocate(5 * MIB, 1) == address
 
 
@@ -93,4 +93,4 @@ def test_the_free_memory_of_the_gpu_is_read_outside_of_the_latencies(
     memory.allocate(5 * MIB)
     driver.slow("", 0)
     assert driver.calls("cuMemGetInfo_v2")
-    assert memory.seen().alloc.max < 0.05
+    assert memory.stats().alloc.max < 0.05

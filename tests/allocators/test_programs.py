@@ -30,9 +30,9 @@ def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str
         memory.deallocate(address)
     (use,) = program.uses()
     assert (use.stats.allocations, use.stats.frees) == (4, 3)
-    assert use.seen.alloc.count == 4
-    assert use.seen.free.count == 3
-    assert 0 < use.seen.alloc.percentile(0.5) <= use.seen.alloc.max
+    assert use.program.alloc.count == 4
+    assert use.program.free.count == 3
+    assert 0 < use.program.alloc.percentile(0.5) <= use.program.alloc.max
     assert use.reserved == driver.outstanding()["bytes"] == 16 * GIB - memory.device.free_bytes
     assert use.gpu_peak_used >= use.stats.peak_requested
     row = use.row()
@@ -74,13 +74,13 @@ def test_a_block_used_on_another_stream_waits_for_it(start: START, driver: Drive
     driver.hold(SIDE)
     memory.deallocate(address)
     assert driver.outstanding()["events"] == 1
-    assert (memory.seen().waiting, memory.seen().deferred) == (1, 1)
+    assert (memory.stats().waiting, memory.stats().deferred) == (1, 1)
     assert memory.allocator.stats().frees == 0
     other = memory.allocate(5 * MIB)
     assert other != address
     driver.hold(SIDE, False)
     assert memory.allocate(5 * MIB) == address
-    assert memory.seen().waiting == 0
+    assert memory.stats().waiting == 0
     assert "events" not in driver.outstanding()
 
 
@@ -106,7 +106,7 @@ def test_the_blocks_own_stream_needs_no_event(start: START, driver: Driver) -> N
     memory.use_on(address, SIDE)
     memory.deallocate(address)
     assert memory.allocate(5 * MIB, SIDE) == address
-    assert memory.seen().deferred == 0
+    assert memory.stats().deferred == 0
 
 
 def test_the_program_waits_before_a_request_fails(start: START, driver: Driver) -> None:
@@ -116,8 +116,8 @@ def test_the_program_waits_before_a_request_fails(start: START, driver: Driver) 
     driver.hold(SIDE)
     memory.deallocate(address)
     assert memory.allocate(900 * MIB)
-    seen = memory.seen()
-    assert (seen.retries, seen.failures) == (1, 0)
+    stats = memory.stats()
+    assert (stats.retries, stats.failures) == (1, 0)
     driver.hold(SIDE, False)
 
 
@@ -142,7 +142,7 @@ def test_out_of_memory_has_all_the_numbers(start: START) -> None:
     assert "bfc: out of memory: asked for 600.00 MiB (629145600 bytes)" in output_text
     assert "of a device of 512.00 MiB" in output_text
     assert "Stand-in GPU 0: free" in output_text
-    assert memory.seen().failures == 1
+    assert memory.stats().failures == 1
 
 
 def test_a_double_free_is_reported_and_changes_nothing(start: START, driver: Driver) -> None:
@@ -219,7 +219,7 @@ def test_no_event_is_recorded_while_a_graph_is_captured(start: START, driver: Dr
     memory.deallocate(address)
     memory.allocate(100, SIDE)
     assert driver.calls("cuEventRecord") == before
-    assert memory.seen().waiting == 1
+    assert memory.stats().waiting == 1
     memory.end_capture((0, 1))
     assert memory.allocate(5 * MIB) == address
 

@@ -177,7 +177,7 @@ address = one.address
 one.record_stream(7)
 del one
 memory = program.on()
-assert memory.seen().deferred == 1
+assert memory.stats().deferred == 1
 assert torch.Storage(5 << 20).address == address
 torch.cuda.empty_cache()
 assert memory.device.reserved == 0
