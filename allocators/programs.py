@@ -20,8 +20,9 @@ class GpuUse:
 
     `stats` and `counters` are those of the allocator, without blocks of captured graphs, which have
     memory of their own. `program` contains latencies, requests that finally failed, and deferred
-    frees; `program.totals` covers all blocks, including those of graphs. `gpu_peak_used` is the largest
-    decrease of the free memory that the driver reports, including the use by other processes.
+    frees; `program.totals` covers all blocks, including those of graphs. `gpu_peak_used` is the
+    largest decrease of the free memory that the driver reports, including the use by other
+    processes.
     """
 
     ordinal: int

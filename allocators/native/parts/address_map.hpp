@@ -1,4 +1,4 @@
-// parts/address_map.hpp: a hash map from address to index, to find the block that a free names.
+// parts/address_map.hpp: a hash map from address to index, with which a free finds its block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace allocbench {
 
-// Each bucket is one cache line of five entries. An entry whose bucket is full moves on to the next
-// one, and the full bucket counts it: so a search knows where to stop, and erasing leaves no
-// tombstone. Slots of a bucket are compared without branches, and since the table is at most half
-// full, nearly every operation ends in the first bucket. The size of the table depends on the
-// number of entries, not on the size of the memory. Every operation takes O(1) expected steps.
-// (Bucket with an overflow count: F14, Bronson and Shi, Open-sourcing F14, Facebook, 2019.)
+// Each bucket is one cache line with five entries. An entry whose bucket is full is stored in the
+// next one, and the full bucket counts it. The count tells a search where to stop, and erasing
+// leaves no tombstone. The slots of a bucket are compared without branches, and the table is at
+// most half full, so nearly every operation ends in the first bucket. The size of the table depends
+// on the number of entries, not on the size of the memory. Every operation takes O(1) expected
+// steps. Source of the overflow counts: F14 (Bronson and Shi, Open-sourcing F14, Facebook, 2019).
 class AddressMap {
  public:
   AddressMap() : buckets_(kFewest) {}

@@ -18,10 +18,9 @@
 namespace allocbench {
 
 // Holds segments obtained by its owner, each tiled by blocks in address order. Free neighbours are
-// always coalesced. Merging keeps the lower node, so the first node of a segment stays first.
-// `Free` stores the free blocks and chooses among them; apart from its steps, each operation takes
-// O(1) expected steps. A `Free` that `withholds` a block keeps it from coalescing with its
-// neighbours.
+// always coalesced, into the node of the lower one, so the first node of a segment stays first.
+// `Free` stores the free blocks and chooses among them. It can withhold a block, which then does
+// not coalesce. Each operation takes O(1) expected steps in addition to the steps of `Free`.
 template <class Free>
 class BlockPool {
  public:
@@ -37,11 +36,11 @@ class BlockPool {
   Index find(Size wanted) const { return free_.fit(wanted); }
 
   // Allocates the free block `node`, or its first `keep` bytes if it is larger.
-  Block take(Index node, Size keep, Size requested);
+  Block allocate(Index node, Size keep, Size requested);
 
   // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the block
   // as it was allocated, or a block of size 0 if none is allocated there.
-  Block give(Address address);
+  Block deallocate(Address address);
 
   // The allocated block at `address`, or a block of size 0.
   Block allocated(Address address) const {
@@ -49,12 +48,13 @@ class BlockPool {
     return node == kNone ? Block{} : nodes_[node].block;
   }
 
-  // Bytes of the segments that have no allocated block.
-  Size idle() const;
-  // Removes these segments and calls `release(address, size)` for each in address order. A joined
-  // segment is released in the pieces in which it was added. False if there was no such segment.
+  // Bytes of the idle segments, which are those without an allocated block.
+  Size idle_bytes() const;
+  // Removes the idle segments and calls `release(address, size)` for each in address order. A
+  // joined segment is released in the pieces in which it was added. False if there was no idle
+  // segment.
   template <class Release>
-  bool give_back(Release release);
+  bool release_idle(Release release);
 
   Block const& block(Index node) const { return nodes_[node].block; }
   Size largest_free() const { return free_.largest(); }
@@ -129,7 +129,7 @@ Index BlockPool<Free>::add(Address address, Size size, bool join) {
 }
 
 template <class Free>
-Block BlockPool<Free>::take(Index node, Size keep, Size requested) {
+Block BlockPool<Free>::allocate(Index node, Size keep, Size requested) {
   free_.remove(node);
   if (Size const size = nodes_[node].block.size; keep < size) {
     Index const rest = nodes_.create(nodes_[node].block.address + keep, size - keep);
@@ -148,17 +148,17 @@ Block BlockPool<Free>::take(Index node, Size keep, Size requested) {
 }
 
 template <class Free>
-Block BlockPool<Free>::give(Address address) {
+Block BlockPool<Free>::deallocate(Address address) {
   Index const node = allocated_.erase(address);
   if (node == kNone) return {};
-  Block const given = nodes_[node].block;
+  Block const freed = nodes_[node].block;
   nodes_[node].block.requested = 0;
   free_.insert(coalesced(node));
-  return given;
+  return freed;
 }
 
-// Merges a block with its free neighbours, which leave their bins. The block itself is in no bin
-// before or after; returns the merged block.
+// Merges a block with its free neighbours, which are removed from their bins, and returns the
+// merged block. The block is in no bin before or after.
 template <class Free>
 Index BlockPool<Free>::coalesced(Index node) {
   if (Index const next = nodes_[node].next; joins(next)) {
@@ -180,12 +180,12 @@ Index BlockPool<Free>::absorbed_into(Index previous) {
 // The next block must be free; neither block is in a bin.
 template <class Free>
 void BlockPool<Free>::absorb_next(Index node) {
-  Index const gone = nodes_[node].next;
-  nodes_[node].block.size += nodes_[gone].block.size;
-  Index const beyond = nodes_[gone].next;
-  nodes_[node].next = beyond;
-  if (beyond != kNone) nodes_[beyond].previous = node;
-  drop(gone);
+  Index const absorbed = nodes_[node].next;
+  nodes_[node].block.size += nodes_[absorbed].block.size;
+  Index const next = nodes_[absorbed].next;
+  nodes_[node].next = next;
+  if (next != kNone) nodes_[next].previous = node;
+  drop(absorbed);
 }
 
 template <class Free>
@@ -195,7 +195,7 @@ void BlockPool<Free>::drop(Index node) {
 }
 
 template <class Free>
-Size BlockPool<Free>::idle() const {
+Size BlockPool<Free>::idle_bytes() const {
   Size bytes = 0;
   for (auto const& [address, extent] : segments_)
     if (is_idle(extent)) bytes += extent.size;
@@ -204,7 +204,7 @@ Size BlockPool<Free>::idle() const {
 
 template <class Free>
 template <class Release>
-bool BlockPool<Free>::give_back(Release release) {
+bool BlockPool<Free>::release_idle(Release release) {
   std::size_t const before = segments_.size();
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     auto const& [address, extent] = *entry;

@@ -1,4 +1,4 @@
-// parts/lone_blocks.hpp: blocks that each have a segment of their own.
+// parts/lone_blocks.hpp: blocks that are segments by themselves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

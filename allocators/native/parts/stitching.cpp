@@ -57,8 +57,8 @@ void Stitching::trim_pools() {
       }
 }
 
-// A free block of at least `wanted` bytes, removed from its pool, or kNone. `refused`: this is a
-// second attempt, after the first one found no block.
+// A free block of at least `wanted` bytes, removed from its pool, or kNone. `refused` is set for
+// the second attempt, after the first one found no block.
 Index Stitching::obtain(Pool& pool, Size wanted, bool refused) {
   Index const fit = pool.free.fit(wanted);
   if (fit == kNone) return stitch(pool, wanted, refused);
@@ -70,7 +70,7 @@ Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
   Spot spot = find_spot(pool, wanted);
   if (spot.first == kNone) spot = new_reservation(pool, wanted);
   if (spot.first == kNone || !make_room(spot, pool.stream, refused)) return kNone;
-  Index const block = map_missing(first_of(spot, pool), spot.place);
+  Index const block = map_missing(first_block(spot, pool), spot.place);
   if (block == kNone) return kNone;
   blocks_.remove(block);
   if (Size const before = spot.place.begin - blocks_[block].block.address; before > 0)
@@ -78,30 +78,30 @@ Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
   return block;
 }
 
-// Unmaps free pages elsewhere, so that the missing ones can be mapped. Without `refused`, these are
-// the pages that the device has no room for and those that would exceed the slack; with `refused`,
-// as many as are missing. Returns false, and changes nothing, if there are too few free pages.
+// Unmaps free pages elsewhere so that the missing pages of the spot can be mapped. With `refused`,
+// it unmaps as many as are missing; otherwise, only as many as exceed the remaining memory of the
+// device or the slack. Returns false, and changes nothing, if there are too few free pages.
 bool Stitching::make_room(Spot const& spot, Stream stream, bool refused) {
   Size const room = round_down(this->room(), page_);
-  Size const short_of = spot.missing - std::min(spot.missing, room);
-  if (!returns_memory()) return short_of == 0;
-  Size const wished = refused ? spot.missing : std::max(short_of, excess(spot));
-  auto const donors = idle(wished, spot.place, stream);
+  Size const shortage = spot.missing - std::min(spot.missing, room);
+  if (!returns_memory()) return shortage == 0;
+  Size const wanted = refused ? spot.missing : std::max(shortage, excess(spot));
+  auto const donors = idle(wanted, spot.place, stream);
   Size bytes = 0;
   for (auto const& [block, pages] : donors) bytes += pages.size();
-  Size const spare = std::min(round_down(do_spare(), page_), wished - bytes);
-  if (bytes + spare < short_of) return false;
+  Size const spare = std::min(round_down(do_spare(), page_), wanted - bytes);
+  if (bytes + spare < shortage) return false;
   if (bytes + spare == 0) return true;
   for (auto const& [block, pages] : donors) unmap_pages(block, pages);
   if (spare > 0) do_give_up(spare);
   bytes += spare;
   ++stitched_;
   moved_ += bytes / page_;
-  if (refused || short_of > 0) count_retry();
+  if (refused || shortage > 0) count_retry();
   return true;
 }
 
-// How many of the missing bytes would take reserved bytes above the slack.
+// The part of the missing bytes that would raise reserved bytes above the slack.
 Size Stitching::excess(Spot const& spot) const {
   auto const& [current, peak] = counted().allocated;
   Size const load = std::max(peak, current + spot.place.size());
@@ -111,10 +111,10 @@ Size Stitching::excess(Spot const& spot) const {
   return std::min(spot.missing, round_up(reserved - static_cast<Size>(most), page_));
 }
 
-// Up to `most` bytes of wholly free pages outside `except`: first those of this stream, smallest
-// free blocks first. If `except` ends inside a free block, only the pages after it are taken. The
-// pages before it need no attention: a range that begins in the middle of a free block never lacks
-// fewer pages than the one that begins at the block's start, which find_spot tries first.
+// Up to `most` bytes of wholly free pages outside `except`: pages of this stream first, smallest
+// free blocks first. If `except` overlaps a free block, only pages after `except` are taken. There
+// are none before it, because find_spot tries the range from the start of a free block first, and a
+// range from its middle never lacks fewer pages.
 std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream stream) {
   std::vector<Idle> pages;
   auto const add = [&](Pool const& pool) {
@@ -130,9 +130,9 @@ std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream str
       most -= end - begin;
     }
   };
-  for (bool const own : {true, false})
+  for (bool const own_stream : {true, false})
     for (auto& [owner, pools] : blocks_.pools()) {
-      if ((owner == stream) != own) continue;
+      if ((owner == stream) != own_stream) continue;
       add(pools.large);
       add(pools.small);
     }
@@ -145,7 +145,7 @@ void Stitching::unmap_pages(Index block, Range pages) {
 }
 
 Counters Stitching::stitching_counters() const {
-  return {{"search_steps", blocks_.search_steps() + passed_},
+  return {{"search_steps", blocks_.search_steps() + visited_},
           {"stitched_requests", stitched_},
           {"moved_pages", moved_}};
 }

@@ -12,22 +12,23 @@ namespace allocbench {
 
 // The base class of strategies that use virtual memory. Each stream has a pool of small and a pool
 // of large blocks. A pool has reservations with far more addresses than memory, which is mapped
-// page by page. A request takes the front of the best-fitting free block of its pool; a freed block
+// page by page. A request takes the front of the best-fitting free block of its pool. A freed block
 // coalesces with its free neighbours at once.
 //
 // If no free block fits, the request is stitched: among the address ranges without a block in use,
-// it takes the one that lacks the fewest pages (searched around the largest free blocks first).
-// The missing pages are unmapped from wherever they are wholly free, in any pool, smallest free
-// block first, and mapped into that range. New pages are obtained from the device only if there are
-// too few free ones, or while reserved bytes stay within a slack above the peak load. Hence no
-// request fails while the wholly free pages and the device's remaining memory suffice for it.
+// it takes the one that lacks the fewest pages; ranges around the largest free blocks are examined
+// first. The missing pages are taken from free blocks of any pool, smallest block first: wholly
+// free pages are unmapped there and mapped into the range. New pages are obtained from the device
+// only if there are too few free ones, or while reserved bytes stay within a slack above the peak
+// load. Hence no request fails while the wholly free pages and the remaining memory of the device
+// suffice.
 //
-// A request and a free take O(log n) steps in the number of free blocks of the pool. A stitched
-// request also visits free blocks of a page or more, as many as give up pages, and, if there is no
-// range around the largest free blocks, all unmapped ranges of its pool.
+// A request and a free take O(log n) steps for n free blocks in the pool. A stitched request also
+// visits each free block that gives up pages and, if there is no range around the largest free
+// blocks, all unmapped ranges of its pool.
 //
-// A block that is freed on a stream other than its own may still be in use there. It becomes
-// reusable after the next step, trim or shortage, when a program synchronizes all its streams.
+// A block that is freed on a stream other than its own may still be in use there. It can be reused
+// after the next step, trim or shortage, because a program then synchronizes all of its streams.
 class Stitching : public Allocator {
  protected:
   // Checks the option `page`. Requests of up to `small` bytes go to the small pools. `slack` is a
@@ -41,7 +42,7 @@ class Stitching : public Allocator {
     return blocks_.deallocate(address, stream);
   }
   void streams_done() { blocks_.streams_done(); }
-  // Unmaps up to `most` bytes of free pages of the pools; returns how many.
+  // Unmaps up to `most` bytes of free pages of the pools and returns the number of bytes.
   Size give_up_free_pages(Size most);
   void trim_pools();
   Size page() const { return page_; }
@@ -54,16 +55,16 @@ class Stitching : public Allocator {
 
   // A range of addresses for a block.
   struct Spot {
-    Index first;  // the free or unmapped block at its begin; kNone: no such range
+    Index first;  // the free or unmapped block in which the range begins; kNone: no range
     Range place;
-    Size missing;  // bytes of the pages to be mapped
+    Size missing;  // bytes of the pages that are not mapped
   };
   struct Idle {  // wholly free pages
     Index block;
     Range pages;
   };
 
-  // How many bytes of pages outside the pools can be unmapped, and unmapping that many.
+  // The bytes of pages outside the pools that can be unmapped, and a call that unmaps that many.
   virtual Size do_spare() const { return 0; }
   virtual void do_give_up(Size) {}
 
@@ -75,7 +76,7 @@ class Stitching : public Allocator {
   bool make_room(Spot const& spot, Stream stream, bool refused);
   Size excess(Spot const& spot) const;
   std::vector<Idle> idle(Size most, Range except, Stream stream);
-  Index first_of(Spot const& spot, Pool const& pool) const;
+  Index first_block(Spot const& spot, Pool const& pool) const;
   Index map_missing(Index first, Range place);
   Range missing(Index block, Range place) const;
   void unmap_pages(Index block, Range pages);
@@ -85,9 +86,9 @@ class Stitching : public Allocator {
   Size small_;
   double slack_;
   PooledBlocks blocks_{false};
-  std::uint64_t stitched_ = 0;        // requests for which pages were moved
-  std::uint64_t moved_ = 0;           // pages
-  mutable std::uint64_t passed_ = 0;  // blocks visited while looking for a spot
+  std::uint64_t stitched_ = 0;         // requests for which pages were moved
+  std::uint64_t moved_ = 0;            // pages
+  mutable std::uint64_t visited_ = 0;  // blocks visited by searches for a spot
 };
 
 }  // namespace allocbench

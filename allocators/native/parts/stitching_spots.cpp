@@ -10,14 +10,14 @@ namespace allocbench {
 namespace {
 
 constexpr Size kNever = std::numeric_limits<Size>::max();
-constexpr int kLookedAt = 32;  // of the largest free blocks
+constexpr int kExamined = 32;  // number of the largest free blocks to examine first
 
 }  // namespace
 
-// Of the candidate ranges around unmapped blocks, the one that lacks the fewest pages; the lowest
-// address among equals. A candidate begins at the unmapped block or at the free block before it, or
-// ends at the end of the free block after it. Looks next to the largest free blocks first, and at
-// all unmapped blocks only if there is no candidate there.
+// Of the candidate ranges around unmapped blocks, the one that lacks the fewest pages and, among
+// equals, has the lowest address. A candidate begins at the unmapped block or at the free block
+// before it, or ends at the end of the free block after it. Examines the neighbours of the largest
+// free blocks first, and all unmapped blocks only if there is no candidate among them.
 Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
   Spot best{kNone, {}, kNever};
   auto const consider = [&](Index first, Address begin) {
@@ -34,11 +34,11 @@ Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
     Address const end = blocks_[block].block.end();
     auto const reaches = [&] { return end - blocks_[block].block.address; };
     for (; reaches() < wanted && is_free(blocks_[block].previous); block = blocks_[block].previous)
-      ++passed_;
+      ++visited_;
     if (reaches() >= wanted) consider(block, end - wanted);
   };
   Index large = pool.free.last();
-  for (int rest = kLookedAt; rest > 0 && large != kNone; large = pool.free.previous(large), --rest)
+  for (int rest = kExamined; rest > 0 && large != kNone; large = pool.free.previous(large), --rest)
     for (Index const neighbour : {blocks_[large].previous, blocks_[large].next})
       if (is_free(neighbour)) consider_range(neighbour);
   if (best.first == kNone)
@@ -46,11 +46,11 @@ Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
   return best;
 }
 
-// No spot if the range lacks more than `most` bytes.
+// The spot at this range; no spot if the range lacks more than `most` bytes.
 Stitching::Spot Stitching::measured(Index first, Range place, Size most) const {
   Size bytes = 0;
   for (Index block = first; is_free(block); block = blocks_[block].next) {
-    ++passed_;
+    ++visited_;
     bytes += missing(block, place).size();
     if (bytes > most) break;
     if (blocks_[block].block.end() >= place.end) return {first, place, bytes};
@@ -67,8 +67,7 @@ Stitching::Range Stitching::missing(Index block, Range place) const {
           std::min(all.end(), start + round_up(place.end - start, page_))};
 }
 
-// Twice the capacity: always enough for the block in an empty reservation, and usually for more
-// blocks later.
+// Reserves twice the capacity, which is always enough for the block and usually for later ones.
 Stitching::Spot Stitching::new_reservation(Pool& pool, Size wanted) {
   Size const size = 2 * round_up(device().capacity(), page_);
   Address const address = reserve(size);
@@ -77,16 +76,17 @@ Stitching::Spot Stitching::new_reservation(Pool& pool, Size wanted) {
                   kNever);
 }
 
-// The block in which the spot begins; it may have been merged with pages unmapped next to it.
-Index Stitching::first_of(Spot const& spot, Pool const& pool) const {
+// The block in which the spot begins. It differs from `spot.first` if that block has been merged
+// with pages that were unmapped next to it.
+Index Stitching::first_block(Spot const& spot, Pool const& pool) const {
   auto const above = pool.unmapped.upper_bound(spot.place.begin);
   if (above == pool.unmapped.begin()) return spot.first;
   Index const unmapped = std::prev(above)->second;
   return blocks_[unmapped].block.end() > spot.place.begin ? unmapped : spot.first;
 }
 
-// The free block that has all pages of the range mapped and begins in `first`, or kNone if the
-// device refuses a page. Pages mapped before the refusal stay mapped and free.
+// Maps the missing pages of a range that begins in `first` and returns the free block that contains
+// it, or kNone if the device refuses a page. Pages mapped before the refusal stay mapped and free.
 Index Stitching::map_missing(Index first, Range place) {
   for (Index block = first;; block = blocks_[block].next) {
     if (Range const pages = missing(block, place); pages.size() > 0) {

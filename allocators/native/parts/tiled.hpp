@@ -1,4 +1,4 @@
-// parts/tiled.hpp: a segment from the list of its allocated blocks.
+// parts/tiled.hpp: makes a segment from the list of its allocated blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -36,17 +36,17 @@ Block Arena::do_allocate(Size requested, Stream) {
   served.bytes += requested;
   if (phase_ == Phase::kRecording) {
     recorded_.insert(block.address, static_cast<Index>(requests_.size()));
-    requests_.push_back({size, now_++});
+    requests_.push_back({size, instants_++});
   }
   return block;
 }
 
 Block Arena::do_deallocate(Address address, Stream) {
-  if (in_arena(address)) return alive_.take(address);
-  Block const freed = pool_.give(address);
+  if (in_arena(address)) return alive_.remove(address);
+  Block const freed = pool_.deallocate(address);
   if (phase_ == Phase::kRecording && freed.size != 0)
     if (Index const request = recorded_.erase(address); request != kNone)
-      requests_[request].last = now_++;
+      requests_[request].last = instants_++;
   return freed;
 }
 
@@ -69,7 +69,7 @@ void Arena::make_plan() {
     if (request.planned) request.offset = *offset++;
   height_ = plan.height;
   recorded_ = {};
-  give_back();  // the arena replaces the memory of the recorded step
+  release_idle();  // makes room for the arena, which replaces the memory of the recorded step
 }
 
 Block Arena::from_plan(Size size, Size requested) {
@@ -83,14 +83,14 @@ Block Arena::from_plan(Size size, Size requested) {
 Block Arena::from_pool(Size size, Size requested) {
   Index node = pool_.find(size);
   if (node == kNone) node = grow(size);
-  if (node == kNone && give_back()) {
+  if (node == kNone && release_idle()) {
     count_retry();
     node = grow(size);
   }
-  return node == kNone ? Block{} : pool_.take(node, size, requested);
+  return node == kNone ? Block{} : pool_.allocate(node, size, requested);
 }
 
-// Gets the arena from the device if it is not held yet. Tries at most once per step.
+// Obtains the arena from the device if it is not held yet. Tries at most once per step.
 bool Arena::holds_arena() {
   if (arena_ == 0 && !refused_) {
     arena_ = acquire(height_);
@@ -100,15 +100,16 @@ bool Arena::holds_arena() {
 }
 
 Index Arena::grow(Size size) {
-  auto const [address, got] = acquire_between(size, segment_size_, kAlignment);
+  auto const [address, granted] = acquire_between(size, segment_size_, kAlignment);
   if (address == 0) return kNone;
-  return pool_.add(address, got);
+  return pool_.add(address, granted);
 }
 
 // Returns the arena and the pool's segments if they have no live block; false if none was returned.
-bool Arena::give_back() {
+bool Arena::release_idle() {
   if (!returns_memory()) return false;
-  bool const any = pool_.give_back([this](Address segment, Size size) { release(segment, size); });
+  bool const any =
+      pool_.release_idle([this](Address segment, Size size) { release(segment, size); });
   if (arena_ == 0 || !alive_.empty()) return any;
   release(arena_, height_);
   arena_ = 0;

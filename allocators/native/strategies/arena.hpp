@@ -4,12 +4,13 @@
 // TFLite's idea for programs that run in steps. Until the end of the first step, requests are
 // served from a pool (best fit with coalescing) and recorded. The blocks that begin and end within
 // the step are planned: each gets an offset in one arena. In later steps, the k-th request takes
-// the place planned for the k-th request of the first step, if it is no larger and the place is
-// free; every other request falls back to the pool. Counters show how much was planned and how much
-// fell back. A planned request or free takes O(log n) steps for n live planned blocks.
+// the place planned for the k-th request of the first step if it is no larger and the place is
+// free. Every other request is served from the pool. Counters show how many requests and bytes were
+// planned and how many fell back. A planned request or free takes O(log n) steps for n live planned
+// blocks.
 //
-// Bad at: steps that differ from the first. In a sequence with extra requests, everything after
-// them falls back and the arena goes unused.
+// Bad at: steps that differ from the first. All requests after an extra request fall back, and the
+// arena is not used.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,8 @@ class Arena final : public Allocator {
 
   struct Request {
     Size size;
-    std::uint32_t first;     // instant at which it began
-    std::uint32_t last = 0;  // instant after it ended; 0: still alive at the end of the step
+    std::uint32_t first;     // instant of the request
+    std::uint32_t last = 0;  // instant of the free; 0: still alive at the end of the step
     bool planned = false;
     Size offset = 0;
   };
@@ -63,7 +64,7 @@ class Arena final : public Allocator {
 
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
-  void do_trim() override { give_back(); }
+  void do_trim() override { release_idle(); }
   void do_step() override;
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
@@ -76,12 +77,12 @@ class Arena final : public Allocator {
   bool holds_arena();
   bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
   Index grow(Size size);
-  bool give_back();
+  bool release_idle();
 
   Size segment_size_;
   PlannerInfo const& planner_;
   Phase phase_ = Phase::kBefore;
-  std::uint32_t now_ = 0;          // number of instants so far in the recorded step
+  std::uint32_t instants_ = 0;     // requests and frees so far in the recorded step
   std::vector<Request> requests_;  // of the recorded step, in order
   AddressMap recorded_;            // address -> request, for live blocks of the recorded step
   std::size_t cursor_ = 0;         // the next request of the plan
@@ -91,7 +92,7 @@ class Arena final : public Allocator {
   bool refused_ = false;  // the device refused the arena in this step
   Placements alive_;      // planned blocks
   BestFitPool pool_;
-  Served planned_, fallback_;
+  Served planned_, fallback_;  // requests served from the plan and from the pool
 };
 
 }  // namespace allocbench

@@ -16,7 +16,7 @@ constexpr double kLongestRetry = 86400;
 
 Size memory_limit(Size capacity, Options const& given) {
   if (given.given("memory_limit") && given.given("per_process_memory_fraction"))
-    given.reject("memory_limit", "and per_process_memory_fraction are mutually exclusive");
+    given.reject("memory_limit", "cannot be combined with per_process_memory_fraction");
   if (given.given("memory_limit")) {
     if (given.bytes("memory_limit") < Bfc::kRounding)
       given.reject("memory_limit", "must be at least 256 bytes");
@@ -25,7 +25,7 @@ Size memory_limit(Size capacity, Options const& given) {
   if (given.given("per_process_memory_fraction")) {
     double const fraction = given.number("per_process_memory_fraction");
     if (!(fraction > 0 && fraction <= 1))
-      given.reject("per_process_memory_fraction", "must be above 0 and at most 1");
+      given.reject("per_process_memory_fraction", "must be greater than 0 and at most 1");
     return static_cast<Size>(static_cast<double>(capacity) * fraction);
   }
   if (!given.flag("system_reserve")) return capacity;
@@ -37,14 +37,14 @@ Size memory_limit(Size capacity, Options const& given) {
 }
 
 // The next size to request after the device refused `size` bytes. TensorFlow computes in float32.
-Size cut(Size size) {
+Size reduced(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
 
 Allocator::Seconds retry_time(Options const& given) {
   double const seconds = given.number("retry_seconds");
   if (!(seconds >= 0 && seconds <= kLongestRetry))
-    given.reject("retry_seconds", "must be between 0 and 86400");
+    given.reject("retry_seconds", "must be from 0 to 86400");
   return Allocator::Seconds(seconds);
 }
 
@@ -62,7 +62,7 @@ Bfc::Bfc(Device& device, Options const& given)
   next_region_ = round_up(first, kRounding);
   double const fraction = given.number("fragmentation_fraction");
   if (!(fraction >= 0 && fraction <= 1))
-    given.reject("fragmentation_fraction", "must be between 0 and 1");
+    given.reject("fragmentation_fraction", "must be from 0 to 1");
   largest_waste_ = fraction > 0 ? static_cast<Size>(fraction * static_cast<double>(memory_limit_))
                                 : kDefaultLargestWaste;
 }
@@ -83,45 +83,45 @@ Block Bfc::do_allocate(Size requested, Stream) {
   if (chunk == kNone) return {};
   Size const size = pool_.block(chunk).size;
   bool const split = size >= 2 * rounded || size - rounded >= largest_waste_;
-  return pool_.take(chunk, split ? rounded : size, requested);
+  return pool_.allocate(chunk, split ? rounded : size, requested);
 }
 
 void Bfc::do_trim() {
   timestamps_.advance_to_last();
   timestamps_.merge();
-  give_back();
+  release_idle();
 }
 
-// Gets another region, large enough for `rounded` bytes.
+// Obtains another region of at least `rounded` bytes; false if that is not possible.
 bool Bfc::extend(Size rounded) {
   Size const room = round_down(memory_limit_ - reserved(), kRounding);
   if (rounded > room) return false;
-  bool const doubled_for_this = rounded > next_region_;
+  bool const already_doubled = rounded > next_region_;
   while (rounded > next_region_) next_region_ *= 2;
   Size size = std::min(next_region_, room);
   Address region = acquire(size);
   while (region == 0) {
-    Size const less = cut(size);
-    if (less < rounded || less == size) return false;
-    size = less;
+    Size const smaller = reduced(size);
+    if (smaller < rounded || smaller == size) return false;
+    size = smaller;
     region = acquire(size);
   }
   // Beyond the limit, further doubling changes nothing and would eventually overflow.
-  if (!doubled_for_this && next_region_ < memory_limit_) next_region_ *= 2;
+  if (!already_doubled && next_region_ < memory_limit_) next_region_ *= 2;
   pool_.add(region, size, coalesce_regions_);
   return true;
 }
 
-// Gives back all regions without a chunk in use if that makes room for `rounded` bytes.
+// Returns all regions without a chunk in use if that makes room for `rounded` bytes.
 bool Bfc::collect(Size rounded) {
   if (!garbage_collection_) return false;
-  Size const room = memory_limit_ - reserved() + pool_.idle();
-  return rounded <= room && give_back();
+  Size const room = memory_limit_ - reserved() + pool_.idle_bytes();
+  return rounded <= room && release_idle();
 }
 
-bool Bfc::give_back() {
+bool Bfc::release_idle() {
   if (!returns_memory()) return false;
-  bool const any = pool_.give_back([this](Address region, Size size) { release(region, size); });
+  bool const any = pool_.release_idle([this](Address region, Size size) { release(region, size); });
   if (any) timestamps_.forget();
   return any;
 }

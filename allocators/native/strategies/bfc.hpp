@@ -7,22 +7,23 @@
 // coalesces with its free neighbours at once. If no chunk fits, a region is requested from the
 // device: 2 MiB first, then twice as much each time, within the memory limit. A refused size is
 // reduced by 10% (in float32) until it is granted or too small. With garbage collection, regions
-// without a chunk in use are given back to the device before a request is refused. A request and a
+// without a chunk in use are returned to the device before a request is refused. A request and a
 // free take O(log n) steps for n free chunks.
 //
-// With timestamped frees, frees are counted, and a freed chunk is reused and coalesced only once
-// the safe frontier, up to which the device has certainly finished, has passed its count. This
-// happens in batches when a request begins. The mark of a step moves the frontier past the last
-// free. If no safe chunk fits and no region can be obtained, the request waits for the device: the
-// frontier moves early, past one free after another, until a large enough chunk has formed.
+// With timestamped frees, every free gets the next count. A freed chunk is reused and coalesced
+// only after the safe frontier has passed its count: the device has finished all work up to the
+// frontier. Chunks become reusable in batches, when a request begins. The mark of a step moves the
+// frontier past the last free. If no safe chunk fits and no region can be obtained, the request
+// waits for the device: the frontier moves past one free after another until a large enough chunk
+// has formed.
 //
-// The rules, including growth and timestamps, are those of the allocator in TensorFlow 2.21, chunk
-// for chunk, with one difference: if the device keeps refusing a region of at most 2304 bytes, a
-// fixed point of the 10% cut, TensorFlow retries forever, while this strategy refuses the request.
-// Timestamps differ in three ways: in TensorFlow a request can demand that its chunk be safe
-// (`freed_by_func`), here all requests do; TensorFlow counts kernels too, here the frontier always
-// moves past the last free; and TensorFlow cannot give back regions whose chunks wait for their
-// batch (garbage collection), this strategy can.
+// Source: tsl/framework/bfc_allocator.cc of TensorFlow 2.21, reproduced chunk for chunk, including
+// growth and timestamps, with these differences:
+// - If the device keeps refusing a region of at most 2304 bytes, a fixed point of the reduction by
+//   10%, TensorFlow retries forever; this strategy refuses the request.
+// - In TensorFlow, a request can demand that its chunk be safe (`freed_by_func`); here all do.
+// - TensorFlow also counts kernels; here the frontier always moves past the last free.
+// - TensorFlow cannot collect regions whose chunks wait for their batch; this strategy can.
 #pragma once
 
 #include <string>
@@ -39,16 +40,16 @@ class Bfc final : public Allocator {
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
       {"memory_limit", OptionType::kBytes, "",
-       "limit for the sum of all regions, in bytes; default: the capacity of the device"},
+       "the most bytes of all regions together; default: the capacity of the device"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
        "the memory limit as a fraction of the capacity, above 0 and at most 1"},
       {"system_reserve", OptionType::kFlag, "false",
-       "lower the default memory limit by what TensorFlow leaves to the system: 225 MiB on a "
-       "device below 2 GiB, else 5 % and at least 300 MiB"},
+       "lower the default memory limit by the memory that TensorFlow reserves for the system: "
+       "225 MiB on a device below 2 GiB, otherwise 5 % and at least 300 MiB"},
       {"allow_growth", OptionType::kFlag, "true",
        "add regions of doubling size; false: one region of the whole memory limit"},
       {"garbage_collection", OptionType::kFlag, "false",
-       "give unused regions back to the device before a request fails"},
+       "return unused regions to the device before a request fails"},
       {"fragmentation_fraction", OptionType::kNumber, "0",
        "split a chunk if the remainder is at least this fraction of the memory limit; 0: at least "
        "128 MiB"},
@@ -76,7 +77,7 @@ class Bfc final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override {
-    return timestamped_frees_ ? timestamps_.free(address) : pool_.give(address);
+    return timestamped_frees_ ? timestamps_.free(address) : pool_.deallocate(address);
   }
   void do_trim() override;
   void do_step() override { timestamps_.advance_to_last(); }
@@ -88,7 +89,7 @@ class Bfc final : public Allocator {
 
   bool extend(Size rounded);
   bool collect(Size rounded);
-  bool give_back();
+  bool release_idle();
   Size reserved() const { return counted().reserved.current; }
 
   Seconds retry_;
@@ -100,7 +101,7 @@ class Bfc final : public Allocator {
   bool timestamped_frees_;
   ChunkPool pool_;
   Timestamps timestamps_{pool_};
-  std::uint64_t early_ = 0;  // frees that the frontier passed early, for lack of memory
+  std::uint64_t early_ = 0;  // frees that the frontier passed early because memory ran out
 };
 
 }  // namespace allocbench

@@ -19,7 +19,7 @@ Block Buddy::do_allocate(Size requested, Stream) {
   Size const size = std::max(kSmallest, std::bit_ceil(requested));
   Index node = free_.fit(size);
   if (node == kNone && grow(size)) node = free_.fit(size);
-  if (node == kNone && give_back()) {
+  if (node == kNone && release_idle()) {
     count_retry();
     if (grow(size)) node = free_.fit(size);
   }
@@ -60,17 +60,17 @@ Block Buddy::do_deallocate(Address address, Stream) {
 
 bool Buddy::grow(Size size) {
   Size const wanted = std::min(region_size_, std::bit_floor(room()));
-  auto const [address, got] = acquire_between(size, wanted, size);
+  auto const [address, granted] = acquire_between(size, wanted, size);
   if (address == 0) return false;
-  regions_.emplace(address, got);
-  Index const node = nodes_.create(address, got);
+  regions_.emplace(address, granted);
+  Index const node = nodes_.create(address, granted);
   blocks_.insert(address, node);
   free_.insert(node);
   return true;
 }
 
 // Returns every region that is one free block; false if there was none.
-bool Buddy::give_back() {
+bool Buddy::release_idle() {
   if (!returns_memory()) return false;
   auto const idle = [this](auto const& region) {
     Index const node = blocks_.find(region.first);

@@ -3,10 +3,10 @@
 //
 // A request takes a block of the next power of two, at least 1 KiB. The smallest free block that is
 // large enough (at the lowest address among equals) is halved until it has that size. A freed block
-// merges with its buddy, the other half of the block they were split from, for as long as the buddy
-// is free too. The offsets of buddies differ in one bit. Memory grows by whole regions, each a
-// power of two with its own tree. Every request and every free takes O(log(region / 1 KiB)) splits
-// or merges, each of O(log n) steps for n free blocks of one size.
+// merges with its buddy, the other half of the block from which both were split, while the buddy is
+// free too. The offsets of buddies differ in one bit. Memory grows by regions, each a power of two
+// with its own tree. Every request and every free takes O(log(region / 1 KiB)) splits or merges,
+// each of O(log n) steps for n free blocks of one size.
 //
 // Bad at: sizes just above a power of two, which nearly double.
 #pragma once
@@ -45,7 +45,7 @@ class Buddy final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
-  void do_trim() override { give_back(); }
+  void do_trim() override { release_idle(); }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override { return free_.largest(); }
   void do_check() const override;
@@ -54,7 +54,7 @@ class Buddy final : public Allocator {
   }
 
   bool grow(Size size);
-  bool give_back();
+  bool release_idle();
   std::map<Address, Size>::const_iterator region_of(Address address) const;
 
   Size region_size_;

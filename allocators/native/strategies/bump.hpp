@@ -1,9 +1,9 @@
-// strategies/bump.hpp: hands out memory once and never reuses it.
+// strategies/bump.hpp: allocates by advancing an offset and never reuses memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-// The least work that an allocator can do while still checking its frees, so its time per event is
-// the floor of the measurement: the replay loop, the lock, the counters and one hash table. Not
-// meant for use: it needs as much memory as a program allocates in total.
+// This is the least work with which an allocator can still check its frees. Its time per event is
+// therefore the floor of the measurement: the replay loop, the lock, the counters and one hash
+// table. It is not meant for use, because it needs as much memory as a program allocates in total.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Bump final : public Allocator {
   };
   static constexpr StrategyInfo strategy = {
       .name = "bump",
-      .summary = "takes the next byte and never reuses one: a lower bound for time",
+      .summary = "takes the next free bytes and never reuses any: a lower bound for time",
       .worst_case = "everything that was ever freed",
       .reference = "linear allocation",
       .options = options,
@@ -44,7 +44,7 @@ class Bump final : public Allocator {
  private:
   struct Extent {
     Size size;
-    Size used = 0;  // bytes handed out from the front
+    Size used = 0;  // bytes allocated from the front
   };
   using Segments = std::map<Address, Extent>;
 
@@ -112,8 +112,8 @@ class Bump final : public Allocator {
 
   // Returns the new segment, or end() if the device refuses.
   Segments::iterator grow(Size size) {
-    auto const [start, got] = acquire_between(size, segment_size_, kAlignment);
-    return start == 0 ? segments_.end() : segments_.emplace(start, Extent{got}).first;
+    auto const [start, granted] = acquire_between(size, segment_size_, kAlignment);
+    return start == 0 ? segments_.end() : segments_.emplace(start, Extent{granted}).first;
   }
 
   Size segment_size_;

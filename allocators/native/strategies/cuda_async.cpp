@@ -13,7 +13,7 @@ CudaAsync::CudaAsync(Device& device, Options const& options)
           this)) {
   if (pool_ != 0) return;
   throw_failure();
-  throw DeviceError("the device cannot create a memory pool");
+  throw DeviceError("the device failed to create a memory pool");
 }
 
 Block CudaAsync::do_allocate(Size requested, Stream stream) {

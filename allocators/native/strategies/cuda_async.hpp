@@ -1,11 +1,11 @@
 // strategies/cuda_async.hpp: the CUDA driver's stream-ordered memory pool.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each request is a cuMemAllocFromPoolAsync and each free a cuMemFreeAsync on the block's stream,
-// in a pool owned by this allocator. The driver decides where blocks are placed and which memory it
-// keeps: free memory above `release_threshold` goes back when the program synchronizes a stream or
-// an event. A block can serve another stream once the driver knows that the free has executed. This
-// is what PyTorch does with backend:cudaMallocAsync and CuPy with MemoryAsyncPool.
+// Each request calls cuMemAllocFromPoolAsync and each free calls cuMemFreeAsync on the block's
+// stream, in a pool owned by this allocator. The driver decides where blocks are placed and which
+// memory it keeps: it returns free memory above `release_threshold` when the program synchronizes a
+// stream or an event. Another stream can get a block after the driver knows that its free has
+// executed. PyTorch does the same with backend:cudaMallocAsync, and CuPy with MemoryAsyncPool.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class CudaAsync final : public Allocator {
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
-  void count_change(Size before);  // counts by how much the pool has grown or shrunk
+  void count_change(Size before);  // counts the change of the pool's bytes since `before`
 
   Device::Pool pool_;
   LoneBlocks blocks_;

@@ -1,12 +1,12 @@
 // strategies/expandable.hpp: memory in pages that are mapped where a block needs them.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reserves far more addresses than memory and maps memory page by page. A request that fits nowhere
-// is stitched together from free pages anywhere. The mechanism is in Stitching; sizes are rounded
-// up to 256 bytes. Reserved bytes stay close to allocated bytes.
+// Reserves far more addresses than memory and maps memory page by page. If no free block fits a
+// request, free pages from any block are moved together into one. The mechanism is in Stitching;
+// sizes are rounded up to 256 bytes. Reserved bytes stay close to allocated bytes.
 //
 // Bad at: device calls. Each move of a page costs a map and an unmap call. Larger pages move more
-// bytes per call, but are less often wholly free.
+// bytes per call but are less often wholly free.
 #pragma once
 
 #include <vector>
@@ -23,8 +23,8 @@ class Expandable final : public Stitching {
        "bytes mapped or unmapped at a time, a multiple of the device's granularity"},
       {"small", OptionType::kBytes, "1MiB", "largest request that is served from the small pools"},
       {"slack", OptionType::kNumber, "0",
-       "map new pages instead of moving free ones while reserved bytes exceed the peak of "
-       "allocated bytes by no more than this fraction; inf: until the device is full"},
+       "map new pages, instead of moving free ones, while reserved bytes exceed the peak of "
+       "allocated bytes by at most this fraction; inf: until the device is full"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "expandable",

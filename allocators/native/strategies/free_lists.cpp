@@ -20,7 +20,7 @@ Block FreeLists::do_allocate(Size requested, Stream) {
   Index slice = reuse(size);
   if (slice == kNone) slice = carve(size);
   if (slice == kNone && grow(size)) slice = carve(size);
-  if (slice == kNone && give_back()) {
+  if (slice == kNone && release_idle()) {
     count_retry();
     slice = carve(size);
     if (slice == kNone && grow(size)) slice = carve(size);
@@ -74,7 +74,7 @@ Index FreeLists::add_slice(Buffer& buffer, Size size) {
 }
 
 bool FreeLists::grow(Size size) {
-  auto const [address, got] = acquire_between(size, buffer_size_, round_);
+  auto const [address, granted] = acquire_between(size, buffer_size_, round_);
   if (address == 0) return false;
   if (current_ != kNone) {
     Buffer& old = buffers_[current_];
@@ -88,12 +88,12 @@ bool FreeLists::grow(Size size) {
     current_ = unused_buffers_.back();
     unused_buffers_.pop_back();
   }
-  buffers_[current_] = {address, got};
+  buffers_[current_] = {address, granted};
   return true;
 }
 
 // Returns every buffer without a live slice; false if there was none.
-bool FreeLists::give_back() {
+bool FreeLists::release_idle() {
   if (!returns_memory()) return false;
   bool any = false;
   for (Index index = 0; index < buffers_.size(); ++index) {

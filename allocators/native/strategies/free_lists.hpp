@@ -1,11 +1,11 @@
 // strategies/free_lists.hpp: keeps freed slices by size and reuses them only for that size.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Requests are rounded up. A request reuses the last freed slice of its size; otherwise it carves a
-// slice from the current buffer; otherwise it requests a new buffer from the device, and the rest
-// of the old buffer becomes a free slice of its own size. Slices never split or coalesce. When the
-// device is full, buffers without a live slice are given back before a retry.
-// Every request and every free takes O(1) steps, except those that call the device.
+// Requests are rounded up. A request reuses the last freed slice of its size. If there is none, it
+// carves a slice from the current buffer. If that is too small, it obtains a new buffer from the
+// device, and the rest of the old buffer becomes a free slice. Slices never split or coalesce. When
+// the device is full, buffers without a live slice are returned to it before a retry. Every request
+// and every free takes O(1) steps, except those that call the device.
 //
 // Bad at: sizes that change from step to step. A slice serves no other size, so memory grows with
 // every new size in the program.
@@ -25,7 +25,7 @@ class FreeLists final : public Allocator {
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
       {"round", OptionType::kBytes, "1024",
-       "sizes are rounded up to a multiple of this, which is a multiple of 256"},
+       "round sizes up to a multiple of this number of bytes, itself a multiple of 256"},
       {"buffer", OptionType::kBytes, "5GiB",
        "bytes requested from the device at a time, or all that the device has left"},
   };
@@ -57,7 +57,7 @@ class FreeLists final : public Allocator {
 
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
-  void do_trim() override { give_back(); }
+  void do_trim() override { release_idle(); }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
@@ -66,7 +66,7 @@ class FreeLists final : public Allocator {
   Index reuse(Size size);
   Index carve(Size size);
   bool grow(Size size);
-  bool give_back();
+  bool release_idle();
 
   Index add_slice(Buffer& buffer, Size size);
 
@@ -75,7 +75,7 @@ class FreeLists final : public Allocator {
   std::unordered_map<Size, std::vector<Index>> free_;  // rounded size -> free slices
   std::vector<Slice> slices_;
   std::vector<Index> unused_slices_;
-  std::vector<Buffer> buffers_;  // size 0 once given back
+  std::vector<Buffer> buffers_;  // those that have been returned have size 0
   std::vector<Index> unused_buffers_;
   Index current_ = kNone;  // the buffer being carved
   AddressMap allocated_;

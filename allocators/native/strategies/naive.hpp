@@ -1,9 +1,9 @@
 // strategies/naive.hpp: one device call per request.
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program gets if it calls cudaMalloc and cudaFree directly: no waste, but the full cost of
-// a device call each time. The lower bound of the other strategies in memory, and the reason why
-// they exist in time.
+// This is what a program gets if it calls cudaMalloc and cudaFree directly: no waste, but the full
+// cost of a device call for each request and each free. It is a lower bound for the memory of the
+// other strategies, and its time is the reason why they exist.
 #pragma once
 
 #include "core/allocator.hpp"

@@ -20,7 +20,7 @@ Block Planned::do_allocate(Size requested, Stream stream) {
   if (begins_step(requested)) {
     profile_.begin_step();
     streams_done();
-    was_crossed_ = std::exchange(crossed_, false);
+    place_was_occupied_ = std::exchange(place_occupied_, false);
   }
   auto const [ticket, offset] = profile_.request(requested);
   if (offset != Profile::kNowhere) {
@@ -39,7 +39,7 @@ Block Planned::do_allocate(Size requested, Stream stream) {
 
 Block Planned::do_deallocate(Address address, Stream stream) {
   if (plan_.contains(address)) {
-    auto const [block, ticket] = plan_.take(address);
+    auto const [block, ticket] = plan_.remove(address);
     if (block.size != 0) profile_.freed(ticket);
     return block;
   }
@@ -48,8 +48,8 @@ Block Planned::do_deallocate(Address address, Stream stream) {
   return block;
 }
 
-// Without marks, steps end where the profile says, as long as it is right; after that, the step
-// finder looks for them.
+// Without marks, steps begin where the profile predicts them while its predictions hold, and
+// otherwise where the step finder detects them.
 bool Planned::begins_step(Size requested) {
   if (marked_) return std::exchange(mark_, false);
   bool const at_anchor = finder_.begins(requested, counted().requested.current);
@@ -60,11 +60,11 @@ Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket
   if (!plan_.is_open() && !reserve_plan(offset + size)) return {};
   Block const block{plan_.begin() + offset, size, requested};
   if (!plan_.place(block, ticket)) {
-    crossed_ = true;
+    place_occupied_ = true;
     return {};
   }
-  if (furnish(block)) return block;
-  plan_.take(block.address);
+  if (map_pages(block)) return block;
+  plan_.remove(block.address);
   return {};
 }
 
@@ -80,11 +80,11 @@ bool Planned::reserve_plan(Size least) {
   return false;
 }
 
-// Maps the pages of a new block; changes nothing if there is not enough memory. Free pages of the
-// pools are moved there as far as reserved bytes would otherwise exceed the peak load. Idle pages
-// of the plan would soon be mapped again, so they are moved only as far as reserved bytes would
-// also exceed what the step is expected to need.
-bool Planned::furnish(Block const& block) {
+// Maps the pages of a new block. Returns false, and maps nothing, if there is not enough memory.
+// Free pages of the pools are moved there if reserved bytes would otherwise exceed the peak load.
+// Idle pages of the plan will soon be needed again, so they are moved only if reserved bytes would
+// also exceed the expected need of the step.
+bool Planned::map_pages(Block const& block) {
   Pages::Run const run = plan_.touched(block);
   for (;;) {
     Pages::Run const missing = plan_.pages.first_run(run, false);
@@ -99,14 +99,14 @@ bool Planned::furnish(Block const& block) {
   }
 }
 
-// Bytes that the pools and the plan will need until the end of this step; 0 (unknown) if planned
-// places were found occupied in this step or the last one.
+// Bytes that the pools and the plan will need until the end of this step; 0 if unknown, because a
+// planned place was occupied in this step or the previous one.
 Size Planned::needed() const {
-  bool const known = !crossed_ && !was_crossed_;
+  bool const known = !place_occupied_ && !place_was_occupied_;
   return known ? profile_.height() + counted().reserved.current - plan_.mapped() : 0;
 }
 
-// How many of the `missing` bytes would take reserved bytes above `most`.
+// The part of the `missing` bytes that would raise reserved bytes above `most`.
 Size Planned::excess(Size most, Size missing) const {
   Size const reserved = counted().reserved.current + missing;
   return reserved <= most ? 0 : std::min(missing, round_up(reserved - most, page()));

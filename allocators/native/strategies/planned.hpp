@@ -1,20 +1,21 @@
 // strategies/planned.hpp: serves steps from a plan of earlier steps, on pages of virtual memory.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that runs in steps requests nearly the same blocks in each. From earlier steps, of this
-// run or of a previous one (option `plan`), a profile knows what a step requests and when each
-// block dies. Every block that does not outlive the next step has a planned place in one range of
-// addresses. A request takes its place if it is no larger than planned and the place is free. Other
-// requests are served from pools by best fit with coalescing; so are all requests until a step is
-// known, and those of steps whose large sizes follow no pattern. Steps begin at the marks of a
-// trace or, without marks, where the sequence of sizes repeats.
+// A program that runs in steps requests nearly the same blocks in each step. A profile of earlier
+// steps, of this run or of a previous one (option `plan`), contains the requests of a step and the
+// end of each block. Every block that does not outlive the next step gets a planned place in one
+// address range. A request takes its place if it is no larger than planned and the place is free.
+// Other requests are served from pools by best fit with coalescing, as are all requests until a
+// step is known and the requests of steps whose large sizes follow no pattern. Steps begin at the
+// marks of a trace or, without marks, where the sequence of sizes repeats.
 //
-// Addresses are reserved, and memory is mapped page by page where blocks are placed. When another
-// page is needed, a page without a block is unmapped before the device is asked for more memory. So
-// a step that differs from the plan costs device calls, but no memory beyond partly used pages.
-// A planned request or free takes O(1) steps, plus one per 64 pages; others take those of best fit.
+// Addresses are reserved, and memory is mapped page by page where blocks are placed. If another
+// page is needed, a page without a block is unmapped before more memory is requested from the
+// device. So a step that differs from the plan costs device calls, but no memory except partly used
+// pages. A planned request or free takes O(1) steps plus one per 64 pages; others take the steps of
+// best fit.
 //
-// Bad at: programs that never repeat themselves; each of their pages moves again and again.
+// Bad at: programs that never repeat themselves, because their pages move again and again.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class Planned final : public Stitching {
  public:
   static constexpr Option options[] = {
       {"plan", OptionType::kText, "",
-       "file that `allocbench plan -o` wrote for an earlier run; default: learn from this run"},
+       "file written by `allocbench plan -o` for an earlier run; default: learn from this run"},
       {"page", OptionType::kBytes, "2MiB",
        "bytes mapped or unmapped at a time, a multiple of the device's granularity"},
   };
@@ -72,7 +73,7 @@ class Planned final : public Stitching {
   bool begins_step(Size requested);
   Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
   bool reserve_plan(Size least);
-  bool furnish(Block const& block);
+  bool map_pages(Block const& block);
   Size needed() const;
   Size excess(Size most, Size missing) const;
   bool map_run(Pages::Run run);
@@ -81,8 +82,8 @@ class Planned final : public Stitching {
   StepFinder finder_;
   bool marked_ = false;  // the trace has marks, so steps need not be detected
   bool mark_ = false;    // a step begins with the next request
-  bool crossed_ = false,
-       was_crossed_ = false;  // a planned place was occupied, in this step or the last
+  // A planned place was occupied in this step, and in the previous step.
+  bool place_occupied_ = false, place_was_occupied_ = false;
 
   PlannedRange<Profile::Ticket> plan_;    // the range of planned blocks
   std::vector<Profile::Ticket> tickets_;  // of the blocks in pools, by index

@@ -22,12 +22,12 @@ Block Slab::do_allocate(Size requested, Stream) {
   std::size_t const size_class = Class::at_least(round_up(requested, kUnit) / kUnit);
   Size const object = kUnit * Class::smallest(size_class);
   Kind& kind = kinds_[size_class];
-  bool has_room = !kind.partial.empty() || !kind.empty.empty() || grow(kind, object);
-  if (!has_room && give_back()) {
+  bool available = !kind.partial.empty() || !kind.empty.empty() || grow(kind, object);
+  if (!available && release_idle()) {
     count_retry();
-    has_room = grow(kind, object);
+    available = grow(kind, object);
   }
-  if (!has_room) return {};
+  if (!available) return {};
 
   Slabs& from = kind.partial.empty() ? kind.empty : kind.partial;
   auto const slab = from.begin();
@@ -85,7 +85,7 @@ void Slab::release_slab(Slabs::iterator slab) {
 }
 
 // Returns every empty slab; false if there was none.
-bool Slab::give_back() {
+bool Slab::release_idle() {
   if (!returns_memory()) return false;
   bool any = false;
   for (Kind& kind : kinds_)
@@ -101,8 +101,8 @@ std::vector<Segment> Slab::do_snapshot() const {
         Segment& segment = all.emplace_back(Segment{slab.address, slab.size, {}});
         for (std::size_t object = 0; object < slab.requested.size(); ++object)
           segment.blocks.push_back(slab.block(object));
-        Size const cut = slab.requested.size() * slab.object;
-        if (cut < slab.size) segment.blocks.push_back({slab.address + cut, slab.size - cut, 0});
+        Size const used = slab.requested.size() * slab.object;
+        if (used < slab.size) segment.blocks.push_back({slab.address + used, slab.size - used, 0});
       }
   return all;
 }

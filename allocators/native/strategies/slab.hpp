@@ -4,10 +4,10 @@
 // A request is rounded up to its size class: multiples of 256 bytes up to 2 KiB, then eight classes
 // per power of two, so less than an eighth is added (a buddy allocator can nearly double a size). A
 // slab is a segment divided into objects of one class. Each class has three lists of slabs: full,
-// partial and empty. A request is served from a partial slab, otherwise from an empty one,
-// otherwise from a new one. An empty slab stays with its class, up to a maximum number; beyond
-// that, on a trim, and when the device is full, empty slabs are given back to the device. A request
-// and a free take O(1) expected steps, except those that call the device.
+// partial and empty. A request is served from a partial slab or, if there is none, from an empty or
+// a new one. A class keeps up to `empty_slabs` empty slabs. The others are returned to the device
+// at once, and all of them at a trim and when the device is full. A request and a free take O(1)
+// expected steps, except those that call the device.
 //
 // Bad at: many classes with few objects each, and sizes that change, because a partial slab serves
 // no other class.
@@ -72,7 +72,7 @@ class Slab final : public Allocator {
 
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
-  void do_trim() override { give_back(); }
+  void do_trim() override { release_idle(); }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
@@ -80,15 +80,14 @@ class Slab final : public Allocator {
 
   bool grow(Kind& kind, Size object);
   void release_slab(Slabs::iterator slab);
-  bool give_back();
+  bool release_idle();
 
   Size slab_size_;
   std::size_t empty_slabs_;
   std::array<Kind, Class::kCount> kinds_;
-  std::vector<Slabs::iterator>
-      slabs_;  // by number; the numbers of slabs given back are in `unused_`
-  std::vector<Index> unused_;
-  AddressMap allocated_;  // address -> number of its slab
+  std::vector<Slabs::iterator> slabs_;  // by number
+  std::vector<Index> unused_;           // numbers of released slabs
+  AddressMap allocated_;                // address -> number of its slab
 };
 
 }  // namespace allocbench

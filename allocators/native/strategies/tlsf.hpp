@@ -1,14 +1,14 @@
 // strategies/tlsf.hpp: two-level segregated fit, with constant time for every request and free.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes are rounded up to 256 bytes. Free blocks are kept in lists by size class, 32 classes per
-// power of two. Two bitmap searches find the first list in which every block is large enough; its
-// head is taken and split, and the rest is kept. A freed block coalesces with its free neighbours
-// at once. Memory grows by segments; when the device is full, segments without an allocated block
-// are given back before a retry. A request and a free take O(1) steps for any number of blocks,
+// Sizes are rounded up to 256 bytes. Free blocks are kept in lists by size class, with 32 classes
+// per power of two. Two bitmap searches find the first list in which every block is large enough.
+// Its head is split, and the rest stays free. A freed block coalesces with its free neighbours at
+// once. Memory grows by segments. When the device is full, segments without an allocated block are
+// returned to it before a retry. A request and a free take O(1) steps for any number of blocks,
 // except those that call the device.
 //
-// Bad at: memory, slightly, because a block up to 1/32 larger than needed can be passed over.
+// Bad at: memory, slightly, because the search misses blocks that are less than 1/32 too large.
 #pragma once
 
 #include "core/allocator.hpp"
@@ -28,7 +28,7 @@ class Tlsf final : public Allocator {
       .name = "tlsf",
       .summary = "two-level segregated fit: a good fit in constant time",
       .worst_case =
-          "inside a block: 255 bytes; outside: free blocks less than 1/32 too large are missed",
+          "inside a block: 255 bytes; outside: free blocks that are less than 1/32 too large",
       .reference = "Masmano et al., TLSF: a new dynamic memory allocator, ECRTS 2004",
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, kRounding); },
@@ -46,28 +46,28 @@ class Tlsf final : public Allocator {
     Size const size = round_up(requested, kRounding);
     Index block = pool_.find(size);
     if (block == kNone) block = grow(size);
-    if (block == kNone && give_back()) {
+    if (block == kNone && release_idle()) {
       count_retry();
       block = grow(size);
     }
-    return block == kNone ? Block{} : pool_.take(block, size, requested);
+    return block == kNone ? Block{} : pool_.allocate(block, size, requested);
   }
 
-  Block do_deallocate(Address address, Stream) override { return pool_.give(address); }
-  void do_trim() override { give_back(); }
+  Block do_deallocate(Address address, Stream) override { return pool_.deallocate(address); }
+  void do_trim() override { release_idle(); }
   std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override { return pool_.largest_free(); }
   void do_check() const override { pool_.check(); }
   Counters do_counters() const override { return {{"search_steps", pool_.search_steps()}}; }
 
   Index grow(Size size) {
-    auto const [address, got] = acquire_between(size, segment_size_, kRounding);
-    return address == 0 ? kNone : pool_.add(address, got);
+    auto const [address, granted] = acquire_between(size, segment_size_, kRounding);
+    return address == 0 ? kNone : pool_.add(address, granted);
   }
 
-  bool give_back() {
+  bool release_idle() {
     return returns_memory() &&
-           pool_.give_back([this](Address segment, Size size) { release(segment, size); });
+           pool_.release_idle([this](Address segment, Size size) { release(segment, size); });
   }
 
   Size segment_size_;

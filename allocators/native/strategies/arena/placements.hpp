@@ -15,7 +15,7 @@ namespace allocbench {
 // steps.
 class Placements {
  public:
-  // False, and nothing changes, if the block overlaps another one.
+  // Returns false, and changes nothing, if the block overlaps another one.
   bool add(Block const& block) {
     auto const above = alive_.lower_bound(block.address);
     if (above != alive_.end() && above->first < block.end()) return false;
@@ -25,7 +25,7 @@ class Placements {
   }
 
   // Removes and returns the block at `address`, or a block of size 0.
-  Block take(Address address) {
+  Block remove(Address address) {
     auto const entry = alive_.find(address);
     if (entry == alive_.end()) return {};
     Block const block = entry->second;

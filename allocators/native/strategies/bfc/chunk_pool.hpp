@@ -9,8 +9,8 @@
 
 namespace allocbench {
 
-// A best-fit index that also keeps free chunks which may not be used or coalesced yet. They are
-// withheld: free, but in no bin.
+// A best-fit index that can also withhold free chunks, which may not be used or coalesced yet. A
+// withheld chunk is in no bin.
 class WithholdingIndex : public FreeIndex {
  public:
   using FreeIndex::FreeIndex;
@@ -24,7 +24,7 @@ class WithholdingIndex : public FreeIndex {
     insert(chunk);
   }
   bool withholds(Index chunk) const { return chunk < withheld_.size() && withheld_[chunk]; }
-  // Chunks that were withheld side by side are admitted without being coalesced.
+  // Adjacent chunks that were withheld together stay apart when they are admitted.
   bool leaves_neighbours() const { return !withheld_.empty(); }
 
   void remove(Index chunk) {
@@ -41,8 +41,8 @@ class WithholdingIndex : public FreeIndex {
 
 class ChunkPool : public BlockPool<WithholdingIndex> {
  public:
-  // Frees the allocated chunk at `address`, but keeps it out of coalescing and of `find` until
-  // `admit`. `admit` does not coalesce it with its neighbours either. Returns the chunk, or kNone.
+  // Frees the allocated chunk at `address`, but excludes it from coalescing and from `find` until
+  // `admit`, which does not coalesce it either. Returns the chunk, or kNone.
   Index withhold(Address address) {
     Index const chunk = allocated_.erase(address);
     if (chunk == kNone) return kNone;
@@ -58,8 +58,8 @@ class ChunkPool : public BlockPool<WithholdingIndex> {
     free_.insert(coalesced(chunk));
   }
 
-  // True if a formerly free chunk was given back or merged into a neighbour. Valid until its index
-  // is reused.
+  // True if a chunk that was free has been released or merged into a neighbour. Valid until its
+  // index is reused.
   bool is_gone(Index chunk) const { return nodes_[chunk].block.size == 0; }
 };
 

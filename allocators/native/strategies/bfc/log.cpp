@@ -13,9 +13,9 @@ namespace allocbench {
 namespace {
 
 constexpr Size kSmallest = 256;  // bytes of the smallest chunk
-constexpr std::size_t kBins =
-    21;  // a bin has chunks of 256 << bin bytes or more; the last has no upper bound
-constexpr Size kParts = 64;           // per row of the map
+// A bin has chunks of at least 256 << bin bytes; the last one has no upper bound.
+constexpr std::size_t kBins = 21;
+constexpr Size kParts = 64;           // in each row of the map
 constexpr std::size_t kRegions = 64;  // shown in the map
 
 std::size_t bin_of(Size size) {
@@ -54,7 +54,7 @@ char fullness(Size used, Size size) {
       '0' + static_cast<int>(10.0 * static_cast<double>(used) / static_cast<double>(size)));
 }
 
-// The parts have equal sizes: a region is a multiple of 256 bytes, so also of 64.
+// A row of the map. All parts are of equal size, because a region is a multiple of 256 bytes.
 std::string row(Segment const& region) {
   Size const parts = std::min(region.size / kSmallest, kParts);
   Size const width = region.size / parts;

@@ -9,9 +9,11 @@
 
 namespace allocbench {
 
-// Three parts, each line indented by two spaces: the chunks by bin; the totals; and a map with a
-// row for each region, divided into at most 64 equal parts: '.' is free, '#' fully in use, and a
-// digit the tenths in use. Regions after the first 64 are only counted.
+// A text of three parts, with each line indented by two spaces: the chunks by bin; the totals in
+// bytes; and a map with a row for each region. A row divides its region into at most 64 equal
+// parts:
+// '.' is free, '#' is fully in use, and a digit counts the tenths in use. Regions after the first
+// 64 are only counted.
 std::string memory_log(std::vector<Segment> const& regions, Size peak_in_use, Size memory_limit);
 
 }  // namespace allocbench

@@ -12,11 +12,12 @@
 
 namespace allocbench {
 
-// Every free gets the next count. A chunk whose count is above the safe frontier is unsafe: it
-// neither coalesces nor serves a request. Chunks that the frontier has passed are freed in batches:
+// Every free gets the next count. A chunk whose count is above the safe frontier is unsafe: it does
+// not coalesce and serves no request. Chunks that the frontier has passed are freed in batches:
 // each coalesces, in the order of the frees, with at most one neighbour on each side. So two free
-// chunks can stay apart if a chunk between them is merged in the same batch. O(1) expected steps in
-// addition to those of the pool, except `largest` and `forget`, which take O(chunks).
+// chunks can stay apart if a chunk between them is merged in the same batch. Each call takes O(1)
+// expected steps in addition to those of the pool, except `largest` and `forget`, which take
+// O(chunks).
 class Timestamps {
  public:
   explicit Timestamps(ChunkPool& pool) : pool_(pool) {}

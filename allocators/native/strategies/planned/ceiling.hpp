@@ -21,7 +21,7 @@ class Ceiling {
   Size over(std::size_t first, std::size_t last) const {
     Size highest = 0;
     for_each_range(first, last,
-                   [&](std::size_t i) { highest = std::max(highest, ranges_[i].most); });
+                   [&](std::size_t i) { highest = std::max(highest, ranges_[i].any); });
     for (std::size_t i : {first, last - 1})
       for (i += leaves_; i > 0; i /= 2) highest = std::max(highest, ranges_[i].all);
     return highest;
@@ -31,14 +31,14 @@ class Ceiling {
   void raise(std::size_t first, std::size_t last, Size end) {
     for_each_range(first, last, [&](std::size_t i) {
       ranges_[i].all = std::max(ranges_[i].all, end);
-      for (; i > 0 && ranges_[i].most < end; i /= 2) ranges_[i].most = end;
+      for (; i > 0 && ranges_[i].any < end; i /= 2) ranges_[i].any = end;
     });
   }
 
  private:
   struct Range {
-    Size most = 0;  // highest end of the blocks alive at any of its instants
-    Size all = 0;   // highest end of the blocks raised for the whole range
+    Size any = 0;  // highest end of the blocks alive at any of its instants
+    Size all = 0;  // highest end of the blocks that were added for the whole range
   };
 
   // Visits the fewest ranges that make up these instants.

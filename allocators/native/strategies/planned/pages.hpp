@@ -21,7 +21,7 @@ class Pages {
     std::size_t end() const { return first + count; }
   };
 
-  // Marks pages that no block touched as touched.
+  // Marks pages as touched by a block; no block may touch them yet.
   void touch(Run run) {
     for_each_word(run, [this](Word& word, Bits part) {
       word.touched |= part;
@@ -29,7 +29,7 @@ class Pages {
     });
   }
   // Marks pages as no longer touched by any block.
-  void leave(Run run) {
+  void untouch(Run run) {
     for_each_word(run, [this](Word& word, Bits part) {
       word.touched &= ~part;
       idle_ += count(word.mapped & part);

@@ -18,8 +18,8 @@ bool wraps(Arc const& arc) { return arc.last <= arc.first; }
 // The lifetime of an arc within its own step.
 Lifetime head(Arc const& arc) { return {arc.size, arc.first, wraps(arc) ? kForever : arc.last}; }
 
-// The part of a wrapping arc in the next step. Steps repeat, so it is also alive at the start of
-// this one.
+// A wrapping arc has a tail in the next step. Because steps repeat, the tail is also alive at the
+// start of this step.
 bool has_tail(Arc const& arc) { return wraps(arc) && arc.last > 0; }
 Lifetime tail(Arc const& arc) { return {arc.size, 0, arc.last}; }
 
@@ -109,18 +109,18 @@ Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
 }
 
 Size max_load(std::span<Arc const> arcs) {
-  std::vector<Size> born(instants_of(arcs) + 1), died(born.size());  // bytes, at each instant
+  std::vector<Size> allocated(instants_of(arcs) + 1), freed(allocated.size());  // by instant
   for (Arc const& arc : arcs) {
-    born[arc.first] += arc.size;
-    died[arc.last] += arc.size;
-    if (wraps(arc)) born[0] += arc.size;
+    allocated[arc.first] += arc.size;
+    freed[arc.last] += arc.size;
+    if (wraps(arc)) allocated[0] += arc.size;
   }
-  Size load = 0, most = 0;
-  for (std::size_t instant = 0; instant < born.size(); ++instant) {
-    load += born[instant] - died[instant];
-    most = std::max(most, load);
+  Size load = 0, highest = 0;
+  for (std::size_t instant = 0; instant < allocated.size(); ++instant) {
+    load += allocated[instant] - freed[instant];
+    highest = std::max(highest, load);
   }
-  return most;
+  return highest;
 }
 
 }  // namespace allocbench

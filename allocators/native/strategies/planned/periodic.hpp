@@ -18,18 +18,19 @@ struct Arc {
   std::uint32_t last;
 };
 
-// Places the largest block first, in the tightest gap, the lowest among equals. Like
-// `greedy_by_size`, but time is a circle, and the first blocks have the offsets `given`, which must
-// not overlap. Sizes are rounded up to `alignment`. O(n^2) steps.
+// Places the blocks in order of size, largest first, each in the tightest gap and the lowest among
+// equals. This is `greedy_by_size` on circular time. The first blocks keep the offsets in `given`,
+// which must not overlap. Sizes are rounded up to `alignment`. O(n^2) steps.
 Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {});
 
-// Plans the same blocks with other sizes, each as low as possible, keeping the vertical order of an
-// earlier plan, whose `offsets` are given. Since both plans have the same vertical order,
-// interpolating sizes and offsets between them in the same proportion gives a valid plan too.
-// O(n log n) steps.
+// Plans the same blocks with other sizes: each as low as possible, in the vertical order of an
+// earlier plan with these `offsets`. Since both plans have the same vertical order, a plan with
+// sizes and offsets interpolated between them in the same proportion is valid too. O(n log n)
+// steps.
 Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets);
 
-// The largest sum of sizes alive at one request. O(n) steps, plus one per request.
+// The largest sum of the sizes of blocks alive at the same request. O(n) steps, plus one per
+// request.
 Size max_load(std::span<Arc const> arcs);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// strategies/planned/profile.cpp: what a program requests in each step, and the planned places.
+// strategies/planned/profile.cpp: the requests of each step of a program and their planned places.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/profile.hpp"
 
@@ -14,15 +14,15 @@ using When = StepKind::When;
 
 constexpr std::size_t kMostKinds = 32;
 constexpr std::size_t kLongest = std::size_t{1} << 20;  // most requests of a step
-constexpr std::uint64_t kPaid = 64;                     // comparisons paid for by each request
+constexpr std::uint64_t kEarned = 64;                   // comparisons earned by each request
 
 }  // namespace
 
 Profile::Place Profile::request(Size size) {
-  auto const number = static_cast<std::uint32_t>(now_.size());
+  auto const number = static_cast<std::uint32_t>(this_step_.size());
   if (number == kLongest) return {};
-  now_.push_back({size});
-  credit_ = std::min(credit_ + kPaid, kMostCredit);
+  this_step_.push_back({size});
+  credit_ = std::min(credit_ + kEarned, kMostCredit);
   Place place;
   if (size >= StepKind::kLeast) place.ticket = {step_, number};
   if (guess_ == kNone) return place;
@@ -33,11 +33,11 @@ Profile::Place Profile::request(Size size) {
 
 void Profile::freed(Ticket ticket) {
   if (ticket.request == kNone) return;
-  auto const last = static_cast<std::uint32_t>(now_.size());
+  auto const last = static_cast<std::uint32_t>(this_step_.size());
   if (ticket.step == step_)
-    now_[ticket.request].end = {When::kThisStep, last};
-  else if (ticket.step + 1 == step_ && ticket.request < last_.size())
-    last_[ticket.request].end = {When::kNextStep, last};
+    this_step_[ticket.request].end = {When::kThisStep, last};
+  else if (ticket.step + 1 == step_ && ticket.request < previous_step_.size())
+    previous_step_[ticket.request].end = {When::kNextStep, last};
 }
 
 // Switches to a kind that agrees with all requests of this step so far, if there is one. Each kind
@@ -49,11 +49,11 @@ void Profile::guess_again() {
     if ((rejected_ & 1u << kind) != 0) continue;
     StepKind const& steps = kinds_[kind].steps;
     std::size_t agreed = 0;
-    while (agreed < now_.size() && steps.agrees(agreed, now_[agreed].size)) ++agreed;
-    if (agreed == now_.size()) {
+    while (agreed < this_step_.size() && steps.agrees(agreed, this_step_[agreed].size)) ++agreed;
+    if (agreed == this_step_.size()) {
       plan(kinds_[kind]);
       guess_ = kind;
-      pose_ = steps.pose(now_);
+      pose_ = steps.pose(this_step_);
       return;
     }
     rejected_ |= 1u << kind;
@@ -61,39 +61,40 @@ void Profile::guess_again() {
 }
 
 void Profile::begin_step() {
-  if (before_ != kNone) kinds_[before_].steps.see_ends(last_, true);
+  if (previous_ != kNone) kinds_[previous_].steps.see_ends(previous_step_, true);
   Index const kind = learn();
-  if (before_ != kNone) kinds_[before_].see_next(kind);
+  if (previous_ != kNone) kinds_[previous_].see_next(kind);
   follows_ &= kind == guess_;
   if (opening_ == kNone) opening_ = kind;
-  before_ = kind;
-  std::swap(last_, now_);
-  expect(kinds_[kind].next != kNone ? kinds_[kind].next : usual(false));
+  previous_ = kind;
+  std::swap(previous_step_, this_step_);
+  expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
 }
 
 void Profile::begin_run() {
   begin_step();
-  kinds_[before_].steps.see_ends(last_, true);
+  kinds_[previous_].steps.see_ends(previous_step_, true);
   credit_ = ~std::uint64_t{0};
   for (Kind& kind : kinds_) plan(kind);
   credit_ = kMostCredit;
-  before_ = kNone;
-  last_.clear();
+  previous_ = kNone;
+  previous_step_.clear();
   follows_ = true;
   expect(opening_);
 }
 
-// If the kind cannot be planned yet, the most usual planned kind takes its place.
+// Predicts the kind of the next step. If that kind cannot be planned yet, the most common planned
+// kind is used instead.
 void Profile::expect(Index kind) {
   plan(kinds_[kind]);
-  guess_ = kinds_[kind].steps.stale() ? usual(true) : kind;
+  guess_ = kinds_[kind].steps.stale() ? most_common(true) : kind;
   pose_ = {};
   rejected_ = 0;
-  now_.clear();
+  this_step_.clear();
   ++step_;
 }
 
-// A successor other than the known one is adopted when it is seen twice in a row.
+// A new successor replaces the known one after it has followed twice in a row.
 void Profile::Kind::see_next(Index kind) {
   if (next == kNone || odd_next == kind) next = kind;
   odd_next = kind;
@@ -101,9 +102,9 @@ void Profile::Kind::see_next(Index kind) {
 
 // The kind with the most requests so far (planned kinds first if `planned`); the most recent on
 // ties.
-Index Profile::usual(bool planned) const {
+Index Profile::most_common(bool planned) const {
   auto const rank = [&](Kind const& kind) {
-    return std::tuple(planned && kind.steps.planned(), kind.steps.seen() * kind.steps.size(),
+    return std::tuple(planned && kind.steps.planned(), kind.steps.count() * kind.steps.size(),
                       kind.used);
   };
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
@@ -112,28 +113,28 @@ Index Profile::usual(bool planned) const {
 // Finds or creates the kind of the step that ends, and updates it with the step.
 Index Profile::learn() {
   Index number = guess_;
-  if (number == kNone || !kinds_[number].steps.alike(now_)) {
+  if (number == kNone || !kinds_[number].steps.alike(this_step_)) {
     auto const kind =
-        std::ranges::find_if(kinds_, [&](Kind const& k) { return k.steps.alike(now_); });
+        std::ranges::find_if(kinds_, [&](Kind const& k) { return k.steps.alike(this_step_); });
     number = kind != kinds_.end() ? static_cast<Index>(kind - kinds_.begin()) : unused_kind();
   }
   Kind& kind = kinds_[number];
-  kind.steps.see_sizes(now_);
-  kind.steps.see_ends(now_, false);
+  kind.steps.see_sizes(this_step_);
+  kind.steps.see_ends(this_step_, false);
   kind.used = step_;
   return number;
 }
 
-// An empty kind: a new one, or the one that has not been seen for longest.
+// An empty kind: a new one or, if there are too many, the least recently seen one, emptied.
 Index Profile::unused_kind() {
   auto oldest = static_cast<Index>(kinds_.size());
   if (oldest < kMostKinds) {
     kinds_.emplace_back();
     return oldest;
   }
-  oldest = before_ == 0 ? 1 : 0;
+  oldest = previous_ == 0 ? 1 : 0;
   for (Index kind = 0; kind < kinds_.size(); ++kind)
-    if (kind != before_ && kinds_[kind].used < kinds_[oldest].used) oldest = kind;
+    if (kind != previous_ && kinds_[kind].used < kinds_[oldest].used) oldest = kind;
   for (Kind& kind : kinds_) {
     if (kind.next == oldest) kind.next = kNone;
     if (kind.odd_next == oldest) kind.odd_next = kNone;
@@ -143,7 +144,7 @@ Index Profile::unused_kind() {
   return oldest;
 }
 
-// Plans a kind that has changed, if there is enough credit.
+// Plans a kind that has changed, if the credit suffices.
 void Profile::plan(Kind& kind) {
   while (kind.steps.stale()) {
     std::uint64_t const price = kind.steps.price();

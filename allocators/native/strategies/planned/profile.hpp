@@ -1,12 +1,11 @@
-// strategies/planned/profile.hpp: what a program requests in each step, and the planned places.
+// strategies/planned/profile.hpp: the requests of each step of a program and their planned places.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program has a few kinds of steps: its start, a first step that creates the optimizer's state,
-// the steps after it, an occasional evaluation. The next kind is predicted from the previous one,
-// and predicted again when the sizes of the step do not match. The profile only knows what it has
-// seen.
+// the following steps, an occasional evaluation. The kind of the next step is predicted from the
+// previous kind, and predicted again when the sizes of the step do not match.
 //
-// A request and a free take O(1) amortised steps: a step is examined once when it ends, and
+// A request and a free take O(1) amortized steps: a step is examined once when it ends, and
 // requests earn credit that limits how often plans are made.
 #pragma once
 
@@ -33,8 +32,8 @@ class Profile {
     Size offset = kNowhere;  // planned
   };
 
-  // Ends the step and begins the next one, just before its first request. Anything freed earlier
-  // dies in the step that ends.
+  // Ends the step and begins the next one, directly before the first request of the next one.
+  // Blocks freed before this call end in the step that ends.
   void begin_step();
 
   // Records the next request of the step and returns its planned place.
@@ -42,14 +41,14 @@ class Profile {
 
   void freed(Ticket ticket);
 
-  // Ends a run and begins another one of the same program. Plans everything that is not planned
+  // Ends a run and begins another one of the same program. Plans all kinds that are not planned
   // yet, at any cost.
   void begin_run();
 
-  // Whether all steps since `begin_run` were of the expected kinds, and whether this step has made
-  // all the requests of its kind.
+  // True if all steps since `begin_run` were of the expected kinds.
   bool follows() const { return follows_; }
-  bool complete() const { return guess_ != kNone && now_.size() == kinds_[guess_].steps.size(); }
+  // True if this step has made all requests of its kind.
+  bool complete() const { return guess_ != kNone && this_step_.size() == kinds_[guess_].steps.size(); }
 
   // Bytes spanned by the planned places of this step; 0 if unknown.
   Size height() const { return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_); }
@@ -65,7 +64,7 @@ class Profile {
   };
 
   void guess_again();
-  Index usual(bool planned) const;
+  Index most_common(bool planned) const;
   Index learn();
   Index unused_kind();
   void plan(Kind& kind);
@@ -74,12 +73,12 @@ class Profile {
   static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;
 
   std::vector<Kind> kinds_;
-  StepKind::Step now_, last_;   // the requests of this step and of the previous one
-  Index before_ = kNone;        // the kind of the previous step
-  Index guess_ = kNone;         // the predicted kind of this step
-  Index opening_ = kNone;       // the kind of the first step of a run
-  StepKind::Pose pose_;         // of this step
-  std::uint32_t rejected_ = 0;  // a bit for each kind that does not match this step
+  StepKind::Step this_step_, previous_step_;  // their requests
+  Index previous_ = kNone;                    // the kind of the previous step
+  Index guess_ = kNone;                       // the predicted kind of this step
+  Index opening_ = kNone;                     // the kind of the first step of a run
+  StepKind::Pose pose_;                       // of this step
+  std::uint32_t rejected_ = 0;                // a bit for each kind that does not match this step
   bool follows_ = false;
   std::uint32_t step_ = 0;
   std::uint64_t credit_ = kMostCredit;  // comparisons earned by requests

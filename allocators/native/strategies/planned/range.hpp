@@ -18,9 +18,9 @@ namespace allocbench {
 
 // Blocks can be placed at any address, and each has a `Known` value attached. This class never
 // calls the device; its owner maps the pages that a block touches. Each page has a list of the
-// blocks that begin or end in it; a touched page without a list is inside a block. Placing or
-// removing a block thus takes a step for each block that begins or ends in the same pages, plus one
-// per 64 pages in between.
+// blocks that begin or end in it; a touched page without a list is inside a block. To place or
+// remove a block takes a step for each block that begins or ends in the same pages, plus one per 64
+// pages in between.
 template <class Known>
 class PlannedRange {
  public:
@@ -35,12 +35,13 @@ class PlannedRange {
   Address begin() const { return address_; }
   Size size() const { return size_; }
 
-  // False, and nothing changes, if the block overlaps another one or is not inside the reservation.
+  // Returns false, and changes nothing, if the block overlaps another one or is not inside the
+  // reservation.
   bool place(Block const& block, Known const& known) {
     if (!contains(block.address) || !contains(block.end() - 1)) return false;
     Pages::Run const run = touched(block);
     if (lists_.size() < run.end()) lists_.resize(std::max(run.end(), 2 * lists_.size()), kNone);
-    if (meets(block, run.first) || meets(block, run.end() - 1) || pages.touched(inner(run)))
+    if (overlaps(block, run.first) || overlaps(block, run.end() - 1) || pages.touched(inner(run)))
       return false;
     pages.touch(unlisted(run));
     Index const index = entries_.put({block, known, {kNone, kNone}});
@@ -50,7 +51,7 @@ class PlannedRange {
   }
 
   // Removes and returns the block at an address of the reservation, or a block of size 0.
-  std::pair<Block, Known> take(Address address) {
+  std::pair<Block, Known> remove(Address address) {
     std::size_t const page = (address - address_) / page_;
     for (Link link = page < lists_.size() ? lists_[page] : kNone; link != kNone;
          link = next(link)) {
@@ -59,7 +60,7 @@ class PlannedRange {
       Pages::Run const run = touched(entry.block);
       unlist(run.first, link);
       if (run.count > 1) unlist(run.end() - 1, link + 1);
-      pages.leave(unlisted(run));
+      pages.untouch(unlisted(run));
       entries_.drop(link / kEnds);
       return {entry.block, entry.known};
     }
@@ -95,8 +96,8 @@ class PlannedRange {
   Link& next(Link link) { return entries_[link / kEnds].next[link % kEnds]; }
   Link next(Link link) const { return entries_[link / kEnds].next[link % kEnds]; }
 
-  // Whether the block overlaps another one in this page, which is its first or last page.
-  bool meets(Block const& block, std::size_t page) const {
+  // True if the block overlaps another one in this page, which is its first or last page.
+  bool overlaps(Block const& block, std::size_t page) const {
     if (lists_[page] == kNone) return pages.touched({page, 1});
     for (Link link = lists_[page]; link != kNone; link = next(link)) {
       Block const& other = entries_[link / kEnds].block;

@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint64_t kWindow = 8;    // sizes that a 64-bit hash covers
 constexpr std::uint64_t kTimes = 4;     // sequences needed to accept a period
 constexpr std::uint64_t kSettled = 64;  // regular steps after which the search stops
-constexpr std::uint64_t kPatience = 4;  // periods without the anchor before it is given up
-constexpr std::size_t kMostSeen = 8192;
+constexpr std::uint64_t kPatience = 4;  // periods without the anchor before it is dropped
+constexpr std::size_t kMostOccurrences = 8192;
 constexpr std::uint64_t kThinnest = 255;  // mask: at least one in 256 sequences is examined
 
 std::uint64_t mixed(Size size) { return (size * 0x9E3779B97F4A7C15u) >> 24; }
@@ -21,18 +21,18 @@ std::uint64_t mixed(Size size) { return (size * 0x9E3779B97F4A7C15u) >> 24; }
 bool StepFinder::begins(Size size, Size live) {
   ++request_;
   hash_ = (hash_ << (64 / kWindow)) + mixed(size);
-  if (regular_ < kSettled) look_for_longer(live);
+  if (regular_ < kSettled) find_longer_period(live);
   return period_ != 0 && at_anchor();
 }
 
-void StepFinder::look_for_longer(Size live) {
-  if (request_ < kWindow || !looked_at(hash_)) return;
-  if (seen_.size() == kMostSeen) thin_out();
-  Seen& seen = seen_[hash_];
-  std::uint64_t const distance = request_ - seen.request;
-  bool const again = seen.request != 0 && distance == seen.distance;
-  seen = {request_, seen.request == 0 ? 0 : distance};
-  if (again && distance > std::max(period_, missed_)) {
+void StepFinder::find_longer_period(Size live) {
+  if (request_ < kWindow || !examined(hash_)) return;
+  if (occurrences_.size() == kMostOccurrences) thin_out();
+  Occurrence& previous = occurrences_[hash_];
+  std::uint64_t const distance = request_ - previous.request;
+  bool const periodic = previous.request != 0 && distance == previous.distance;
+  previous = {request_, previous.request == 0 ? 0 : distance};
+  if (periodic && distance > std::max(period_, wrong_)) {
     if (distance > candidate_.period) candidate_ = {.period = distance, .since = request_};
     if (distance == candidate_.period) {
       ++candidate_.times;
@@ -50,14 +50,14 @@ void StepFinder::look_for_longer(Size live) {
   candidate_ = {};
 }
 
-// Forgets half of the sequences and stops looking at them; forgets all once few are left.
+// Drops half of the sequences and stops examining them. Drops all once the fraction is too small.
 void StepFinder::thin_out() {
   thinning_ = 2 * thinning_ + 1;
   if (thinning_ <= kThinnest) {
-    std::erase_if(seen_, [this](auto const& seen) { return !looked_at(seen.first); });
+    std::erase_if(occurrences_, [this](auto const& entry) { return !examined(entry.first); });
   } else {
-    seen_.clear();
-    thinning_ = missed_ = 0;
+    occurrences_.clear();
+    thinning_ = wrong_ = 0;
   }
 }
 
@@ -69,7 +69,7 @@ bool StepFinder::at_anchor() {
     return true;
   }
   if (length <= kPatience * period_) return false;
-  missed_ = regular_ < kSettled ? period_ : 0;
+  wrong_ = regular_ < kSettled ? period_ : 0;
   period_ = regular_ = 0;
   return false;
 }

@@ -1,4 +1,4 @@
-// strategies/planned/step_kind.cpp: what is known about steps of one kind.
+// strategies/planned/step_kind.cpp: learns the sizes and ends of the requests of one kind of step.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/step_kind.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr Size kErratic = 256;  // a size may deviate from the line by 1/256 of it
 constexpr double kMostStretch = 2;
-constexpr double kSpare = 1 + 1.0 / 1024;  // added to a stretch because offsets are rounded up
+constexpr double kSpare = 1 + 1.0 / 1024;  // factor of a stretch, because offsets are rounded up
 
 // Interpolates between the values at 0 and at 1, or extrapolates.
 Size between(Size at_0, Size at_1, double proportion) {
@@ -71,9 +71,9 @@ StepKind::Pose StepKind::pose(Step const& begun) const {
 }
 
 void StepKind::see_sizes(Step const& step) {
-  ++seen_;
+  ++count_;
   if (requests_.empty()) {
-    for (Seen const& seen : step) requests_.push_back({seen.size, seen.size});
+    for (Observed const& request : step) requests_.push_back({request.size, request.size});
     return;
   }
   find_key(step);
@@ -84,7 +84,7 @@ void StepKind::see_sizes(Step const& step) {
     stale_ |= requests_[number].see_size(step[number].size, proportion(key));
 }
 
-// Finds the first request whose size varies. A new key starts from the largest sizes seen.
+// Finds the first request whose size varies. A new key starts from the largest observed sizes.
 void StepKind::find_key(Step const& step) {
   std::size_t number = 0;
   std::size_t const end = key_ == kNone ? step.size() : key_;
@@ -97,21 +97,21 @@ void StepKind::find_key(Step const& step) {
   stale_ = true;
 }
 
-// The step has a smaller or larger key than any before, so that end of each line moves there. If a
-// line then passes below its old end, it is lifted.
+// Extends each line to the key of this step, which is smaller or larger than all earlier keys. A
+// line that would then pass below its old end is raised.
 void StepKind::widen(Step const& step, bool below) {
   Size& end_key = below ? low_key_ : high_key_;
-  Size const before = std::exchange(end_key, step[key_].size);
+  Size const old_key = std::exchange(end_key, step[key_].size);
   for (std::size_t number = 0; number < step.size(); ++number) {
     Request& request = requests_[number];
-    Size const seen = std::exchange(below ? request.low : request.high, step[number].size);
-    request.see_size(seen, proportion(before));
+    Size const old_end = std::exchange(below ? request.low : request.high, step[number].size);
+    request.see_size(old_end, proportion(old_key));
   }
   stale_ = true;
 }
 
-// Lifts the line above a size; a difference of up to a unit is rounding. A size far from the line
-// marks the request as erratic. Returns true if the plan must change.
+// Raises the line to a size above it; a difference of up to a unit is rounding. A size far from the
+// line makes the request erratic. Returns true if the plan must change.
 bool StepKind::Request::see_size(Size size, double proportion) {
   Size const line = size_at(proportion);
   bool const was_erratic = std::exchange(erratic, erratic || far(size, line));
@@ -134,14 +134,14 @@ void StepKind::see_ends(Step const& step, bool others) {
   }
 }
 
-// A single odd step changes nothing: a different end is adopted when it is seen twice in a row.
-// Returns true if the plan must change.
-bool StepKind::Request::see_end(End seen) {
-  bool const twice = seen == odd;
-  odd = seen;
-  if (seen == end || (end.when != When::kUnknown && !twice)) return false;
-  bool const matters = end.when != When::kUnknown || seen.when != When::kLater;
-  end = seen;
+// A single different step changes nothing: a new end is adopted after it has occurred twice in a
+// row. Returns true if the plan must change.
+bool StepKind::Request::see_end(End observed) {
+  bool const twice = observed == last_end;
+  last_end = observed;
+  if (observed == end || (end.when != When::kUnknown && !twice)) return false;
+  bool const matters = end.when != When::kUnknown || observed.when != When::kLater;
+  end = observed;
   return matters;
 }
 

@@ -1,18 +1,18 @@
 // strategies/planned/step_kind.hpp: one kind of step and the places of its blocks.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of one kind have the same number of requests, and their blocks die at the same points of
+// Steps of one kind have the same number of requests, and their blocks end at the same points of
 // the sequence. Sizes differ, because batches have different lengths. The first request whose size
 // varies is the key. The size of every other request is modelled as a linear function of the key's
-// size, at or above all sizes seen; for the tensors of a model this is mostly exact. So a step is
-// planned twice, for the smallest and for the largest key, with the same vertical order of blocks,
-// and a step with a key in between interpolates its places. Beyond the largest key the places are
-// extrapolated; if only one step was seen, its plan is stretched. When more is known, blocks keep
-// their vertical order unless that wastes bytes.
+// size that is at or above all observed sizes; for the tensors of a model this is mostly exact. So
+// a step is planned twice, for the smallest and for the largest key, with the same vertical order
+// of blocks, and the places of a step with a key in between are interpolated. Beyond the largest
+// key they are extrapolated. If only one step has been observed, its plan is stretched. When a kind
+// is planned again, blocks keep their vertical order unless that wastes bytes.
 //
-// A request whose sizes follow no line is erratic and gets no place. If many large requests are
-// erratic, as when tokens are routed to experts, no request gets a place, because pages would only
-// move back and forth between blocks with and without places.
+// A request whose sizes are not linear is erratic and gets no place. If many large requests are
+// erratic, as in models that route tokens to experts, no request gets a place, because pages would
+// only move back and forth between blocks with and without places.
 #pragma once
 
 #include <algorithm>
@@ -36,30 +36,30 @@ class StepKind {
     std::uint32_t last = 0;  // number of requests made before the free, in the step of the free
     bool operator==(End const&) const = default;
   };
-  struct Seen {  // a request of a step
+  struct Observed {  // a request of a step
     Size size;
     End end = {};
   };
-  using Step = std::vector<Seen>;
+  using Step = std::vector<Observed>;
 
-  // Where a step is between the two plans, as far as it is known.
+  // The position of a step between the two plans, as far as it is known.
   struct Pose {
     double proportion = 1;  // 0 at the smallest key, 1 at the largest
     double stretch = 1;
   };
 
   std::size_t size() const { return requests_.size(); }
-  std::uint64_t seen() const { return seen_; }  // number of steps
+  std::uint64_t count() const { return count_; }  // number of steps observed
 
-  // True if a request has a size like those seen before.
+  // True if the size of a request is within the observed sizes.
   bool agrees(std::size_t request, Size size) const {
     return request < requests_.size() && requests_[request].agrees(size);
   }
-  // True if a request rules this kind out. After only one step, it is unknown which sizes vary.
+  // True if a request rules out this kind. After only one step, it is unknown which sizes vary.
   bool contradicts(std::size_t request, Size size) const {
     if (request >= requests_.size()) return true;
     Request const& known = requests_[request];
-    return seen_ > 1 && !known.erratic && !known.agrees(size);
+    return count_ > 1 && !known.erratic && !known.agrees(size);
   }
   // True if a finished step is of this kind: it has the same number of requests, and nine in ten of
   // the large ones end where they ended before.
@@ -73,8 +73,8 @@ class StepKind {
   Pose pose(Step const& begun) const;
 
   void see_sizes(Step const& step);
-  // Updates the ends of blocks: of those that died in their own step or, after the next step, of
-  // the others.
+  // Updates the ends of blocks: without `others`, of the blocks that ended in their own step; with
+  // `others`, which is called after the next step, of all other blocks.
   void see_ends(Step const& step, bool others);
 
   bool planned() const { return planned_; }  // some requests have places
@@ -86,8 +86,8 @@ class StepKind {
   struct Request {
     Size low, high;  // bytes at the smallest and the largest key
     End end = {};
-    End odd = {};          // the end seen last
-    bool erratic = false;  // its sizes follow no line
+    End last_end = {};     // the end in the last step
+    bool erratic = false;  // its sizes are not linear
     bool planned = false;
     Size low_offset = 0, high_offset = 0;
 
@@ -96,8 +96,8 @@ class StepKind {
     }
     Size size_at(double proportion) const;
     bool see_size(Size size, double proportion);
-    bool see_end(End seen);
-    bool worth_a_place(std::size_t number) const;
+    bool see_end(End observed);
+    bool deserves_place(std::size_t number) const;
   };
   struct Chosen {                         // the requests that get places
     std::vector<std::uint32_t> requests;  // by number
@@ -111,13 +111,13 @@ class StepKind {
   void widen(Step const& step, bool below);
 
   std::vector<Request> requests_;
-  std::uint64_t seen_ = 0;  // number of steps
-  Index key_ = kNone;       // the request; kNone while no size varies
+  std::uint64_t count_ = 0;  // number of steps observed
+  Index key_ = kNone;        // the request; kNone while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
   bool planned_ = false;
   bool stale_ = true;
-  bool anew_ = false;  // no place is kept
+  bool from_scratch_ = false;  // the next plan keeps no place
 };
 
 }  // namespace allocbench

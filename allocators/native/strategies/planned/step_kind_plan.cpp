@@ -18,19 +18,19 @@ constexpr Size kWaste = 2048;            // keeping the order may waste 1/2048 o
 
 }  // namespace
 
-bool StepKind::Request::worth_a_place(std::size_t number) const {
-  bool const dies =
+bool StepKind::Request::deserves_place(std::size_t number) const {
+  bool const ends_in_time =
       end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
-  return dies && !erratic && std::max(low, high) >= kLeast;
+  return ends_in_time && !erratic && std::max(low, high) >= kLeast;
 }
 
 bool StepKind::is_erratic() const {
   Size erratic = 0, all = 0;
   for (Request const& request : requests_) {
-    Size const most = std::max(request.low, request.high);
-    if (most < kLeast) continue;
-    all += most;
-    if (request.erratic) erratic += most;
+    Size const largest = std::max(request.low, request.high);
+    if (largest < kLeast) continue;
+    all += largest;
+    if (request.erratic) erratic += largest;
   }
   return erratic > all / kMostErratic;
 }
@@ -39,13 +39,15 @@ StepKind::Chosen StepKind::chosen() const {
   std::vector<std::uint32_t> requests;
   if (is_erratic()) return {};
   for (std::uint32_t number = 0; number < requests_.size(); ++number)
-    if (requests_[number].worth_a_place(number)) requests.push_back(number);
+    if (requests_[number].deserves_place(number)) requests.push_back(number);
   if (requests.size() > kMostPlanned) {
     auto const size = [&](std::uint32_t number) { return requests_[number].high; };
     std::ranges::nth_element(requests, requests.begin() + kMostPlanned, std::greater(), size);
     requests.resize(kMostPlanned);
   }
-  auto const kept = [&](std::uint32_t number) { return requests_[number].planned && !anew_; };
+  auto const kept = [&](std::uint32_t number) {
+    return requests_[number].planned && !from_scratch_;
+  };
   auto const others = std::ranges::stable_partition(requests, kept);
   return {requests, requests.size() - others.size()};
 }
@@ -61,28 +63,28 @@ void StepKind::plan() {
   auto const [requests, kept] = chosen();
   Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for rounding between the two plans
   std::vector<Arc> low, high;
-  std::vector<Size> before;
+  std::vector<Size> old_offsets;
   for (std::uint32_t const number : requests) {
     Request const& request = requests_[number];
     low.push_back({round_up(request.low, kUnit) + spare, number, request.end.last});
     high.push_back({round_up(request.high, kUnit) + spare, number, request.end.last});
-    if (before.size() < kept) before.push_back(request.high_offset);
+    if (old_offsets.size() < kept) old_offsets.push_back(request.high_offset);
   }
-  Plan of_high = plan_in_order(std::span(high).first(kept), before);
-  if (kept < requests.size()) of_high = plan_periodic(high, kUnit, of_high.offsets);
+  Plan high_plan = plan_in_order(std::span(high).first(kept), old_offsets);
+  if (kept < requests.size()) high_plan = plan_periodic(high, kUnit, high_plan.offsets);
   Size const load = max_load(high);
-  anew_ = kept > 0 && of_high.height > load + load / kWaste;
-  if (anew_) return;
-  Plan const of_low = key_ == kNone ? of_high : plan_in_order(low, of_high.offsets);
+  from_scratch_ = kept > 0 && high_plan.height > load + load / kWaste;
+  if (from_scratch_) return;
+  Plan const low_plan = key_ == kNone ? high_plan : plan_in_order(low, high_plan.offsets);
   for (Request& request : requests_) request.planned = false;
   for (std::size_t number = 0; number < requests.size(); ++number) {
     Request& request = requests_[requests[number]];
     request.planned = true;
-    request.low_offset = of_low.offsets[number];
-    request.high_offset = of_high.offsets[number];
+    request.low_offset = low_plan.offsets[number];
+    request.high_offset = high_plan.offsets[number];
   }
-  low_height_ = of_low.height;
-  high_height_ = of_high.height;
+  low_height_ = low_plan.height;
+  high_height_ = high_plan.height;
   planned_ = !requests.empty();
   stale_ = false;
 }
