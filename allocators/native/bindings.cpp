@@ -104,16 +104,17 @@ void bind_records(nb::module_& m) {
       .def_ro("size", &Segment::size)
       .def_ro("blocks", &Segment::blocks);
   nb::class_<Stats>(m, "Stats", "Current and peak bytes, and counts of calls.")
-      .def_prop_ro("requested", [](Stats const& s) { return s.requested.current; })
-      .def_prop_ro("allocated", [](Stats const& s) { return s.allocated.current; })
-      .def_prop_ro("reserved", [](Stats const& s) { return s.reserved.current; })
-      .def_prop_ro("peak_requested", [](Stats const& s) { return s.requested.peak; })
-      .def_prop_ro("peak_allocated", [](Stats const& s) { return s.allocated.peak; })
-      .def_prop_ro("peak_reserved", [](Stats const& s) { return s.reserved.peak; })
-      .def_ro("allocations", &Stats::allocations)
+      .def_prop_ro("requested", [](Stats const& stats) { return stats.requested.current; })
+      .def_prop_ro("allocated", [](Stats const& stats) { return stats.allocated.current; })
+      .def_prop_ro("reserved", [](Stats const& stats) { return stats.reserved.current; })
+      .def_prop_ro("peak_requested", [](Stats const& stats) { return stats.requested.peak; })
+      .def_prop_ro("peak_allocated", [](Stats const& stats) { return stats.allocated.peak; })
+      .def_prop_ro("peak_reserved", [](Stats const& stats) { return stats.reserved.peak; })
+      .def_ro("allocations", &Stats::allocations, "requests served")
       .def_ro("frees", &Stats::frees)
-      .def_ro("failures", &Stats::failures)
-      .def_ro("retries", &Stats::retries);
+      .def_ro("failures", &Stats::failures, "requests refused")
+      .def_ro("retries", &Stats::retries,
+              "requests that first returned cached memory to the device");
   nb::class_<DeviceStats>(m, "DeviceStats",
                           "Counts of calls to a device, and their cost in seconds.")
       .def_ro("malloc_calls", &DeviceStats::malloc_calls)
@@ -178,21 +179,26 @@ void bind_allocators(nb::module_& m) {
           "Counters of this strategy, in addition to the common statistics.")
       .def_prop_ro("device", &Allocator::device, nb::rv_policy::reference_internal)
       .def_prop_ro("info", &Allocator::info, nb::rv_policy::reference);
-  m.def("strategies", &strategies, nb::rv_policy::reference);
-  m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference);
+  m.def("strategies", &strategies, nb::rv_policy::reference, "All strategies, sorted by name.");
+  m.def("strategy", &strategy, "name"_a, nb::rv_policy::reference,
+        "The strategy with a name. Raises SpecError.");
   m.def("unavailable", &unavailable, "info"_a, "device"_a,
-        "Why a strategy cannot run on a device; empty if it can.");
-  using Given = std::pair<std::string, std::map<std::string, std::string>>;
+        "The reason why a strategy cannot run on a device; empty if it can.");
+  using NameAndOptions = std::pair<std::string, std::map<std::string, std::string>>;
   m.def(
       "make",
-      [](std::vector<Given> const& given, Device& device) {
+      [](std::vector<NameAndOptions> const& pairs, Device& device) {
         std::vector<Layer> layers;
-        for (auto const& [name, options] : given) layers.push_back({name, options});
+        for (auto const& [name, options] : pairs) layers.push_back({name, options});
         return make(std::move(layers), device);
       },
-      "layers"_a, "device"_a, nb::keep_alive<0, 2>());
-  m.def("parse_bytes", &parse_bytes, "text"_a);
-  m.def("human_bytes", &human_bytes, "size"_a);
+      "layers"_a, "device"_a, nb::keep_alive<0, 2>(),
+      "Creates an allocator. `layers`: (name, options) of the wrappers, outermost first, and of "
+      "the "
+      "strategy. Raises SpecError.");
+  m.def("parse_bytes", &parse_bytes, "text"_a,
+        "The number of bytes in a text such as '1.5 MiB'; None for any other text.");
+  m.def("human_bytes", &human_bytes, "size"_a, "For example '1.50 GiB (1610612736 bytes)'.");
 }
 
 template <class W>
@@ -213,12 +219,13 @@ void bind_wrappers(nb::module_& m) {
       .def_ro("block", &Live::block)
       .def_ro("stream", &Live::stream)
       .def_ro("request", &Live::request, "number of requests before this one")
-      .def_ro("step", &Live::step, "number of steps begun by then");
-  m.def("wrappers", &wrappers, nb::rv_policy::reference);
+      .def_ro("step", &Live::step, "number of steps begun before this request");
+  m.def("wrappers", &wrappers, nb::rv_policy::reference, "All wrappers, sorted by name.");
   m.def(
       "live", [](Allocator const& allocator) { return layer<Check>(allocator).live(); },
       "allocator"_a,
-      "The live blocks, in request order. Raises SpecError without a `check` wrapper.");
+      "The live blocks, in the order of their requests. Raises SpecError without a `check` "
+      "wrapper.");
   m.def(
       "recording",
       [](Allocator const& allocator) {
@@ -234,7 +241,7 @@ void bind_wrappers(nb::module_& m) {
 }
 
 void bind_replay(nb::module_& m) {
-  nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, one element for each event.")
+  nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, with one element per event.")
       .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
                     Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>,
                     std::vector<Stream>>(),
@@ -252,11 +259,13 @@ void bind_replay(nb::module_& m) {
           },
           "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "blocks"_a,
           "`blocks`: (address, size, requested) of those allocated, in order of address.");
-  nb::class_<Measurement>(m, "Measurement")
-      .def_ro("max_load", &Measurement::max_load)
-      .def_ro("peak", &Measurement::peak)
-      .def_ro("stats", &Measurement::stats)
-      .def_ro("device", &Measurement::device)
+  nb::class_<Measurement>(m, "Measurement", "The results of a replay. Sizes are in bytes.")
+      .def_ro("max_load", &Measurement::max_load,
+              "peak of the requested bytes of the blocks alive in the trace")
+      .def_ro("peak", &Measurement::peak,
+              "the event at which reserved bytes first reached their maximum")
+      .def_ro("stats", &Measurement::stats, "after the last event")
+      .def_ro("device", &Measurement::device, "after the last event")
       .def_prop_ro("counters",
                    [](Measurement const& measurement) { return to_map(measurement.counters); })
       .def_ro("internal_fragmentation_mean", &Measurement::internal_fragmentation_mean)
@@ -289,14 +298,18 @@ void bind_replay(nb::module_& m) {
         nb::gil_scoped_release release;
         return measure(trace.view_all(), allocator, samples, sink, keep, detail);
       },
-      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a);
+      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a,
+      "Replays a trace. `samples`: approximate length of the timeline. `placements` is called with "
+      "batches of columns. With `keep`, live blocks are not freed at the end. Raises ValueError "
+      "for "
+      "an invalid trace.");
   m.def(
       "time_pass",
       [](TraceArrays const& trace, Allocator& allocator) {
         nb::gil_scoped_release release;
         return time_pass(trace.view_all(), allocator);
       },
-      "trace"_a, "allocator"_a);
+      "trace"_a, "allocator"_a, "Seconds per event of one replay of the whole trace.");
   m.def(
       "time_each",
       [](TraceArrays const& trace, Allocator& allocator) {
@@ -308,14 +321,16 @@ void bind_replay(nb::module_& m) {
         return std::tuple(to_numpy(std::move(latencies.alloc)), to_numpy(std::move(latencies.free)),
                           latencies.timer_seconds);
       },
-      "trace"_a, "allocator"_a);
+      "trace"_a, "allocator"_a,
+      "Seconds of each alloc and of each free, without the cost of reading the timer, and that "
+      "cost.");
   m.def(
       "completes",
       [](TraceArrays const& trace, Allocator& allocator) {
         nb::gil_scoped_release release;
         return completes(trace.view_all(), allocator);
       },
-      "trace"_a, "allocator"_a);
+      "trace"_a, "allocator"_a, "Whether every request succeeds. Stops at the first failure.");
 }
 
 }  // namespace
@@ -323,7 +338,7 @@ void bind_replay(nb::module_& m) {
 
 NB_MODULE(_core, m) {
   m.doc() = "The native core of allocbench.";
-  nb::set_leak_warnings(false);  // a program's allocator intentionally outlives the interpreter
+  nb::set_leak_warnings(false);  // a program's allocator outlives the interpreter intentionally
   allocbench::bind_errors(m);
   allocbench::bind_records(m);
   allocbench::bind_devices(m);

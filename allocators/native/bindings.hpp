@@ -1,4 +1,4 @@
-// bindings.hpp: helpers shared by the parts of the Python module.
+// bindings.hpp: helpers for the parts of the Python module.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

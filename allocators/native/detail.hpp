@@ -1,4 +1,4 @@
-// detail.hpp: what a replay records for charts: peaks, device calls and free blocks by size.
+// detail.hpp: records data for charts during a replay: peaks, device calls, free blocks by size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -42,6 +42,7 @@ struct Extent {
   Size size;
 };
 
+// Columns in the order of the events.
 struct Detail {
   std::vector<Extent> placements;
   std::vector<Level> envelope;
@@ -49,10 +50,10 @@ struct Detail {
   std::vector<FreeClass> free_blocks;
 };
 
-// Watches an allocator during a replay of `events` events. For each of `samples` intervals, the
-// envelope holds the events with the lowest and highest value of each kind of bytes, so no peak is
-// lost (M4 of Jugel et al., VLDB 2014, without the ends of the intervals). Free blocks, which take
-// a snapshot of the allocator, are sampled about a quarter as often.
+// Observes an allocator during a replay of `events` events. For each of `samples` intervals, the
+// envelope contains the events with the lowest and the highest value of each kind of bytes, so no
+// peak is lost (M4 of Jugel et al., VLDB 2014, without the ends of the intervals). Free blocks need
+// a snapshot of the allocator and are sampled about a quarter as often.
 class DetailRecorder {
  public:
   DetailRecorder(Allocator& allocator, std::size_t events, std::size_t samples);
@@ -61,27 +62,29 @@ class DetailRecorder {
   DetailRecorder& operator=(DetailRecorder const&) = delete;
 
   void record_placement(Block const& block) {
-    found_.placements.push_back({block.address, block.size});
+    detail_.placements.push_back({block.address, block.size});
   }
+  // Call `record_level` for each event with the statistics after it, and `after` when it is
+  // complete.
+  void record_level(std::size_t event, Stats const& stats);
   void after(std::size_t event);
-  void level(std::size_t event, Stats const& stats);
   Detail result();
 
  private:
   static constexpr std::size_t kKinds = 3;
 
   void close_interval();
-  void look_at_free_blocks(std::size_t event);
+  void sample_free_blocks(std::size_t event);
 
   Allocator& allocator_;
   std::size_t interval_;
-  std::size_t until_ = 0;  // the first event of the next interval
-  std::size_t look_interval_;
-  std::size_t next_look_ = 0;
-  std::size_t last_ = 0;
-  std::vector<Level> lowest_;  // by kind; empty if the interval has no level yet
+  std::size_t next_interval_ = 0;  // its first event
+  std::size_t free_interval_;      // events between samples of the free blocks
+  std::size_t next_sample_ = 0;    // of the free blocks
+  std::size_t last_ = 0;           // the last event
+  std::vector<Level> lowest_;      // by kind; empty if the interval has no level yet
   std::vector<Level> highest_;
-  Detail found_;
+  Detail detail_;
 };
 
 }  // namespace allocbench

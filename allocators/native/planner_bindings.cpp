@@ -1,4 +1,4 @@
-// planner_bindings.cpp: the planners, for Python: lifetimes and graphs in, offsets out.
+// planner_bindings.cpp: the planners, for Python: from lifetimes and graphs to offsets.
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -21,13 +21,13 @@ namespace {
 
 using Report = std::optional<nb::typed<nb::callable, void(double, Size, Size)>>;
 
-// A planner runs without the GIL and calls this function now and then. A signal, or an exception
-// raised by `report`, stops the planner.
+// A planner runs without the GIL and calls this function periodically. A signal or an exception of
+// `report` stops the planner.
 SearchBudget search_budget(double time_limit, Report const& report) {
-  return {time_limit, [&report](Progress const& now) {
+  return {time_limit, [&report](Progress const& progress) {
             nb::gil_scoped_acquire acquire;
             if (PyErr_CheckSignals() != 0) throw nb::python_error();
-            if (report) (*report)(now.seconds, now.height, now.lower_bound);
+            if (report) (*report)(progress.seconds, progress.height, progress.lower_bound);
             return true;
           }};
 }
@@ -38,8 +38,8 @@ std::vector<Lifetime> lifetimes(Array<std::uint64_t> const& size, Array<std::uin
     throw SpecError("size, first and last must have equal lengths");
   std::vector<Lifetime> all;
   all.reserve(size.size());
-  for (std::size_t i = 0; i < size.size(); ++i)
-    all.push_back({size.data()[i], first.data()[i], last.data()[i]});
+  for (std::size_t block = 0; block < size.size(); ++block)
+    all.push_back({size.data()[block], first.data()[block], last.data()[block]});
   return all;
 }
 
@@ -68,7 +68,11 @@ void bind_plans(nb::module_& m) {
                           result.lower_bound);
       },
       "planner"_a, "size"_a.noconvert(), "first"_a.noconvert(), "last"_a.noconvert(), "alignment"_a,
-      "time_limit"_a, "report"_a.none(), "Offsets, height, max load and lower bound.");
+      "time_limit"_a, "report"_a.none(),
+      "Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is "
+      "alive "
+      "from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with "
+      "the seconds, the height and the lower bound. Raises SpecError.");
 }
 
 void bind_arena(nb::module_& m) {
@@ -78,14 +82,16 @@ void bind_arena(nb::module_& m) {
       .def_ro("size", &Alloc::size);
   nb::class_<SimpleMemoryArena>(
       m, "SimpleMemoryArena",
-      "TFLite's arena: assigns offsets first and gets one segment at commit.")
+      "TFLite's arena: assigns offsets first and obtains one segment at commit.")
       .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
            nb::keep_alive<1, 2>())
       .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
-      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a)
-      .def("commit", &SimpleMemoryArena::commit)
-      .def("resolve", &SimpleMemoryArena::resolve, "block"_a)
-      .def("clear", &SimpleMemoryArena::clear)
+      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a, "Raises BadFree.")
+      .def("commit", &SimpleMemoryArena::commit,
+           "Obtains a segment as large as the high-water mark. Raises OutOfMemory.")
+      .def("resolve", &SimpleMemoryArena::resolve, "block"_a,
+           "The address of a block. Raises SpecError before `commit`.")
+      .def("clear", &SimpleMemoryArena::clear, "Removes all blocks but keeps the segment.")
       .def_prop_ro("high_water_mark", &SimpleMemoryArena::high_water_mark)
       .def_prop_ro("committed_size", &SimpleMemoryArena::committed_size);
 }
@@ -111,7 +117,7 @@ void bind_graphs(nb::module_& m) {
       .def_ro("offsets", &GraphPlan::offsets,
               "offset of each tensor in its arena; None if it has none")
       .def_ro("owners", &GraphPlan::owners,
-              "the tensor whose memory each tensor uses: itself, unless computed in place")
+              "the tensor whose memory each tensor uses: itself unless it is computed in place")
       .def_ro("arena_size", &GraphPlan::arena_size)
       .def_ro("persistent_arena_size", &GraphPlan::persistent_arena_size)
       .def_ro("lower_bound", &GraphPlan::lower_bound, "lower bound of arena_size");
@@ -124,15 +130,19 @@ void bind_graphs(nb::module_& m) {
                           search_budget(time_limit, report));
       },
       "graph"_a, "planner"_a, "preserve_inputs"_a, "preserve_intermediates"_a, "alignment"_a,
-      "time_limit"_a, "report"_a.none());
+      "time_limit"_a, "report"_a.none(), "Plans the arenas of a graph. Raises SpecError.");
   nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's ArenaPlanner of 2018, with two arenas.")
       .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
            "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
            "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())
-      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a)
-      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a)
-      .def("offset", &ArenaPlanner::offset, "tensor"_a)
-      .def("address", &ArenaPlanner::address, "tensor"_a)
+      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a,
+           "Places the tensors of these operators. Raises SpecError or OutOfMemory.")
+      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a,
+           "Sets the size of a tensor that is not placed yet. Raises SpecError.")
+      .def("offset", &ArenaPlanner::offset, "tensor"_a,
+           "None if the tensor has not been placed in an arena.")
+      .def("address", &ArenaPlanner::address, "tensor"_a,
+           "0 if the tensor has not been placed in an arena.")
       .def_prop_ro("arena_size", &ArenaPlanner::arena_size)
       .def_prop_ro("persistent_arena_size", &ArenaPlanner::persistent_arena_size);
 }

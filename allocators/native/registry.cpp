@@ -1,4 +1,4 @@
-// registry.cpp: the lists of strategies and wrappers. A new one is a header and a line here.
+// registry.cpp: the lists of strategies and wrappers. To add one, add its header and its name here.
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
@@ -95,8 +95,7 @@ Entry const& entry(std::string_view name) {
   if (Entry const* match = find(registered(), name)) return *match;
   std::string const quoted = std::string("'").append(name).append("'");
   if (find(registered_wrappers(), name) != nullptr)
-    throw SpecError(quoted +
-                    " wraps an allocator: write of=NAME as its last option; valid names: " +
+    throw SpecError(quoted + " is a wrapper: its last option must be of=NAME; valid names: " +
                     names_of(registered()));
   throw SpecError("no allocator is called " + quoted + "; valid names: " + names_of(registered()) +
                   "; wrappers: " + names_of(registered_wrappers()));
@@ -128,8 +127,8 @@ StrategyInfo const& strategy(std::string_view name) { return *entry(name).info; 
 
 std::string unavailable(StrategyInfo const& info, Device const& device) {
   if (!info.from_pool || device.has_pools()) return {};
-  return std::string("needs a device with memory pools of its own, which ") +
-         (device.simulated() ? "a simulated device does" : "this one does") + " not have";
+  return std::string("needs a device with stream-ordered memory pools, which ") +
+         (device.simulated() ? "a simulated device" : "this device") + " does not have";
 }
 
 std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {

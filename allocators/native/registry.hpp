@@ -13,14 +13,16 @@
 
 namespace allocbench {
 
+// All strategies, sorted by name.
 std::vector<StrategyInfo const*> strategies();
 
 // Throws SpecError for an unknown name and lists the valid ones.
 StrategyInfo const& strategy(std::string_view name);
 
-// Why a strategy cannot run on a device; empty if it can.
+// The reason why a strategy cannot run on a device; empty if it can.
 std::string unavailable(StrategyInfo const& info, Device const& device);
 
+// All wrappers, sorted by name.
 std::vector<WrapperInfo const*> wrappers();
 
 // A strategy or wrapper and its options.

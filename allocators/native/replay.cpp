@@ -1,4 +1,4 @@
-// replay.cpp: replays of a trace through an allocator: measure, time or try it.
+// replay.cpp: replays a trace through an allocator to measure, time or try it.
 // SPDX-License-Identifier: Apache-2.0
 #include "replay.hpp"
 
@@ -35,7 +35,7 @@ std::size_t count_blocks(TraceView const& trace) {
   }
   std::size_t first = 0;
   for (HeldSegment const& held : trace.layout)
-    for (std::size_t n = 0; n < held.segment.blocks.size(); ++n, ++first)
+    for (std::size_t block = 0; block < held.segment.blocks.size(); ++block, ++first)
       if (first >= events || trace.op[first] != static_cast<std::uint8_t>(Op::kAlloc))
         bad_trace(first, "is not the alloc of a block of the layout");
   if (bytes >= 0x1p63)
@@ -43,18 +43,18 @@ std::size_t count_blocks(TraceView const& trace) {
   return blocks;
 }
 
-// The replay loop, from the event `first` on. `pass.alloc(event)` and `pass.free(event)` return
-// false to stop the replay.
+// Replays the events from `first` on. `pass.alloc(event)` and `pass.free(event)` return false to
+// stop the replay.
 template <class Pass>
 void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
   for (std::size_t event = first; event < trace.events(); ++event) {
-    bool go_on = true;
+    bool proceed = true;
     switch (static_cast<Op>(trace.op[event])) {
       case Op::kAlloc:
-        go_on = pass.alloc(event);
+        proceed = pass.alloc(event);
         break;
       case Op::kFree:
-        go_on = pass.free(event);
+        proceed = pass.free(event);
         break;
       case Op::kMark:
         if (trace.block[event] == trace.step_label) allocator.step();
@@ -67,11 +67,11 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t 
         break;
     }
     if constexpr (requires { pass.after(event); }) pass.after(event);
-    if (!go_on) return;
+    if (!proceed) return;
   }
 }
 
-// Like play, but frees all blocks if the trace turns out to be invalid.
+// Like play, but frees all blocks before it passes an exception on.
 template <class Pass>
 void run(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
   try {
@@ -82,18 +82,18 @@ void run(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t f
   }
 }
 
-// Stands for a block whose request failed: alive in the trace, but not in the allocator. No real
-// block has an odd address.
+// The address of a block whose request failed, which is alive in the trace but not in the
+// allocator. No real block has an odd address.
 constexpr Address kFailed = 1;
 
-// Common to all passes: keeps the address of each live block by its id.
+// The base class of all passes: knows the address of each live block by its id.
 class Plain {
  public:
   Plain(TraceView const& trace, Allocator& allocator)
       : trace_(trace), allocator_(allocator), address_(count_blocks(trace)) {}
 
-  // The number of events that the allocator is not asked for: the allocs of a layout that it takes
-  // over.
+  // Prepares the allocator and returns the first event to replay. If the allocator adopts the
+  // layout of the trace, the allocs of its blocks are skipped.
   std::size_t begin() {
     allocator_.keep_pools(trace_.private_pools);
     if (trace_.layout.empty() || !allocator_.adopt(trace_.layout)) return 0;
@@ -130,7 +130,7 @@ class Plain {
     return true;
   }
 
-  // Frees each block on the stream of its alloc, the last one with its id.
+  // Frees each live block on the stream of its alloc.
   void free_the_rest() {
     for (std::size_t event = trace_.events(); event-- > 0;)
       if (static_cast<Op>(trace_.op[event]) == Op::kAlloc) {
@@ -154,10 +154,10 @@ double ratio(Size part, Size whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-class Measuring : public Plain {
+class MeasuringPass : public Plain {
  public:
-  Measuring(TraceView const& trace, Allocator& allocator, std::size_t samples,
-            PlacementSink const& placements, bool detail)
+  MeasuringPass(TraceView const& trace, Allocator& allocator, std::size_t samples,
+                PlacementSink const& placements, bool detail)
       : Plain(trace, allocator),
         requested_(blocks()),
         stride_(std::max<std::size_t>(1, trace.events() / std::max<std::size_t>(1, samples))),
@@ -172,14 +172,14 @@ class Measuring : public Plain {
     if (adopted > 0)
       for (HeldSegment const& held : trace_.layout)
         for (Block const& block : held.segment.blocks) {
-          see(event, block);
+          record_alloc(event, block);
           after(event++);
         }
     return adopted;
   }
 
   bool alloc(std::size_t event) {
-    see(event, allocate(event));
+    record_alloc(event, allocate(event));
     return true;
   }
 
@@ -209,7 +209,7 @@ class Measuring : public Plain {
  private:
   static constexpr std::size_t kPlacementsAtOnce = 1 << 16;
 
-  void see(std::size_t event, Block const& block) {
+  void record_alloc(std::size_t event, Block const& block) {
     load_ += trace_.size[event];
     measurement_.max_load = std::max(measurement_.max_load, load_);
     requested_[trace_.block[event]] = trace_.size[event];
@@ -244,36 +244,37 @@ class Measuring : public Plain {
   void observe(std::size_t event) {
     Stats const stats = allocator_.stats();
     ++events_;
-    if (detail_) detail_->level(event, stats);
+    if (detail_) detail_->record_level(event, stats);
     internal_ += ratio(stats.allocated.current - stats.requested.current, stats.allocated.current);
-    bool const sampled = event % stride_ == 0 || event + 1 == trace_.events();
-    bool const higher = stats.reserved.current > measurement_.peak.reserved;
-    if (!sampled && !higher) return;
+    bool const is_sample = event % stride_ == 0 || event + 1 == trace_.events();
+    bool const is_peak = stats.reserved.current > measurement_.peak.reserved;
+    if (!is_sample && !is_peak) return;
     Moment const moment{event, stats.requested.current, stats.allocated.current,
                         stats.reserved.current, fragments_ ? allocator_.largest_free() : 0};
-    if (higher) measurement_.peak = moment;
-    if (sampled) measurement_.timeline.push_back(moment);
+    if (is_peak) measurement_.peak = moment;
+    if (is_sample) measurement_.timeline.push_back(moment);
   }
 
-  std::vector<Size> requested_;  // by block
+  std::vector<Size> requested_;  // bytes, by block
   std::size_t stride_;
   PlacementSink const& placements_;
   std::vector<BlockPlacement> batch_;
   bool fragments_;  // false: external fragmentation does not apply
   Size load_ = 0;
   std::uint64_t events_ = 0;
-  double internal_ = 0;
+  double internal_ = 0;  // sum of the internal fragmentation after each event
   std::optional<DetailRecorder> detail_;
   Measurement measurement_;
 };
 
-class TimingEach : public Plain {
+class TimingPass : public Plain {
  public:
-  TimingEach(TraceView const& trace, Allocator& allocator) : Plain(trace, allocator) {
-    auto const is = [](Op op) { return static_cast<std::uint8_t>(op); };
-    latencies_.alloc.reserve(
-        static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kAlloc))));
-    latencies_.free.reserve(static_cast<std::size_t>(std::ranges::count(trace.op, is(Op::kFree))));
+  TimingPass(TraceView const& trace, Allocator& allocator) : Plain(trace, allocator) {
+    auto const count = [&](Op op) {
+      return static_cast<std::size_t>(std::ranges::count(trace.op, static_cast<std::uint8_t>(op)));
+    };
+    latencies_.alloc.reserve(count(Op::kAlloc));
+    latencies_.free.reserve(count(Op::kFree));
     latencies_.timer_seconds = timer_.cost_seconds();
   }
 
@@ -298,7 +299,7 @@ class TimingEach : public Plain {
   Latencies latencies_;
 };
 
-class Trying : public Plain {
+class TrialPass : public Plain {
  public:
   using Plain::Plain;
   bool alloc(std::size_t event) { return completed = allocate(event).size != 0; }
@@ -310,7 +311,7 @@ class Trying : public Plain {
 
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail) {
-  Measuring pass(trace, allocator, samples, placements, detail);
+  MeasuringPass pass(trace, allocator, samples, placements, detail);
   run(trace, allocator, pass, pass.begin());
   Measurement measurement = pass.result();
   if (!keep) pass.free_the_rest();
@@ -330,14 +331,14 @@ double time_pass(TraceView const& trace, Allocator& allocator) {
 }
 
 Latencies time_each(TraceView const& trace, Allocator& allocator) {
-  TimingEach pass(trace, allocator);
+  TimingPass pass(trace, allocator);
   run(trace, allocator, pass, pass.begin());
   pass.free_the_rest();
   return pass.result();
 }
 
 bool completes(TraceView const& trace, Allocator& allocator) {
-  Trying pass(trace, allocator);
+  TrialPass pass(trace, allocator);
   run(trace, allocator, pass, pass.begin());
   pass.free_the_rest();
   return pass.completed;

@@ -1,4 +1,4 @@
-// replay.hpp: replays of a trace through an allocator: measure, time or try it.
+// replay.hpp: replays a trace through an allocator to measure, time or try it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,8 +21,9 @@ struct TraceView {
   std::span<std::uint64_t const> size;
   std::span<std::uint16_t const> stream;
   std::int64_t step_label;
-  // What was held when the trace began. The trace begins with the allocs of the blocks in it, in
-  // order of address; an allocator that can take the segments over is not asked for them.
+  // The segments that the program held when the trace began. The trace begins with the allocs of
+  // the blocks in them, in order of address. If the allocator can adopt the segments, these allocs
+  // are not replayed.
   std::vector<HeldSegment> layout = {};
   // Streams that stand for private pools. A trim on such a stream releases the pool.
   std::vector<Stream> private_pools = {};
@@ -63,13 +64,13 @@ struct Measurement {
   std::optional<Detail> detail;
 };
 
-// All of these throw std::invalid_argument, with the event, if the arrays are not a valid trace. A
-// failing request is counted and the replay continues; the free of its block is skipped. Blocks
-// still alive at the end are freed after the measurement.
+// The following functions throw std::invalid_argument, with the event, if the arrays are not a
+// valid trace. A failing request is counted and the replay continues; the free of its block is
+// skipped. Blocks still alive at the end are freed after the measurement.
 
-// `samples`: approximate length of the timeline. `placements` may be empty. With `keep`, blocks
-// still alive at the end are not freed. With `detail`, the replay also takes snapshots now and
-// then, which adds to the allocator's search steps.
+// `samples` is the approximate length of the timeline; `placements` may be empty. With `keep`,
+// blocks still alive at the end are not freed. With `detail`, the replay also takes snapshots at
+// intervals, which adds to the allocator's search steps.
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail);
 

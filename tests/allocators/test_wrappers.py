@@ -90,7 +90,7 @@ def test_keyword_options_apply_to_the_outermost_layer() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("limit:bytes=1MiB", "'limit' wraps an allocator: write of=NAME"),
+        ("limit:bytes=1MiB", "'limit' is a wrapper: its last option must be of=NAME"),
         ("check", f"valid names: {', '.join(info.name for info in allocators.strategies())}"),
         (
             "bfc:of=naive",

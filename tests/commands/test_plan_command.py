@@ -85,7 +85,7 @@ def test_a_trace_is_aligned_as_allocators_align() -> None:
     [
         ("missing.csv", "missing.csv: neither a file nor a workload"),
         ("bad.csv", "bad.csv: line 2: 'a,1,1,1': upper 1 is not above lower 1"),
-        ("huge.csv", "huge.csv: plan: the sizes of all blocks, rounded up, sum to 2^62 bytes"),
+        ("huge.csv", "huge.csv: plan: the sizes of all blocks, rounded up, add up to 2^62 bytes"),
         ("blocks.csv --planner best", "--planner best: no such planner; valid names: best_fit"),
         ("blocks.csv --time-limit 0", "time limit 0.0 must be more than 0 seconds"),
         ("blocks.csv --time-limit x", "Invalid value for '--time-limit'"),

@@ -140,14 +140,14 @@ void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
 PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream) {
   Index const block = allocated_.erase(address);
   if (block == kNone) return {};
-  Freed const freed{nodes_[block].block, block};
+  Freed const given{nodes_[block].block, block};
   nodes_[block].block.requested = 0;
   facts_[block].waits = stream != facts_[block].pool->stream;
   if (facts_[block].waits)
     waiting_.push_back(block);
   else
     free(block);
-  return freed;
+  return given;
 }
 
 void PooledBlocks::free_done() {

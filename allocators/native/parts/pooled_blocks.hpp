@@ -42,7 +42,7 @@ class PooledBlocks {
     Address end;
     Size size() const { return end - begin; }
   };
-  struct Facts {  // the properties of a block other than its address and neighbours
+  struct Facts {  // what is known of a block apart from its address and neighbours
     Pool* pool = nullptr;
     Reservation const* reservation = nullptr;  // null: in an ordinary segment
     bool mapped = true;
@@ -67,7 +67,7 @@ class PooledBlocks {
   Size size(Index block) const { return nodes_[block].block.size; }
   Facts const& facts(Index block) const { return facts_[block]; }
   bool in_use(Index block) const { return nodes_[block].block.allocated() || facts_[block].waits; }
-  bool whole(Index block) const {  // the only block of its segment or reservation
+  bool whole(Index block) const {  // a segment or reservation of its own
     return nodes_[block].previous == kNone && nodes_[block].next == kNone;
   }
 
@@ -75,7 +75,7 @@ class PooledBlocks {
   void tick() { ++now_; }
   std::uint64_t age(Index block) const { return now_ - facts_[block].free_since; }
 
-  // A new block is in no pool. After a split, the remaining block is in no pool either.
+  // After a split, the new block and the remaining one are in no pool.
   Index create(Address address, Size size, Facts const& facts, std::uint64_t rank);
   Index split_front(Index block, Size size);  // the new block is the first `size` bytes
 

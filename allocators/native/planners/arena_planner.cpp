@@ -26,9 +26,9 @@ void ArenaPlanner::execute(int first, int last) {
   last = std::min(last, static_cast<int>(changes_.size()) - 1);
   if (first != executed_ || last < first)
     throw SpecError("arena planner: operators " + std::to_string(first) + " to " +
-                    std::to_string(last) + " are out of order: of " +
-                    std::to_string(changes_.size()) + ", the next one is " +
-                    std::to_string(executed_));
+                    std::to_string(last) + " are out of order: operator " +
+                    std::to_string(executed_) + " of " + std::to_string(changes_.size()) +
+                    " must be next");
   for (; executed_ <= last; ++executed_) {
     auto const index = static_cast<std::size_t>(executed_);
     auto const& temporaries = graph_.operators[index].temporaries;

@@ -13,9 +13,9 @@
 namespace allocbench {
 
 // TFLite's ArenaPlanner of 2018. A tensor becomes alive at the operator that writes it (graph
-// inputs and variables: at the start) and dies after the last operator that reads it. Graph outputs
-// and variables never die, nor do graph inputs with `preserve_inputs`, nor any tensor except
-// temporaries with `preserve_intermediates`.
+// inputs and variables: at the start) and is freed after the last operator that reads it. Graph
+// outputs and variables are never freed, nor are graph inputs with `preserve_inputs`. With
+// `preserve_intermediates`, only temporaries are freed.
 class ArenaPlanner {
  public:
   static constexpr Size kAlignment = 64;
@@ -33,15 +33,15 @@ class ArenaPlanner {
   // Throws SpecError if the tensor has already been placed.
   void set_bytes(int tensor, Size bytes);
 
-  // Empty if the tensor has no place in an arena yet.
+  // Empty if the tensor has not been placed in an arena.
   std::optional<Size> offset(int tensor) const;
-  Address address(int tensor) const;  // 0 if the tensor has no place in an arena yet
+  Address address(int tensor) const;  // 0 if the tensor has not been placed in an arena
 
   Size arena_size() const { return arena_.high_water_mark(); }
   Size persistent_arena_size() const { return persistent_.high_water_mark(); }
 
  private:
-  struct Changes {  // events at one operator, in this order
+  struct Changes {  // the tensors that begin and then those that end at an operator
     std::vector<int> begin, end;
   };
 

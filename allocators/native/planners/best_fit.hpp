@@ -9,11 +9,11 @@
 namespace allocbench {
 
 // XLA's decreasing-size best fit. Blocks are sorted by size (largest first), then by lifetime
-// (longest first), then in the order given. Each block takes the smallest gap that holds it among
-// the placed blocks whose lifetimes overlap its own (the lowest among equals), or else the aligned
-// end of the highest one. A gap extends from its aligned start to the block above. O(n^2) steps.
-// Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated buffers) in XLA's
-// heap_simulator.cc.
+// (longest first), then in the order given. Each block takes the smallest gap that is large enough
+// between the placed blocks whose lifetimes overlap its own (the lowest among equals) or, if there
+// is none, the aligned end of the highest one. A gap extends from its aligned start to the block
+// above. O(n^2) steps. Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated
+// buffers) in XLA's heap_simulator.cc.
 Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

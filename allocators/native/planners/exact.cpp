@@ -22,11 +22,11 @@ using Clock = std::chrono::steady_clock;
 using Answer = Skyline::Answer;
 using Rule = Skyline::Rule;
 
-constexpr std::uint64_t kFirstNodes = 1000,
-                        kMoreNodes = 4;  // nodes of the first search; their factor per round
+constexpr std::uint64_t kFirstNodes = 1000;  // node limit of the first search
+constexpr std::uint64_t kNodeFactor = 4;     // by which the limit grows every second round
 constexpr double kSecondsBetweenReports = 0.1;
 constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
-constexpr std::size_t kMostBlocks = 8192;  // of a stretch; larger ones would recurse too deeply
+constexpr std::size_t kMostBlocks = 8192;  // of a searched stretch, to limit the recursion
 
 constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
 constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLargest,
@@ -55,7 +55,7 @@ class Stretch {
     for (std::size_t i = 0; i < blocks_.size(); ++i) offsets[blocks_[i]] = offsets_[i];
   }
 
-  // Searches for a lower plan. `enough` is a lower bound of the whole plan: no need to go below it.
+  // Searches for a lower plan, but not below `enough`, a lower bound of the whole plan.
   void improve(int round, Size enough, std::function<bool()> const& stop) {
     if (lifetimes_.size() > kMostBlocks) {
       auto const attempt = static_cast<std::uint64_t>(round);
@@ -68,17 +68,17 @@ class Stretch {
       Answer const answer = attempt(search, goal, round, stop);
       if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
       if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
-      if (answer != Answer::kFound) missed_ = goal;
-      if (answer != Answer::kNone && height_ - missed_ <= height_ / kFinest) return;
+      if (answer != Answer::kFound) failed_goal_ = goal;
+      if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / kFinest) return;
       goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
-                                     : missed_ + (height_ - missed_) / 2;
+                                     : failed_goal_ + (height_ - failed_goal_) / 2;
     }
   }
 
  private:
   Answer attempt(Skyline& search, Size goal, int round, std::function<bool()> const& stop) {
     std::uint64_t nodes = kFirstNodes + 2 * lifetimes_.size();
-    for (int i = 0; i < round; i += 2) nodes *= kMoreNodes;
+    for (int i = 0; i < round; i += 2) nodes *= kNodeFactor;
     auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
     for (auto const blocks : kBlocks)
       for (auto const sections : kSections) {
@@ -96,7 +96,7 @@ class Stretch {
       height_ = std::max(height_, offsets_[block] + lifetimes_[block].size);
   }
 
-  // The smallest height above this one that a plan can have, since offsets are sums of rounded
+  // The smallest height above `height` that a plan can have, given that offsets are sums of rounded
   // sizes.
   Size height_after(Size height) const {
     Size next = ~Size{0};
@@ -113,7 +113,7 @@ class Stretch {
   Size alignment_;
   Size unit_ = 0;  // offsets are multiples of it
   Size height_ = 0, lower_bound_ = 0;
-  Size missed_ = 0;  // the highest goal that was not reached
+  Size failed_goal_ = 0;  // the highest goal for which no plan was found
 };
 
 std::vector<Stretch> split(std::span<Lifetime const> lifetimes, Plan const& plan, Size alignment) {
@@ -146,7 +146,7 @@ Plan first_plan(std::span<Lifetime const> lifetimes, Size alignment) {
 
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        SearchBudget const& budget) {
-  auto const began = Clock::now();
+  auto const start = Clock::now();
   Plan plan = first_plan(lifetimes, alignment);
   auto stretches = split(lifetimes, plan, alignment);
   auto const height = [&] { return std::ranges::max(stretches, {}, &Stretch::height).height(); };
@@ -158,7 +158,7 @@ BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
   double reported = 0;
   bool stopped = false;
   std::function<bool()> const stop = [&] {
-    double const seconds = std::chrono::duration<double>(Clock::now() - began).count();
+    double const seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (seconds - reported >= kSecondsBetweenReports) {
       reported = seconds;
       stopped = stopped || !budget.report({seconds, height(), lower_bound()});

@@ -17,7 +17,7 @@ struct Progress {
 };
 
 struct SearchBudget {
-  double seconds = 10;
+  double seconds = 10;  // time limit
   // Called about ten times per second; returning false stops the planner early.
   std::function<bool(Progress const&)> report = [](Progress const&) { return true; };
 };
@@ -27,11 +27,11 @@ struct BoundedPlan {
   Size lower_bound = 0;  // no plan can be lower; if equal to the height, the plan is optimal
 };
 
-// Starts with the best plan of the other planners. It splits time into stretches with no block in
+// Starts with the best plan of the other planners. Splits time into stretches with no block in
 // common and searches those that are higher than the bound (Skyline), by several rules in turn and
 // with growing node limits: first at the bound, then at heights between it and the best plan. A
 // search that proves that there is no plan raises the bound. Stretches with too many blocks are
-// planned in many different orders instead. Rethrows what `report` throws.
+// planned in many different orders instead. Exceptions of `report` are passed on.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        SearchBudget const& budget = {});
 

@@ -26,12 +26,12 @@ void check_alignment(Size alignment) {
 }
 
 Size Gaps::place(Size size, Size alignment) {
-  constexpr Size kHighest = Size{1}
-                            << 62;  // beyond any device, and small enough that sums stay below 2^64
+  // Larger than any device, and small enough that sums stay below 2^64.
+  constexpr Size kHighest = Size{1} << 62;
   if (size > kHighest) refuse(size);
   std::optional<Size> best;
   Size smallest = 0;
-  Size end = 0;  // of the blocks visited so far
+  Size end = 0;  // highest end of the blocks visited so far
   for (auto const& [offset, placed] : placed_) {
     Size const start = round_up(end, alignment);
     Size const gap = offset - end;

@@ -12,9 +12,9 @@ namespace allocbench {
 // device's segments.
 void check_alignment(Size alignment);
 
-// TFLite's rule: a block takes the smallest gap between placed blocks that holds it (the lowest
-// among equals), or else the end of the highest block. Offsets are aligned, sizes are not rounded.
-// The size of a gap is the distance between its blocks, before alignment.
+// TFLite's rule: a block takes the smallest gap between placed blocks that is large enough (the
+// lowest among equals) or, if there is none, the end of the highest block. Offsets are aligned;
+// sizes are not rounded. The size of a gap is the distance between its blocks, before alignment.
 class Gaps {
  public:
   // O(n) steps for n placed blocks. `size` must be at least 1 and `alignment` a power of two.

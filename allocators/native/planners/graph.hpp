@@ -12,10 +12,10 @@ namespace allocbench {
 constexpr int kOptionalTensor = -1;  // stands for an optional tensor that an operator does not use
 
 enum class Placement {
-  kArena,       // in the shared arena while alive
-  kPersistent,  // in an arena of its own, for the whole run
-  kDynamic,     // in no arena, allocated while the graph runs
-  kNone,        // constant or supplied by the caller
+  kArena,       // in the arena, while the tensor is alive
+  kPersistent,  // in the persistent arena, for the whole run
+  kDynamic,     // in no arena: allocated while the graph runs
+  kNone,        // in no arena: a constant or supplied by the caller
 };
 
 struct Tensor {

@@ -22,7 +22,7 @@ constexpr InPlace kInPlace[] = {
     {"RESHAPE", 1, false}, {"SQUEEZE", 1, false}, {"EXPAND_DIMS", 1, false},
     {"BITCAST", 1, false},
 };
-constexpr Size kSmall = 4;  // bytes; tensors this small may still change their size
+constexpr Size kSmall = 4;  // bytes: tensors of at most this size may still change their size
 
 bool contains(std::vector<int> const& tensors, int tensor) {
   return std::ranges::find(tensors, tensor) != tensors.end();
@@ -90,32 +90,32 @@ class Lifetimes {
   }
 
   void find_begins() {
-    auto const begin = [&](std::vector<int> const& tensors, std::uint32_t now) {
+    auto const begin = [&](std::vector<int> const& tensors, std::uint32_t instant) {
       for (int const tensor : tensors)
         if (tensor != kOptionalTensor && !alive_[index_of(tensor)])
-          alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, now, kForever};
+          alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, instant, kForever};
     };
     begin(graph_.inputs, 0);
     begin(graph_.variables, 0);
-    std::uint32_t now = 0;
+    std::uint32_t instant = 0;
     for (Operator const& op : graph_.operators) {
-      begin(op.outputs, now);
+      begin(op.outputs, instant);
       for (int const tensor : op.temporaries)
-        alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, now, now + 1};
-      ++now;
+        alive_[index_of(tensor)] = {graph_.tensors[index_of(tensor)].bytes, instant, instant + 1};
+      ++instant;
     }
   }
 
   void find_ends() {
-    std::vector<int> left = readers();
-    std::uint32_t now = 0;
+    std::vector<int> remaining = readers();
+    std::uint32_t instant = 0;
     for (Operator const& op : graph_.operators) {
-      ++now;
+      ++instant;
       for (int const tensor : op.inputs) {
         if (tensor == kOptionalTensor) continue;
         auto const owner = index_of(owners_[index_of(tensor)]);
-        if (--left[owner] == 0 && alive_[owner] && alive_[owner]->first < now)
-          alive_[owner]->last = now;
+        if (--remaining[owner] == 0 && alive_[owner] && alive_[owner]->first < instant)
+          alive_[owner]->last = instant;
       }
     }
   }

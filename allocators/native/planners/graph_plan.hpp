@@ -1,17 +1,20 @@
 // planners/graph_plan.hpp: offsets for the tensors of a graph whose lifetimes are all known.
 // SPDX-License-Identifier: Apache-2.0
 //
-// TFLite's current ArenaPlanner, with a choice of planners in place of its own (greedy_by_size). A
-// tensor becomes alive at the operator that writes it (graph inputs and variables: at the first)
-// and dies after the last operator that reads it. Variables, graph outputs and tensors that no
-// operator reads never die, nor do graph inputs if they are preserved.
+// TFLite's current ArenaPlanner, with a choice of planners in addition to its own (greedy_by_size).
+// A tensor becomes alive at the operator that writes it (graph inputs and variables: at the first
+// operator) and is freed after the last operator that reads it. Variables, graph outputs and
+// tensors that no operator reads are never freed, nor are graph inputs if they are preserved.
 //
-// In-place operators: the first output takes over the memory of an input, that is, of its owner,
-// which then lives until the last reader of any tensor that uses it:
-//   ADD, SUB, MUL, DIV (input 0, else input 1), SOFTMAX, DYNAMIC_UPDATE_SLICE (input 0), if both
-//     have the same size of more than 4 bytes and neither input nor owner has another reader;
-//   RESHAPE, SQUEEZE, EXPAND_DIMS, BITCAST (input 0), always, as they change no bytes.
-// Never from a graph input, never into a graph output and never outside the arena.
+// In-place operators: the first output uses the memory of an input, that is, of the input's owner,
+// which then lives until the last reader of any tensor that uses its memory:
+//   ADD, SUB, MUL, DIV (input 0, or else input 1), SOFTMAX, DYNAMIC_UPDATE_SLICE (input 0), if
+//   input
+//     and output have the same size of more than 4 bytes and neither the input nor its owner has
+//     another reader;
+//   RESHAPE, SQUEEZE, EXPAND_DIMS, BITCAST (input 0), always, because they change no bytes.
+// The input must not be a graph input, the output must not be a graph output, and both must be in
+// the arena.
 #pragma once
 
 #include <optional>
@@ -25,7 +28,7 @@ namespace allocbench {
 
 struct GraphOptions {
   bool preserve_inputs = true;
-  bool preserve_intermediates = false;  // only temporaries die, and nothing is computed in place
+  bool preserve_intermediates = false;  // free only temporaries, and compute nothing in place
   Size alignment = 64;
 };
 

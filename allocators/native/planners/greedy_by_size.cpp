@@ -12,10 +12,10 @@
 namespace allocbench {
 namespace {
 
-Size place_largest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
+Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
   Size smallest = 0;  // distance between the blocks around the best gap
-  Size end = 0;       // of the blocks visited so far
+  Size end = 0;       // highest end of the blocks visited so far
   placed.alive_with(block, [&](Size offset, Size placed_end) {
     Size const start = round_up(end, alignment);
     if (start + block.size <= offset && (!best || offset - start < smallest)) {
@@ -44,7 +44,7 @@ Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   for (Block const block : order) {
-    plan.offsets[block] = place_largest(placed, lifetimes[block], alignment);
+    plan.offsets[block] = place_tightly(placed, lifetimes[block], alignment);
     placed.add(lifetimes[block], plan.offsets[block]);
   }
   plan.height = placed.height();

@@ -9,14 +9,14 @@
 namespace allocbench {
 
 // TFLite's current planner. Blocks that are always alive (from instant 0, never freed) come first,
-// in the order given; then the others by size (largest first), by begin (earliest first), and in
-// reverse of the order given. Each block takes the gap that leaves the fewest bytes among the
-// placed blocks whose lifetimes overlap its own (the lowest among equals), or else the aligned end
-// of the highest one. As in TFLite, a gap is measured from its aligned start when compared with the
-// best gap so far, but from its unaligned start once it is the best. Offsets are aligned, sizes are
-// not rounded. O(n^2) steps. Source: SimpleMemoryArena and ArenaPlanner of TensorFlow Lite;
-// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (arXiv
-// 2001.03288).
+// in the order given. The others follow by size (largest first), then by begin (earliest first),
+// then in reverse of the order given. Each block takes the gap that leaves the fewest bytes between
+// the placed blocks whose lifetimes overlap its own (the lowest among equals) or, if no gap is
+// large enough, the aligned end of the highest one. As in TFLite, a gap is measured from its
+// aligned start when it is compared with the best gap so far, but from its unaligned start once it
+// is the best. Offsets are aligned; sizes are not rounded. O(n^2) steps. Source: SimpleMemoryArena
+// and ArenaPlanner of TensorFlow Lite; Pisarchyk and Lee, "Efficient Memory Management for Deep
+// Neural Net Inference" (arXiv 2001.03288).
 Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

@@ -11,9 +11,9 @@ namespace allocbench {
 // The largest sum of the sizes of blocks alive at the same instant. O(n log n) steps.
 Size max_load(std::span<Lifetime const> lifetimes);
 
-// The same bound for aligned offsets: of the blocks alive at an instant, each one except the
-// highest occupies its size rounded up. At least max_load, and equal to it if all sizes are
-// multiples of the alignment. O(n log n) steps.
+// A lower bound for plans with aligned offsets: of the blocks alive at an instant, all except the
+// highest one occupy their size rounded up. It is at least max_load, and equal to it if all sizes
+// are multiples of the alignment. O(n log n) steps.
 Size least_height(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

@@ -1,4 +1,4 @@
-// planners/no_reuse.cpp: gives every block its own memory.
+// planners/no_reuse.cpp: places every block above the previous one.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/no_reuse.hpp"
 

@@ -1,4 +1,4 @@
-// planners/no_reuse.hpp: gives every block its own memory.
+// planners/no_reuse.hpp: places every block above the previous one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace allocbench {
 
-// The baseline for memory planning (Caffe allocates this way): blocks are stacked in the order
-// given, even if their lifetimes do not overlap. O(n) steps.
+// The baseline of memory planning, as in Caffe: blocks are stacked in the order given, even if
+// their lifetimes do not overlap. O(n) steps.
 Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

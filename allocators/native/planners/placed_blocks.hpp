@@ -12,10 +12,10 @@
 
 namespace allocbench {
 
-// For planners that do not place blocks in time order: a block must avoid only the placed blocks
+// For planners that do not place blocks in time order. A block must avoid only the placed blocks
 // whose lifetimes overlap its own. Time is divided into slices. A short block spans at most two
-// neighbouring slices and is stored in their lists; a query for it visits only those lists and the
-// long blocks. A query for a long block visits all blocks. A call takes O(n) steps, but few if most
+// neighbouring slices and is stored in their lists. A query for it visits only these lists and the
+// long blocks; a query for a long block visits all blocks. A call takes O(n) steps, but few if most
 // blocks are short. All lists are in offset order.
 class PlacedBlocks {
  public:
@@ -50,14 +50,14 @@ class PlacedBlocks {
   void alive_with(Lifetime const& block, Visit visit) const {
     if (is_short(block)) return alive_with_short(block, visit);
     for (Placed const& placed : all_)
-      if (meet(placed, block)) visit(placed.offset, placed.end);
+      if (overlap(placed, block)) visit(placed.offset, placed.end);
   }
 
   // The same for a block with two lifetimes.
   template <class Visit>
   void alive_with(Lifetime const& first, Lifetime const& second, Visit visit) const {
     for (Placed const& placed : all_)
-      if (meet(placed, first) || meet(placed, second)) visit(placed.offset, placed.end);
+      if (overlap(placed, first) || overlap(placed, second)) visit(placed.offset, placed.end);
   }
 
   Size height() const { return height_; }
@@ -75,7 +75,7 @@ class PlacedBlocks {
     Placed const* end;
   };
 
-  static bool meet(Placed const& placed, Lifetime const& block) {
+  static bool overlap(Placed const& placed, Lifetime const& block) {
     return placed.first < block.last && block.first < placed.last;
   }
   static void insert(List& list, Placed const& placed) {
@@ -92,7 +92,7 @@ class PlacedBlocks {
     std::uint32_t const early = slice(block.first), late = slice(block.last - 1);
     List const& second = early == late ? none_ : slices_[late];
     auto const skip = [&](Cursor& cursor, bool is_second) {
-      while (cursor.current != cursor.end && (!meet(*cursor.current, block) ||
+      while (cursor.current != cursor.end && (!overlap(*cursor.current, block) ||
                                               (is_second && slice(cursor.current->first) <= early)))
         ++cursor.current;
     };

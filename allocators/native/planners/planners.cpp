@@ -1,4 +1,4 @@
-// planners/planners.cpp: the list of planners. A new one is a header and a line here.
+// planners/planners.cpp: the list of planners. To add one, add its header and its entry here.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/planners.hpp"
 
@@ -15,7 +15,7 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kMostBytes = Size{1} << 62;  // of all blocks, so that no sum overflows
+constexpr Size kMostBytes = Size{1} << 62;  // limit for all blocks together; avoids overflow
 
 template <Plan (*make)(std::span<Lifetime const>, Size)>
 BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, SearchBudget const&) {
@@ -23,15 +23,15 @@ BoundedPlan bounded(std::span<Lifetime const> lifetimes, Size alignment, SearchB
 }
 
 constexpr PlannerInfo kPlanners[] = {
-    {"best_fit", "largest and longest-lived block first, in the gap that leaves least",
+    {"best_fit", "largest and longest-lived block first, in the tightest gap",
      "GlobalDecreasingSizeBestFitHeap of XLA", bounded<plan_best_fit>},
-    {"exact", "searches for the lowest plan; proves it, or gives the distance to a bound",
+    {"exact", "searches for the lowest plan; proves it optimal or gives a lower bound",
      "after MiniMalloc (Moffitt, ASPLOS 2023)", plan_exact},
-    {"execution_order", "blocks in the order of their allocation, in the gap that fits best",
+    {"execution_order", "blocks in the order of their allocation, in the tightest gap",
      "ArenaPlanner of TensorFlow Lite in 2018", bounded<plan_in_execution_order>},
-    {"greedy_by_size", "largest block first, in the gap that fits best",
+    {"greedy_by_size", "largest block first, in the tightest gap",
      "ArenaPlanner of TensorFlow Lite today", bounded<plan_greedy_by_size>},
-    {"no_reuse", "every block has its own bytes", "Caffe", bounded<plan_no_reuse>},
+    {"no_reuse", "no two blocks share memory", "Caffe", bounded<plan_no_reuse>},
 };
 
 void check(std::span<Lifetime const> lifetimes, Size alignment) {
@@ -43,7 +43,7 @@ void check(std::span<Lifetime const> lifetimes, Size alignment) {
       throw SpecError("block " + std::to_string(block) +
                       ": a block must have at least 1 byte and must end after it begins");
     if (size >= kMostBytes || (sum += round_up(size, alignment)) >= kMostBytes)
-      throw SpecError("plan: the sizes of all blocks, rounded up, sum to 2^62 bytes or more");
+      throw SpecError("plan: the sizes of all blocks, rounded up, add up to 2^62 bytes or more");
   }
 }
 

@@ -12,7 +12,7 @@
 namespace allocbench {
 namespace {
 
-constexpr double kExponents[] = {1.0, 0.0, 0.5, 0.75};  // of the lifetime in the key
+constexpr double kExponents[] = {1.0, 0.0, 0.5, 0.75};  // of the lifetime in the sort key
 constexpr std::size_t kBlocksBetweenStops = 256;
 
 Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {

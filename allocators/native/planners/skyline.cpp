@@ -12,7 +12,7 @@
 namespace allocbench {
 namespace {
 
-constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // states with no plan
+constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // size of the hash table
 constexpr std::uint64_t kStepsBetweenStops = std::uint64_t{1} << 20;
 
 std::uint64_t mix(std::uint64_t x) {  // splitmix64
@@ -77,9 +77,8 @@ void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment)
 
 Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes,
                              std::function<bool()> const& stop) {
-  auto const remembered = std::bit_ceil(std::min(nodes, kMostFailedStates));
-  if (height != height_ || failed_states_.size() != remembered)
-    failed_states_.assign(remembered, 0);
+  auto const capacity = std::bit_ceil(std::min(nodes, kMostFailedStates));
+  if (height != height_ || failed_states_.size() != capacity) failed_states_.assign(capacity, 0);
   height_ = height;
   rule_ = rule;
   nodes_left_ = nodes;
@@ -131,7 +130,7 @@ void Skyline::reset() {
   }
 }
 
-// Places the unplaced boxes of a part, treating parts that have become disconnected one by one.
+// Places the unplaced boxes of a part. Parts that have become disconnected are searched one by one.
 bool Skyline::search_parts(Part& whole) {
   std::vector<Part> parts;
   for_each_box(whole, [&](Index index) {
@@ -149,14 +148,14 @@ bool Skyline::search_parts(Part& whole) {
   });
 }
 
-// Places the boxes of a part. On failure, the caller undoes what it has placed.
+// Places the boxes of a part. On failure, the caller undoes the placements.
 bool Skyline::search(Part& part) {
-  std::uint64_t state = 0;  // hash of the initial state; this loop tries all its branches
+  std::uint64_t state = 0;  // hash of the initial state, all branches of which this loop tries
   std::vector<Index> choices;
   while (!out_of_budget(part) && lift_floors(part)) {
-    std::uint64_t const now = hash(part);
-    if (failed_states_[now % failed_states_.size()] == now) break;
-    if (state == 0) state = now;
+    std::uint64_t const current = hash(part);
+    if (failed_states_[current % failed_states_.size()] == current) break;
+    if (state == 0) state = current;
     auto const [section, next_floor] = branch(part, choices);
     auto const floors = old_floors_.size(), boxes = placed_.size();
     Size const floor = floor_by_section_[section];
@@ -194,9 +193,21 @@ bool Skyline::out_of_budget(Part const& part) {
 bool Skyline::lift_floors(Part& part) {
   Range touched{std::max(part.changed.lo, part.range.lo), std::min(part.changed.hi, part.range.hi)};
   part.changed = {};
-  bool fits = true;
-  Range near = touched;
+  Range near = touched;  // the sections for which `nearby_boxes_` holds
   find_near(part, near);
+  bool const boxes_fit = raise_offsets(touched);
+  if (touched != near) find_near(part, near = touched);
+  bool const sections_fit = raise_floors(touched);
+  find_level_boxes(touched);
+  if (touched != near) find_near(part, near = touched);
+  count_boxes_on_floors(touched);
+  return boxes_fit && sections_fit;
+}
+
+// Sets the offset of each nearby box to its highest floor, and adds the sections of boxes whose
+// offset has changed to `touched`. Returns false if a box exceeds the height.
+bool Skyline::raise_offsets(Range& touched) {
+  bool fits = true;
   for (Index const index : nearby_boxes_) {
     Box const& box = boxes_[index];
     Size const offset = *std::ranges::max_element(floors(box));
@@ -204,7 +215,12 @@ bool Skyline::lift_floors(Part& part) {
     offset_by_box_[index] = offset;
     fits = fits && offset + box.size <= height_;
   }
-  if (touched != near) find_near(part, near = touched);
+  return fits;
+}
+
+// Raises each floor to the lowest offset in its section. Returns false if the load of a section
+// exceeds the height above its floor.
+bool Skyline::raise_floors(Range const& touched) {
   for (Index section = touched.lo; section < touched.hi; ++section)
     min_offset_by_section_[section] = kNoFloor, max_rounding_by_section_[section] = 0;
   for (Index const index : nearby_boxes_)
@@ -214,18 +230,27 @@ bool Skyline::lift_floors(Part& part) {
       max_rounding_by_section_[section] =
           std::max(max_rounding_by_section_[section], boxes_[index].rounded - boxes_[index].size);
     }
+  bool fits = true;
   for (Index section = touched.lo; section < touched.hi; ++section) {
     set_floor(section, min_offset_by_section_[section]);
     fits = fits && floor_by_section_[section] + load_by_section_[section] <=
                        height_ + max_rounding_by_section_[section];
   }
+  return fits;
+}
+
+// Finds the level boxes, and adds the sections of boxes that have changed to `touched`.
+void Skyline::find_level_boxes(Range& touched) {
   for (Index const index : nearby_boxes_) {
     Box const& box = boxes_[index];
     bool const level = std::ranges::min(floors(box)) == offset_by_box_[index];
     if (level != level_by_box_[index]) touched.include({box.lo, box.hi});
     level_by_box_[index] = level;
   }
-  if (touched != near) find_near(part, near = touched);
+}
+
+// Counts the boxes that can stand on each floor, and finds the floors where one is not level.
+void Skyline::count_boxes_on_floors(Range const& touched) {
   for (Index section = touched.lo; section < touched.hi; ++section)
     on_floor_by_section_[section] = 0, uneven_by_section_[section] = false;
   for (Index const index : nearby_boxes_)
@@ -234,7 +259,6 @@ bool Skyline::lift_floors(Part& part) {
       ++on_floor_by_section_[section];
       if (!level_by_box_[index]) uneven_by_section_[section] = true;
     }
-  return fits;
 }
 
 // Finds the unplaced boxes that span any of these sections.
@@ -252,8 +276,8 @@ std::uint64_t Skyline::hash(Part const& part) const {
   return sum;
 }
 
-// Chooses the section to branch on, the boxes that can stand on its floor, and the next floor if
-// none does.
+// Chooses the section to branch on, the boxes that can stand on its floor, and the next floor of
+// the branch without a box.
 Skyline::Branching Skyline::branch(Part const& part, std::vector<Index>& boxes) {
   boxes.clear();
   if (auto const box = spanning(part)) {
@@ -279,8 +303,9 @@ Skyline::Branching Skyline::branch(Part const& part, std::vector<Index>& boxes) 
   return {section, fits ? next : kNoFloor};
 }
 
-// On a level floor, a box that spans it all can be placed first: in any plan, it can change places
-// with what is below it, unless rounding makes the highest box differ from the others.
+// If all floors of a part are equal, a box that spans the part can be placed first: in any plan, it
+// can change places with the boxes below it. This does not hold for a box whose size is rounded,
+// because only the highest box of a section needs no rounding.
 std::optional<Skyline::Index> Skyline::spanning(Part const& part) const {
   auto const floors =
       std::span(floor_by_section_).subspan(part.range.lo, part.range.hi - part.range.lo);
@@ -307,8 +332,8 @@ Skyline::Index Skyline::choose_section(Part const& part) const {
   return best_section;
 }
 
-// The lowest offset of a box in the section if none stands on its floor: at the top of a wall next
-// to it or of a box that is placed later.
+// The lowest offset of a box in the section if none stands on its floor: the top of a higher floor
+// next to it, or of a box that is placed later.
 Size Skyline::floor_without(Part const& part, Index section) const {
   Size const floor = floor_by_section_[section];
   Index lo = section, hi = section;  // the sections of the boxes that could stand on the floor
@@ -325,8 +350,8 @@ Size Skyline::floor_without(Part const& part, Index section) const {
   });
   for_each_box(part, [&](Index index) {
     Box const& box = boxes_[index];
-    bool const across = box.lo <= section && section < box.hi;
-    if (!across && box.lo < hi && lo < box.hi)
+    bool const in_section = box.lo <= section && section < box.hi;
+    if (!in_section && box.lo < hi && lo < box.hi)
       next = std::min(next, offset_by_box_[index] + box.rounded);
   });
   return next;

@@ -1,27 +1,34 @@
 // planners/skyline.hpp: searches for a plan of a given height, or proves that there is none.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Time is divided into sections: the maximal sets of blocks that are alive together, in order. A
-// block is a box that spans a range of sections. In each section, the boxes placed so far end at a
-// floor. A plan is built from the bottom up, so everything below a floor is settled:
+// section    a maximal set of blocks that are alive together; sections are in the order of time
+// box        a block: it spans the sections [lo, hi) and occupies `rounded` bytes of their height
+// floor      of a section: the end of the boxes placed in it; everything below is settled
+// offset     of an unplaced box: the lowest possible one, which is the highest floor that it spans
+// level box  an unplaced box whose floors are all at its offset
+// load       of a section: the rounded bytes of its unplaced boxes
+// slack      of a section: the bytes that can be wasted in it without exceeding the height
+// part       sections connected by unplaced boxes
+// state      the floors and the unplaced boxes of a part
 //
-// - The search takes one section and branches on what stands directly on its floor: any box that
-//   can, or none, which lifts the floor to the next offset that a box could have and wastes the
-//   bytes in between. It only takes sections where every such box stands on a level floor: there
-//   the branches are exhaustive, whatever the order of the sections.
-// - Floors are monotone: no box of a section can be lower than the highest floor that it spans, so
-//   the floor of the section rises to the minimum of these offsets. A branch ends when the floor of
-//   a section plus its unplaced bytes exceeds the height. A section with no bytes to spare has no
-//   branch for waste.
-// - Sections that no unplaced box connects are searched one by one.
-// - The rest of a search depends only on the floors and the unplaced boxes: states known to have no
-//   plan are remembered (by 64-bit hashes), and only one of several equal boxes is tried.
+// A plan is built from the bottom up:
+//
+// - The search chooses a section and branches on the box that stands directly on its floor: each
+// box
+//   that can, or none. Without a box, the floor rises to the next offset that a box could have, and
+//   the bytes in between are wasted. Only sections where all boxes on the floor are level are
+//   chosen: there the branches are exhaustive for every order of the sections.
+// - Floors are monotone: the floor of a section rises to the lowest offset of its unplaced boxes. A
+//   branch ends when the floor of a section plus its load exceeds the height. A section without
+//   slack has no branch for waste.
+// - Parts are searched one by one.
+// - The rest of a search depends only on the state. States that are known to have no plan are
+//   remembered (by 64-bit hashes), and only one of several equal boxes is tried.
 //
 // Sections, monotone floors and decomposition come from Moffitt, "MiniMalloc: A Lightweight Memory
-// Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023); branching follows skyline
+// Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023). Branching follows skyline
 // heuristics for strip packing. The cost of a node is the number of sections spanned by all
 // unplaced boxes.
-// unplaced blocks.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +57,8 @@ class Skyline {
 
   Skyline(std::span<Lifetime const> lifetimes, Size alignment);
 
-  // Searches at most `nodes` nodes, or until `stop` (called now and then) returns true. kNone is a
-  // proof.
+  // Searches for a plan of at most `height` bytes. Visits at most `nodes` nodes, and ends early if
+  // `stop`, which is called periodically, returns true. kNone proves that there is no plan.
   Answer fit(Size height, Rule rule, std::uint64_t nodes, std::function<bool()> const& stop);
 
   // One per lifetime, valid after kFound.
@@ -67,7 +74,7 @@ class Skyline {
     Size size, rounded;   // bytes
     std::uint32_t alive;  // instants
     Index block;          // index of the lifetime
-    std::uint64_t kind;   // equal for interchangeable boxes
+    std::uint64_t kind;   // a hash that is equal for interchangeable boxes
   };
   struct Range {  // of sections, half-open
     Index lo = kNone, hi = 0;
@@ -90,7 +97,7 @@ class Skyline {
   };
   struct Branching {
     Index section;
-    Size next_floor;  // if no box stands on the floor; kNoFloor: no such branch
+    Size next_floor;  // of the branch without a box on the floor; kNoFloor: no such branch
   };
 
   void make_sections(std::span<Lifetime const> lifetimes, Size alignment);
@@ -101,6 +108,10 @@ class Skyline {
   bool search(Part& part);
   bool out_of_budget(Part const& part);
   bool lift_floors(Part& part);
+  bool raise_offsets(Range& touched);
+  bool raise_floors(Range const& touched);
+  void find_level_boxes(Range& touched);
+  void count_boxes_on_floors(Range const& touched);
   void find_near(Part const& part, Range const& range);
   std::uint64_t hash(Part const& part) const;
   Branching branch(Part const& part, std::vector<Index>& boxes);
@@ -127,28 +138,25 @@ class Skyline {
            load_by_section_[section];
   }
 
-  std::vector<Box> boxes_;                  // in order of `lo`
-  std::vector<Size> load_by_section_;       // of each section: rounded bytes of unplaced boxes
-  std::vector<Size> full_load_by_section_;  // the same, of all boxes
+  std::vector<Box> boxes_;  // in order of `lo`
+  std::vector<Size> load_by_section_;
+  std::vector<Size> full_load_by_section_;  // the load before any box is placed
 
   Size height_ = 0;
   Rule rule_{};
-  std::vector<Index> rank_by_box_;      // of each box: boxes of lower rank are tried first
-  std::vector<Size> floor_by_section_;  // of each section
-  std::vector<Index> next_, prev_;      // the list of unplaced boxes
-  std::vector<Size> offset_by_box_;     // of each box; if unplaced, the lowest possible
-  std::vector<std::pair<Index, Size>> old_floors_;
-  std::vector<Index> placed_;
+  std::vector<Index> rank_by_box_;  // boxes of lower rank are tried first
+  std::vector<Size> floor_by_section_;
+  std::vector<Index> next_, prev_;  // the list of unplaced boxes
+  std::vector<Size> offset_by_box_;
+  std::vector<std::pair<Index, Size>> old_floors_;  // (section, floor) before each change, to undo
+  std::vector<Index> placed_;                       // in the order of their placement
 
-  std::vector<Index> nearby_boxes_;  // unplaced boxes near changed floors
-  std::vector<Size>
-      min_offset_by_section_;  // of each section: the lowest offset of an unplaced box
-  std::vector<Size>
-      max_rounding_by_section_;  // of each section: the most that rounding adds to an unplaced box
-  std::vector<std::uint32_t>
-      on_floor_by_section_;  // of each section: number of boxes that can stand on its floor
-  std::vector<char> uneven_by_section_;  // of each section: some of these also span a lower floor
-  std::vector<char> level_by_box_;       // of each box: every floor that it spans is at its offset
+  std::vector<Index> nearby_boxes_;            // unplaced boxes near changed floors
+  std::vector<Size> min_offset_by_section_;    // lowest offset of the unplaced boxes
+  std::vector<Size> max_rounding_by_section_;  // most bytes that rounding adds to an unplaced box
+  std::vector<std::uint32_t> on_floor_by_section_;  // number of boxes that can stand on the floor
+  std::vector<char> uneven_by_section_;             // true if one of these boxes is not level
+  std::vector<char> level_by_box_;                  // true for level boxes
 
   std::uint64_t nodes_left_ = 0, steps_ = 0;
   bool stopped_ = false;

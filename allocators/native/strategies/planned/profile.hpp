@@ -48,7 +48,9 @@ class Profile {
   // True if all steps since `begin_run` were of the expected kinds.
   bool follows() const { return follows_; }
   // True if this step has made all requests of its kind.
-  bool complete() const { return guess_ != kNone && this_step_.size() == kinds_[guess_].steps.size(); }
+  bool complete() const {
+    return guess_ != kNone && this_step_.size() == kinds_[guess_].steps.size();
+  }
 
   // Bytes spanned by the planned places of this step; 0 if unknown.
   Size height() const { return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_); }
