@@ -10,7 +10,7 @@
 namespace allocbench {
 namespace {
 
-// Leaves room to round up without overflow; no device is nearly as large.
+// Larger than any device, and small enough that rounding up does not overflow.
 constexpr Size kLargestRequest = Size{1} << 62;
 
 void check_tiled(Segment const& segment) {
@@ -55,9 +55,9 @@ Block Allocator::served(Block const& block, Size requested) {
   return block;
 }
 
-// Retries whenever memory is freed, until the patience runs out. With wrappers, only the outermost
-// allocator waits, because the inner ones need its lock. Waiting is pointless when no block is
-// allocated or when the request exceeds the device's capacity.
+// Retries whenever memory is freed, until `patience` has passed. With wrappers, only the outermost
+// allocator waits, because frees need its lock. Does not wait if no block is allocated or if the
+// request exceeds the capacity of the device.
 Block Allocator::refused(Size requested, Stream stream) {
   using Clock = std::chrono::steady_clock;
   Seconds const longest_wait = patience();
@@ -122,11 +122,11 @@ void Allocator::throw_failure() {
 
 bool Allocator::adopt(std::vector<HeldSegment> const& layout) {
   std::scoped_lock const guard(lock_);
-  Size held = 0;
-  for (HeldSegment const& one : layout) held += one.segment.size;
-  if (stats_.reserved.current > 0 || held > room() || !do_adopt(layout)) return false;
-  for (HeldSegment const& one : layout)
-    for (Block const& block : one.segment.blocks) served(block, block.requested);
+  Size bytes = 0;
+  for (HeldSegment const& held : layout) bytes += held.segment.size;
+  if (stats_.reserved.current > 0 || bytes > room() || !do_adopt(layout)) return false;
+  for (HeldSegment const& held : layout)
+    for (Block const& block : held.segment.blocks) served(block, block.requested);
   return true;
 }
 

@@ -9,12 +9,13 @@
 
 namespace allocbench {
 
-// The caller holds the lock for both calls. Notifying when nobody waits costs one comparison.
+// The caller must hold the lock during both calls. `notify_all` costs one comparison if no thread
+// waits.
 class Condition {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Releases the lock until `notify_all` or the deadline; false when the deadline came first.
+  // Releases the lock until `notify_all` or the deadline; false if the deadline has passed.
   bool wait_until(Lock& lock, Time deadline);
   void notify_all() {
     if (waiting_ > 0) [[unlikely]]

@@ -55,7 +55,7 @@ void Device::unreserve(Address reservation) {
 Device::Pool Device::open_pool(Size keep, void const* owner) {
   std::scoped_lock const guard(mutex_);
   Pool const pool = closed_ ? 0 : do_open_pool(keep, stats_.seconds);
-  if (pool != 0) pools_.emplace(pool, Holding{owner});
+  if (pool != 0) pools_.emplace(pool, OpenPool{owner});
   return pool;
 }
 
@@ -135,7 +135,7 @@ std::size_t Device::close() {
   for (auto pool = pools_.begin(); pool != pools_.end();) close_pool((pool++)->first);
   closed_ = true;
   std::size_t const left = held_.size() + pages_ + pools_.size();
-  if (left == 0 && !std::exchange(gone_, true)) do_close();
+  if (left == 0 && !std::exchange(empty_, true)) do_close();
   return left;
 }
 
@@ -194,14 +194,13 @@ Size Device::room() const {
 }
 
 Device::Segments::iterator Device::held(Address segment, Kind kind) {
-  auto const segment_entry = held_.find(segment);
-  if (segment_entry == held_.end() || segment_entry->second.kind != kind ||
-      segment_entry->second.owner == nullptr) {
+  auto const entry = held_.find(segment);
+  if (entry == held_.end() || entry->second.kind != kind || entry->second.owner == nullptr) {
     constexpr char const* kNames[] = {"segment", "reservation", "block of a pool"};
     throw BadFree(std::string("the device holds no ") + kNames[static_cast<int>(kind)] + " at " +
                   hex(segment));
   }
-  return segment_entry;
+  return entry;
 }
 
 void Device::hold(Address segment, Size size, void const* owner, Kind kind, Pool pool) {
@@ -212,7 +211,8 @@ void Device::note(CallKind kind, Address address, Size size, double before) {
   if (keeps_calls_) calls_.push_back({kind, address == 0, address, size, stats_.seconds - before});
 }
 
-// The next one. What the device does not take back stays, without an owner.
+// Frees a segment, reservation or block and returns the next entry. Memory that the device fails to
+// free stays, without an owner.
 Device::Segments::iterator Device::free_held(Segments::iterator segment) {
   auto& [start, held] = *segment;
   if (keeps_memory_) {
@@ -220,28 +220,29 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment) {
     return std::next(segment);
   }
   double const before = stats_.seconds;
-  bool taken = false;
+  bool freed = false;
   switch (held.kind) {
     case Kind::kSegment:
       ++stats_.free_calls;
-      taken = do_free(start, held.size, stats_.seconds);
+      freed = do_free(start, held.size, stats_.seconds);
       note(CallKind::kFree, start, held.size, before);
-      if (taken) reserved_ -= held.size;
+      if (freed) reserved_ -= held.size;
       break;
     case Kind::kReservation:
-      taken = free_pages(segment) && do_unreserve(start, held.size, stats_.seconds);
+      freed = free_pages(segment) && do_unreserve(start, held.size, stats_.seconds);
       break;
     case Kind::kPooled:
       ++stats_.free_calls;
-      taken = do_free_to(held.pool, start, held.stream, stats_.seconds);
+      freed = do_free_to(held.pool, start, held.stream, stats_.seconds);
       note(CallKind::kFree, start, held.size, before);
       break;
   }
-  if (taken) return held_.erase(segment);
+  if (freed) return held_.erase(segment);
   held.owner = nullptr;
   return std::next(segment);
 }
 
+// Updates the reserved bytes with the bytes that the pool holds now.
 void Device::recount(Pool pool) {
   Size& reserved = pools_.at(pool).reserved;
   reserved_ -= reserved;

@@ -18,12 +18,12 @@
 namespace allocbench {
 
 // Public calls lock, count and check; a device implements the `do_` functions. Threads and
-// allocators can share a device.
+// allocators can share a device. An `owner` identifies the holder of memory for `free_all`.
 //
-// A real device can fail for reasons other than running out of memory. If it fails to provide
-// memory, the call is refused. If it fails to take memory back, the memory stays with the device,
-// counts as reserved and no longer belongs to its owner; `close` tries again to give it back.
-// `take_failure` reports what happened.
+// A real device can fail for reasons other than lack of memory. If it fails to provide memory, the
+// call is refused. If it fails to free memory, the memory stays with the device, counts as reserved
+// and no longer belongs to its owner; `close` tries again to free it. `take_failure` reports the
+// error.
 class Device {
  public:
   // Position of an address: its segment (by order of creation, from 0), the byte offset in it, and
@@ -53,11 +53,11 @@ class Device {
 
   // A segment of exactly `size` bytes, or 0 if the device refuses.
   Address allocate(Size size, void const* owner);
-  // Throws BadFree unless `segment` is the address of a segment that the device has handed out.
+  // Throws BadFree unless `segment` is the address of an allocated segment.
   void free(Address segment);
 
-  // Virtual memory. A reservation is a range of addresses, a multiple of the granularity, with no
-  // memory behind it until pages are mapped. Only mapped pages count as reserved bytes.
+  // Virtual memory. A reservation is an address range without memory, whose size is a multiple of
+  // the granularity. Pages of memory are mapped into it, and only these count as reserved bytes.
   // Returns the address of a reservation, or 0 if the device has no addresses left.
   Address reserve(Size size, void const* owner);
   // Maps `size` bytes at `first`, inside one reservation, in pages of `page` bytes. Returns false,
@@ -67,14 +67,14 @@ class Device {
   // Frees a reservation and unmaps the pages that are still mapped in it.
   void unreserve(Address reservation);
 
-  // Take over a segment, or a reservation with the ranges mapped in it, that a program already
-  // held; count no call. Return false if the device cannot do that.
+  // Register a segment, or a reservation with its mapped ranges, at a given address, as if a
+  // program had obtained it before. Count no call. Return false if the device cannot do that.
   bool adopt(Address segment, Size size, void const* owner);
   bool adopt_pages(Address reservation, Size size, Size page, std::vector<Segment> const& mapped,
                    void const* owner);
 
-  // A memory pool of the device (cuMemPool), which hands out blocks in stream order and keeps freed
-  // memory. Everything that the pool holds counts as reserved.
+  // A memory pool of the device (cuMemPool), which allocates and frees blocks in stream order and
+  // keeps freed memory. All memory of the pool counts as reserved.
   using Pool = std::uint64_t;
   virtual bool has_pools() const { return false; }
   // A pool that keeps up to `keep` free bytes when its streams are synchronized, or 0.
@@ -84,19 +84,19 @@ class Device {
   void trim_pool(Pool pool);
   Size held_by(Pool pool) const;  // bytes, allocated and free
 
-  // While memory is kept, nothing goes back to the device: what is given back stays as if the
-  // device had not taken it, and counts as reserved. All of that is offered again at the end.
+  // While memory is kept, freed memory stays as if the device had failed to free it, and counts as
+  // reserved. keep_memory(false) frees it.
   void keep_memory(bool keep);
   bool keeps_memory() const { return keeps_memory_; }
 
-  // Takes back whatever `owner` still holds.
+  // Frees all memory of `owner`.
   void free_all(void const* owner);
-  // Takes back everything and refuses all later requests. Returns how many segments, pages and
-  // pools could not be taken back; calling it again tries again.
+  // Frees all memory and refuses all later requests. Returns the number of segments, pages and
+  // pools that could not be freed; another call tries again.
   std::size_t close();
   bool closed() const;
 
-  // The first failure since the last call, other than running out of memory.
+  // The first failure since the last call, other than lack of memory.
   std::optional<std::string> take_failure();
 
   // The place of an address inside a segment; throws BadFree if no segment contains it.
@@ -121,20 +121,20 @@ class Device {
   struct Held {
     Size size;
     std::uint32_t ordinal;
-    void const* owner;  // null: freed by its owner, but the device failed to take it back
+    void const* owner;  // null: freed by its owner, but the device failed to free it
     Kind kind;
-    Pool pool = 0;           // of a block
-    Stream stream = 0;       // that a block of a pool was freed on
+    Pool pool = 0;           // of a kPooled block
+    Stream stream = 0;       // on which a kPooled block was freed
     MappedPages pages = {};  // of a reservation
   };
-  struct Holding {
+  struct OpenPool {
     void const* owner;
     Size reserved = 0;
   };
   using Segments = std::map<Address, Held>;
 
   // Each adds the cost of the call to `seconds`; `reserved` is the value before the call. The
-  // functions that free memory return false if the device fails to take it back.
+  // functions that free memory return false if the device fails to do so.
   virtual Address do_allocate(Size size, Size reserved, double& seconds) = 0;
   virtual bool do_free(Address segment, Size size, double& seconds) = 0;
   virtual Address do_reserve(Size size, double& seconds) = 0;
@@ -142,7 +142,7 @@ class Device {
   virtual bool do_map(Address page, Size size, Size reserved, double& seconds) = 0;
   virtual bool do_unmap(Address page, Size size, double& seconds) = 0;
   virtual void do_close() {}
-  virtual bool do_adopt(Address, Size) { return false; }  // addresses that are in use from now on
+  virtual bool do_adopt(Address, Size) { return false; }  // marks addresses as used
 
   virtual Pool do_open_pool(Size, double&) { return 0; }
   virtual Address do_allocate_from(Pool, Size, Stream, Size, double&) { return 0; }
@@ -166,7 +166,7 @@ class Device {
   mutable std::mutex mutex_;
   Segments held_;
   std::size_t pages_ = 0;  // in all reservations
-  std::map<Pool, Holding> pools_;
+  std::map<Pool, OpenPool> pools_;
   std::uint32_t obtained_ = 0;
   Size reserved_ = 0;
   DeviceStats stats_;
@@ -174,7 +174,7 @@ class Device {
   std::vector<Call> calls_;
   std::atomic<bool> keeps_memory_ = false;
   bool closed_ = false;
-  bool gone_ = false;  // closed with nothing left to free; do_close has run
+  bool empty_ = false;  // closed with no memory left to free; do_close has run
   std::mutex failure_mutex_;
   std::string failure_;
   std::atomic<bool> failed_ = false;

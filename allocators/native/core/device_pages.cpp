@@ -50,8 +50,8 @@ bool Device::adopt_pages(Address reservation, Size size, Size page,
   auto& pages = held_.at(reservation).pages;
   auto const count = static_cast<std::uint32_t>(page / granularity());
   for (Segment const& range : mapped)
-    for (Size at = 0; at < range.size; at += page) {
-      pages.set({(range.address + at - reservation) / granularity(), count});
+    for (Size offset = 0; offset < range.size; offset += page) {
+      pages.set({(range.address + offset - reservation) / granularity(), count});
       ++pages_;
       reserved_ += page;
     }
@@ -69,14 +69,14 @@ Device::Segments::iterator Device::reservation_around(Address first, Size size) 
   return reservation;
 }
 
-// False if the device refuses, or if pages of another size are stuck there.
+// False if the device refuses, or if unreturned pages of another size are in the way.
 bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& page) {
   auto& [start, held] = *reservation;
   if (auto const present = held.pages.first(page.first, page.end()); present.count > 0) {
     require(present.state == MappedPages::State::kUnreturned, "a page is mapped once");
     if (present.first != page.first || present.count != page.count) return false;
     held.pages.set(page);
-    return true;  // the device never took the page back
+    return true;  // the page is still mapped, because the device failed to unmap it
   }
   Address const address = start + page.first * granularity();
   Size const size = page.count * granularity();
@@ -94,7 +94,7 @@ bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& p
   return true;
 }
 
-// False if the device fails to take the page back.
+// False if the device fails to unmap the page.
 bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) {
   auto& [start, held] = *reservation;
   Address const address = start + page.first * granularity();
@@ -110,15 +110,16 @@ bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) 
   return true;
 }
 
+// Calls the device, counts the call and returns its success.
 bool Device::unmapped(Address page, Size size) {
   ++stats_.unmap_calls;
   double const before = stats_.seconds;
-  bool const taken = do_unmap(page, size, stats_.seconds);
+  bool const success = do_unmap(page, size, stats_.seconds);
   note(CallKind::kUnmap, page, size, before);
-  return taken;
+  return success;
 }
 
-// All pages, or those alone that the device has not taken. Did they go?
+// Unmaps all pages, or only the unreturned ones. False if the device fails to unmap any of them.
 bool Device::free_pages(Segments::iterator reservation, bool unreturned_only) {
   MappedPages const& pages = reservation->second.pages;
   std::size_t const end = reservation->second.size / granularity();

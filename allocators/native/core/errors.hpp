@@ -6,17 +6,17 @@
 
 namespace allocbench {
 
-// A request that cannot be served. The message contains the bytes requested, reserved and free.
+// A request cannot be served. The message contains the requested, reserved and free bytes.
 struct OutOfMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A free of an address that is not an allocated block: never handed out, or freed before.
+// No allocated block begins at a freed address: it was never allocated, or was freed before.
 struct BadFree : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A broken invariant: a bug in the strategy. The message states the rule that does not hold.
+// An invariant is broken because of a bug in the strategy. The message states the invariant.
 struct InvariantViolation : std::logic_error {
   using std::logic_error::logic_error;
 };

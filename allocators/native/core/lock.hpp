@@ -7,8 +7,8 @@
 
 namespace allocbench {
 
-// One atomic exchange to lock, one store to unlock. A waiter spins briefly and then yields, because
-// critical sections are short unless they call the device. Meets the Lockable requirements.
+// One atomic exchange locks, and one store unlocks. A waiting thread spins briefly and then yields,
+// because critical sections are short unless they call the device. Meets the Lockable requirements.
 class Lock {
  public:
   bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }

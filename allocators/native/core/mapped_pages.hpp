@@ -9,13 +9,13 @@
 
 namespace allocbench {
 
-// Positions and counts are in granules from the start of the reservation. A page is one or more
-// granules.
+// Positions and counts are in granules (the granularity of the device) from the start of the
+// reservation. A page consists of one or more granules.
 class MappedPages {
  public:
   enum class State : std::uint8_t {
     kMapped,
-    kUnreturned,  // freed by its owner, but the device failed to take it back
+    kUnreturned,  // unmapped by its owner, but the device failed to free it
   };
   struct Page {
     std::size_t first = 0;
@@ -47,7 +47,7 @@ class MappedPages {
   static constexpr std::uint32_t kInside = ~std::uint32_t{0};
 
   struct Granule {
-    std::uint32_t count = 0;  // of the page that begins here; kInside: inside a page
+    std::uint32_t count = 0;  // granules of the page that begins here; kInside: inside a page
     State state = State::kMapped;
   };
   std::vector<Granule> granules_;

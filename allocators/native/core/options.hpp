@@ -16,8 +16,8 @@ enum class OptionType { kBytes, kFlag, kNumber, kText };
 
 std::string_view to_string(OptionType type);
 
-// `fallback` is the default value as a user would write it. An empty fallback means "not given":
-// the strategy decides, and `help` says how.
+// `fallback` is the default value, in the syntax of a user. If it is empty, the strategy decides,
+// as described in `help`.
 struct Option {
   std::string_view name;
   OptionType type;
@@ -35,7 +35,7 @@ class Options {
   // Adds options. Throws SpecError like the constructor, and if an option was given before.
   void give(std::map<std::string, std::string> more);
 
-  bool given(std::string_view name) const;  // by the user, or by a non-empty default
+  bool given(std::string_view name) const;  // true if the option has a value, also by default
   Size bytes(std::string_view name) const;
   bool flag(std::string_view name) const;
   double number(std::string_view name) const;

@@ -17,11 +17,11 @@ constexpr std::array<std::string_view, 5> kUnits = {"bytes", "KiB", "MiB", "GiB"
 std::optional<Size> unit_of(std::string_view unit) {
   if (unit.empty() || unit == "B") return Size{1};
   std::string_view const prefixes = "KMGT";
-  auto const power = prefixes.find(unit.front());
-  if (power == std::string_view::npos) return std::nullopt;
+  auto const index = prefixes.find(unit.front());
+  if (index == std::string_view::npos) return std::nullopt;
   auto const rest = unit.substr(1);
   if (!rest.empty() && rest != "B" && rest != "iB") return std::nullopt;
-  return Size{1} << (10 * (power + 1));
+  return Size{1} << (10 * (index + 1));
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ std::optional<Size> parse_bytes(std::string_view text) {
   }
   value *= static_cast<double>(*scale);
   if (!(value >= 0) || value >= 0x1p63) return std::nullopt;
-  if (*scale == 1 && value != std::floor(value)) return std::nullopt;  // a part of a byte
+  if (*scale == 1 && value != std::floor(value)) return std::nullopt;  // a fraction of a byte
   return static_cast<Size>(std::llround(value));
 }
 

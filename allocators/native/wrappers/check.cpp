@@ -1,4 +1,4 @@
-// wrappers/check.cpp: compares every block and every free with its own record of live blocks.
+// wrappers/check.cpp: checks every block and every free against a record of the live blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "wrappers/check.hpp"
 
@@ -30,12 +30,11 @@ Block Check::do_allocate(Size requested, Stream stream) {
   std::uint64_t const request = counted().allocations + counted().failures;
   Block const block = Wrapper::do_allocate(requested, stream);
   if (block.size == 0) return block;
-  Live const granted{block, stream, request, steps_};
+  Live const live{block, stream, request, steps_};
   if (block.requested != requested || block.size < requested)
-    defect(granted,
-           "has " + human_bytes(block.size) + " for a request of " + human_bytes(requested));
-  judge(granted);
-  live_.emplace(block.address, granted);
+    report(live, "has " + human_bytes(block.size) + " for a request of " + human_bytes(requested));
+  check_placement(live);
+  live_.emplace(block.address, live);
   return block;
 }
 
@@ -45,7 +44,7 @@ Block Check::do_deallocate(Address address, Stream stream) {
   Live const live = entry->second;
   Block const freed = Wrapper::do_deallocate(address, stream);
   if (freed.size != live.block.size || freed.requested != live.block.requested)
-    defect(live, "is freed as a block of " + human_bytes(freed.size) + " for a request of " +
+    report(live, "is freed as a block of " + human_bytes(freed.size) + " for a request of " +
                      human_bytes(freed.requested));
   freed_[address] = live.request;
   live_.erase(entry);
@@ -72,14 +71,14 @@ void Check::do_check() const {
   require(live == live_.end(), "every live block is in the snapshot");
 }
 
-void Check::judge(Live const& granted) const {
-  Block const& block = granted.block;
+void Check::check_placement(Live const& live) const {
+  Block const& block = live.block;
   auto const next = live_.lower_bound(block.address);
   if (next != live_.end() && next->first < block.end())
-    defect(granted, "overlaps " + describe(next->second));
+    report(live, "overlaps " + describe(next->second));
   if (next != live_.begin() && std::prev(next)->second.block.end() > block.address)
-    defect(granted, "overlaps " + describe(std::prev(next)->second));
-  if (!inside_a_segment(block)) defect(granted, "is not inside one segment of the device");
+    report(live, "overlaps " + describe(std::prev(next)->second));
+  if (!inside_a_segment(block)) report(live, "is not inside one segment of the device");
 }
 
 bool Check::inside_a_segment(Block const& block) const {
@@ -90,9 +89,9 @@ bool Check::inside_a_segment(Block const& block) const {
   }
 }
 
-void Check::defect(Live const& granted, std::string const& what) const {
-  throw InvariantViolation("check: " + std::string(info().name) + ": " + describe(granted) + " " +
-                           what);
+void Check::report(Live const& live, std::string const& defect) const {
+  throw InvariantViolation("check: " + std::string(info().name) + ": " + describe(live) + " " +
+                           defect);
 }
 
 std::string Check::bad_free(Address address) const {

@@ -1,12 +1,13 @@
-// wrappers/check.hpp: compares every block and every free with its own record of live blocks.
+// wrappers/check.hpp: checks every block and every free against a record of the live blocks.
 // SPDX-License-Identifier: Apache-2.0
 //
-// An invalid free raises BadFree, which distinguishes a double free, an address inside a live block
-// and one that was never handed out. A bad block (too small, overlapping a live block, outside the
-// device's segments) is a bug of the allocator and raises InvariantViolation. check() also compares
-// the record with the snapshot. Blocks still live at the end are leaks.
+// An invalid free throws BadFree, whose message distinguishes a double free, an address inside a
+// live block and an address that was never allocated. A bad block (too small, overlapping a live
+// block, outside the device's segments) is a bug of the allocator and throws InvariantViolation.
+// check() also compares the record with the snapshot. Blocks that are still live at the end are
+// leaks.
 //
-// O(log n) per event for n live blocks. Uses memory for every address ever handed out.
+// O(log n) per event for n live blocks. Uses memory for every address that was ever allocated.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Check final : public Wrapper {
     Block block;
     Stream stream;
     std::uint64_t request;  // number of requests before this one, including failed ones
-    std::uint64_t step;     // number of steps begun by then
+    std::uint64_t step;     // number of steps begun before this request
   };
 
   Check(Device& device, Options const&, MakeInner const& make_inner)
@@ -43,9 +44,9 @@ class Check final : public Wrapper {
   void do_step() override;
   void do_check() const override;
 
-  void judge(Live const& granted) const;
+  void check_placement(Live const& live) const;
   bool inside_a_segment(Block const& block) const;
-  [[noreturn]] void defect(Live const& granted, std::string const& what) const;
+  [[noreturn]] void report(Live const& live, std::string const& defect) const;
   std::string bad_free(Address address) const;
 
   std::map<Address, Live> live_;

@@ -1,11 +1,11 @@
 // wrappers/limit.hpp: limits an allocator's reserved bytes.
 // SPDX-License-Identifier: Apache-2.0
 //
-// To the inner allocator the device looks full: a call that would take its reserved bytes over the
-// limit is refused before it reaches the device. The allocator then does what it does on a full
-// device (a smaller segment, a trim, a failed request). It still sees the capacity of the whole
-// device: bfc, for example, which asks for 10% less after each refusal, may leave the last 10% of
-// the limit unused.
+// For the inner allocator, the device appears to be full: a call that would raise its reserved
+// bytes above the limit is refused before it reaches the device. The allocator then behaves as on a
+// full device (a smaller segment, a trim, a failed request). It still sees the capacity of the
+// whole device. So bfc, for example, which requests 10% less after each refusal, may leave the last
+// 10% of the limit unused.
 #pragma once
 
 #include <algorithm>

@@ -15,13 +15,13 @@ PerStream::PerStream(Device& device, Options const&, MakeInner make_inner)
 }
 
 Block PerStream::do_allocate(Size requested, Stream stream) {
-  Index const mine = instance_of(stream);
-  Block block = instances_[mine]->try_allocate(requested, stream);
-  if (block.size == 0 && trim_all_but(mine)) {
+  Index const own = instance_of(stream);
+  Block block = instances_[own]->try_allocate(requested, stream);
+  if (block.size == 0 && trim_all_but(own)) {
     count_retry();
-    block = instances_[mine]->try_allocate(requested, stream);
+    block = instances_[own]->try_allocate(requested, stream);
   }
-  if (block.size != 0) owner_.insert(block.address, mine);
+  if (block.size != 0) owner_.insert(block.address, own);
   return block;
 }
 
