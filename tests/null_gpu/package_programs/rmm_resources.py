@@ -38,7 +38,7 @@ class Other:
 
 other = Stream(Other())
 resource.deallocate(block, 5 << 20, other)
-seen["deferred"] = program.on().seen().deferred
+seen["deferred"] = program.on().stats().deferred
 seen["reused"] = resource.allocate(5 << 20, DEFAULT_STREAM) == block
 seen["beyond"] = null_driver.outcome(lambda: resource.allocate(1 << 45, DEFAULT_STREAM))
 addresses = []
