@@ -77,16 +77,19 @@ class Stats:
     def peak_reserved(self) -> int: ...
 
     @property
-    def allocations(self) -> int: ...
+    def allocations(self) -> int:
+        """requests served"""
 
     @property
     def frees(self) -> int: ...
 
     @property
-    def failures(self) -> int: ...
+    def failures(self) -> int:
+        """requests refused"""
 
     @property
-    def retries(self) -> int: ...
+    def retries(self) -> int:
+        """requests that first returned cached memory to the device"""
 
 class DeviceStats:
     """Counts of calls to a device, and their cost in seconds."""
@@ -319,18 +322,27 @@ class Allocator:
     @property
     def info(self) -> StrategyInfo: ...
 
-def strategies() -> list[StrategyInfo]: ...
+def strategies() -> list[StrategyInfo]:
+    """All strategies, sorted by name."""
 
-def strategy(name: str) -> StrategyInfo: ...
+def strategy(name: str) -> StrategyInfo:
+    """The strategy with a name. Raises SpecError."""
 
 def unavailable(info: StrategyInfo, device: Device) -> str:
-    """Why a strategy cannot run on a device; empty if it can."""
+    """The reason why a strategy cannot run on a device; empty if it can."""
 
-def make(layers: Sequence[tuple[str, Mapping[str, str]]], device: Device) -> Allocator: ...
+def make(layers: Sequence[tuple[str, Mapping[str, str]]], device: Device) -> Allocator:
+    """
+    Creates an allocator. `layers`: (name, options) of the wrappers, outermost first, and of the strategy. Raises SpecError.
+    """
 
-def parse_bytes(text: str) -> int | None: ...
+def parse_bytes(text: str) -> int | None:
+    """
+    The number of bytes in a text such as '1.5 MiB'; None for any other text.
+    """
 
-def human_bytes(size: int) -> str: ...
+def human_bytes(size: int) -> str:
+    """For example '1.50 GiB (1610612736 bytes)'."""
 
 class WrapperInfo:
     """Description of a wrapper."""
@@ -359,13 +371,14 @@ class Live:
 
     @property
     def step(self) -> int:
-        """number of steps begun by then"""
+        """number of steps begun before this request"""
 
-def wrappers() -> list[WrapperInfo]: ...
+def wrappers() -> list[WrapperInfo]:
+    """All wrappers, sorted by name."""
 
 def live(allocator: Allocator) -> list[Live]:
     """
-    The live blocks, in request order. Raises SpecError without a `check` wrapper.
+    The live blocks, in the order of their requests. Raises SpecError without a `check` wrapper.
     """
 
 def recording(allocator: Allocator) -> dict[str, Any]:
@@ -374,7 +387,7 @@ def recording(allocator: Allocator) -> dict[str, Any]:
     """
 
 class TraceArrays:
-    """The arrays of a trace, one element for each event."""
+    """The arrays of a trace, with one element per event."""
 
     def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], private_pools: Sequence[int]) -> None: ...
 
@@ -387,17 +400,23 @@ class HeldSegment:
         """
 
 class Measurement:
-    @property
-    def max_load(self) -> int: ...
+    """The results of a replay. Sizes are in bytes."""
 
     @property
-    def peak(self) -> Moment: ...
+    def max_load(self) -> int:
+        """peak of the requested bytes of the blocks alive in the trace"""
 
     @property
-    def stats(self) -> Stats: ...
+    def peak(self) -> Moment:
+        """the event at which reserved bytes first reached their maximum"""
 
     @property
-    def device(self) -> DeviceStats: ...
+    def stats(self) -> Stats:
+        """after the last event"""
+
+    @property
+    def device(self) -> DeviceStats:
+        """after the last event"""
 
     @property
     def counters(self) -> dict[str, int]: ...
@@ -414,13 +433,21 @@ class Measurement:
     @property
     def detail(self) -> dict[str, dict[str, Any]] | None: ...
 
-def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None, keep: bool, detail: bool) -> Measurement: ...
+def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None, keep: bool, detail: bool) -> Measurement:
+    """
+    Replays a trace. `samples`: approximate length of the timeline. `placements` is called with batches of columns. With `keep`, live blocks are not freed at the end. Raises ValueError for an invalid trace.
+    """
 
-def time_pass(trace: TraceArrays, allocator: Allocator) -> float: ...
+def time_pass(trace: TraceArrays, allocator: Allocator) -> float:
+    """Seconds per event of one replay of the whole trace."""
 
-def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))], float]: ...
+def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))], float]:
+    """
+    Seconds of each alloc and of each free, without the cost of reading the timer, and that cost.
+    """
 
-def completes(trace: TraceArrays, allocator: Allocator) -> bool: ...
+def completes(trace: TraceArrays, allocator: Allocator) -> bool:
+    """Whether every request succeeds. Stops at the first failure."""
 
 class Latency:
     """The durations of many calls. Percentiles are at most 1/32 too high."""
@@ -615,19 +642,25 @@ class ArenaAlloc:
     def size(self) -> int: ...
 
 class SimpleMemoryArena:
-    """TFLite's arena: assigns offsets first and gets one segment at commit."""
+    """
+    TFLite's arena: assigns offsets first and obtains one segment at commit.
+    """
 
     def __init__(self, device: Device, alignment: int = 64) -> None: ...
 
     def allocate(self, alignment: int, size: int) -> ArenaAlloc: ...
 
-    def deallocate(self, block: ArenaAlloc) -> None: ...
+    def deallocate(self, block: ArenaAlloc) -> None:
+        """Raises BadFree."""
 
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Obtains a segment as large as the high-water mark. Raises OutOfMemory."""
 
-    def resolve(self, block: ArenaAlloc) -> int: ...
+    def resolve(self, block: ArenaAlloc) -> int:
+        """The address of a block. Raises SpecError before `commit`."""
 
-    def clear(self) -> None: ...
+    def clear(self) -> None:
+        """Removes all blocks but keeps the segment."""
 
     @property
     def high_water_mark(self) -> int: ...
@@ -671,7 +704,7 @@ class GraphPlan:
     @property
     def owners(self) -> list[int]:
         """
-        the tensor whose memory each tensor uses: itself, unless computed in place
+        the tensor whose memory each tensor uses: itself unless it is computed in place
         """
 
     @property
@@ -684,20 +717,27 @@ class GraphPlan:
     def lower_bound(self) -> int:
         """lower bound of arena_size"""
 
-def plan_graph(graph: Graph, planner: str, preserve_inputs: bool, preserve_intermediates: bool, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan: ...
+def plan_graph(graph: Graph, planner: str, preserve_inputs: bool, preserve_intermediates: bool, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan:
+    """Plans the arenas of a graph. Raises SpecError."""
 
 class ArenaPlanner:
     """TFLite's ArenaPlanner of 2018, with two arenas."""
 
     def __init__(self, device: Device, graph: Graph, preserve_inputs: bool = False, preserve_intermediates: bool = False, alignment: int = 64) -> None: ...
 
-    def execute(self, first: int, last: int) -> None: ...
+    def execute(self, first: int, last: int) -> None:
+        """
+        Places the tensors of these operators. Raises SpecError or OutOfMemory.
+        """
 
-    def set_bytes(self, tensor: int, size: int) -> None: ...
+    def set_bytes(self, tensor: int, size: int) -> None:
+        """Sets the size of a tensor that is not placed yet. Raises SpecError."""
 
-    def offset(self, tensor: int) -> int | None: ...
+    def offset(self, tensor: int) -> int | None:
+        """None if the tensor has not been placed in an arena."""
 
-    def address(self, tensor: int) -> int: ...
+    def address(self, tensor: int) -> int:
+        """0 if the tensor has not been placed in an arena."""
 
     @property
     def arena_size(self) -> int: ...
@@ -720,4 +760,6 @@ class PlannerInfo:
 def planners() -> list[PlannerInfo]: ...
 
 def plan(planner: str, size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int, int, int]:
-    """Offsets, height, max load and lower bound."""
+    """
+    Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is alive from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with the seconds, the height and the lower bound. Raises SpecError.
+    """
