@@ -26,9 +26,8 @@ void ArenaPlanner::execute(int first, int last) {
   last = std::min(last, static_cast<int>(changes_.size()) - 1);
   if (first != executed_ || last < first)
     throw SpecError("arena planner: operators " + std::to_string(first) + " to " +
-                    std::to_string(last) + " are out of order: operator " +
-                    std::to_string(executed_) + " of " + std::to_string(changes_.size()) +
-                    " must be next");
+                    std::to_string(last) + " are out of order: " + std::to_string(executed_) +
+                    " of " + std::to_string(changes_.size()) + " operators have been executed");
   for (; executed_ <= last; ++executed_) {
     auto const index = static_cast<std::size_t>(executed_);
     auto const& temporaries = graph_.operators[index].temporaries;

@@ -213,10 +213,10 @@ def test_a_graph_that_does_not_fit_is_out_of_memory() -> None:
 @pytest.mark.parametrize(("first", "last"), [(1, 1), (0, -1), (-1, 0), (3, 3)])
 def test_operators_run_in_order_and_once(first: int, last: int) -> None:
     plan = Planned([0, 1], TEMPORARY, [3])
-    with pytest.raises(allocators.SpecError, match="next one is 0"):
+    with pytest.raises(allocators.SpecError, match="0 of 3 operators have been executed"):
         plan.planner.execute(first, last)
     plan.run()
-    with pytest.raises(allocators.SpecError, match="next one is 3"):
+    with pytest.raises(allocators.SpecError, match="3 of 3 operators have been executed"):
         plan.run()
 
 
