@@ -36,11 +36,18 @@ build/torch/%/.done: tests/null_gpu/requirements.txt
 TRITON := from importlib.metadata import requires; \
   print(*(one.split(";")[0] for one in requires("torch") if one.startswith("triton")))
 
-build/headers/.done:
-	$(PYTHON) -m pip download --quiet --no-deps --dest build/headers \
-	  nvidia-cuda-runtime-cu12==12.8.90 nvidia-cuda-runtime==13.0.96
-	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime_cu12-*.whl build/headers/12
-	$(PYTHON) -m zipfile --extract build/headers/nvidia_cuda_runtime-13*.whl build/headers/13
+GET_HEADERS := tests/null_gpu/headers/get.py
+build/headers/.done: $(GET_HEADERS)
+	$(PYTHON) $< build/headers/12 nvidia-cuda-runtime-cu12==12.8.90 nvidia-nvml-dev-cu12==12.9.79
+	$(PYTHON) $< build/headers/13 nvidia-cuda-runtime==13.0.96 nvidia-nvml-dev==13.0.87
+	touch $@
+
+test-headers: $(VENV)/.test build/headers/.done build/headers/.large  ## the null GPU's declarations against the headers of all libraries, a download of 1 GB
+	ALLOCBENCH_TEST_HEADERS=all $(BIN)/python -m pytest tests/null_gpu/test_headers.py
+
+build/headers/.large: $(GET_HEADERS)
+	$(PYTHON) $< build/headers/13 nvidia-cudnn-cu13==9.20.0.48 nvidia-cublas==13.1.0.3 \
+	  nvidia-nccl-cu13==2.29.7 nvidia-cuda-cccl==13.0.85 nvidia-cuda-crt==13.0.88
 	touch $@
 
 # The training programs need a CUDA build of PyTorch with torchvision and transformers: build/truth.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The null GPU's own declarations of structs and numbers agree with NVIDIA's headers.
 
-`make test-null` gets the headers of the runtime and the driver. Those of cuBLAS and NCCL are in
-packages of some hundred MB: unpack nvidia-cublas, nvidia-cuda-cccl
-and nvidia-nccl-cu13 into build/headers/13.
+`make test-null` gets the headers of the runtime, the driver and NVML. Those of cuDNN, cuBLAS and
+NCCL are in packages of some hundred MB each, which `make test-headers` downloads once.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ def folder_of(header: str, version: str) -> Path:
     packages = ROOT / "build" / "headers" / version
     found = sorted(packages.glob(f"nvidia/*/include/{header}"))
     if not found:
-        if header == "cuda.h" and os.environ.get("ALLOCBENCH_TEST_TORCH"):
+        variable = "TORCH" if header in ("cuda.h", "nvml.h") else "HEADERS"
+        if os.environ.get(f"ALLOCBENCH_TEST_{variable}"):
             pytest.fail(f"{packages} has no {header}")
-        pytest.skip(f"{packages} has no {header}: see the head of this file")
+        pytest.skip(f"{packages} has no {header}: make test-headers")
     return found[0].parent
 
 
@@ -36,6 +36,9 @@ def folder_of(header: str, version: str) -> Path:
     [
         ("cuda", ["cuda.h"], "12"),
         ("cuda", ["cuda.h"], "13"),
+        ("nvml", ["nvml.h"], "12"),
+        ("nvml", ["nvml.h"], "13"),
+        ("cudnn", ["cudnn.h", "cuda.h"], "13"),
         ("libraries", ["cuda.h", "nv/target", "cublasLt.h", "nccl.h"], "13"),
     ],
 )
@@ -45,6 +48,7 @@ def test_structs_and_numbers(source: str, headers: list[str], version: str, tmp_
     command += ["-I", str(SOURCES), "-I", str(ROOT / "allocators" / "native")]
     for header in headers:
         command += ["-isystem", str(folder_of(header, version))]
+    command += ["-idirafter", str(SOURCES / "stand_in")]
     done = subprocess.run(
         [*command, str(SOURCES / f"{source}.cpp"), "-ldl"], capture_output=True, text=True
     )

@@ -1,12 +1,11 @@
 // Compares the null GPU's own declarations with CUDA's headers; argument: the null GPU's library.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda.h>
-#include <dlfcn.h>
 #include <driver_types.h>
 
-#include <cstdio>
 #include <cstring>
 
+#include "core.hpp"
 #include "null_gpu/api.hpp"
 #include "null_gpu/streams.hpp"
 
@@ -70,43 +69,26 @@ EQUAL(null::kRelaxed, cudaStreamCaptureModeRelaxed);
 EQUAL(null::kActive, cudaStreamCaptureStatusActive);
 EQUAL(null::kInvalidated, cudaStreamCaptureStatusInvalidated);
 
-namespace {
-
-int wrong = 0;
-
-void check(char const* what, long long ours, long long theirs) {
-  if (ours == theirs) return;
-  std::printf("%s: %lld, not %lld\n", what, ours, theirs);
-  ++wrong;
-}
-
-}  // namespace
-
 #define MEMBER(name, value) check(#name, static_cast<long long>(properties.name), value)
 #define ATTRIBUTE(name, value) check(#name, attribute(cudaDevAttr##name), value)
 
 int main(int, char** arguments) {
-  void* const core = dlopen(arguments[1], RTLD_NOW);
-  if (core == nullptr) return 2;
-  auto const configure = reinterpret_cast<int (*)(char const*)>(dlsym(core, "null_configure"));
-  configure(
+  bool const loaded = load(
+      arguments[1],
       "name=a card\ncompute_capability=89\nmultiprocessors=101\nshared_per_multiprocessor=102\n"
       "shared_per_block=103\nthreads_per_multiprocessor=104\nblocks_per_multiprocessor=105\n"
       "l2_bytes=106\nbus_bits=107\nclock_khz=108\nmemory_clock_khz=109\nmemory=110000000\n"
       "context=0\n");
+  if (!loaded) return 2;
   char const* const function =
       CUDA_VERSION < 13000 ? "null_cudaGetDeviceProperties_v2" : "null_cudaGetDeviceProperties";
   auto const get = reinterpret_cast<int (*)(cudaDeviceProp*, int)>(dlsym(core, function));
   auto const ask =
       reinterpret_cast<int (*)(int*, int, int)>(dlsym(core, "null_cudaDeviceGetAttribute"));
-  struct {
-    cudaDeviceProp properties;
-    unsigned char behind[64];
-  } room;
-  std::memset(&room, 0x5a, sizeof room);
-  get(&room.properties, 0);
-  for (auto const byte : room.behind) check("behind the struct", byte, 0x5a);
-  auto const& properties = room.properties;
+  Room<cudaDeviceProp> room;
+  get(&room.here, 0);
+  room.check_behind("behind the struct");
+  auto const& properties = room.here;
   check("name", std::strcmp(properties.name, "a card"), 0);
   MEMBER(totalGlobalMem, 110000000);
   MEMBER(sharedMemPerBlock, 49152);

@@ -1,12 +1,9 @@
 // Compares what the null GPU writes with the headers of cuBLASLt and NCCL; argument: its library.
 // SPDX-License-Identifier: Apache-2.0
 #include <cublasLt.h>
-#include <dlfcn.h>
 #include <nccl.h>
 
-#include <cstdio>
-#include <cstring>
-
+#include "core.hpp"
 #include "null_gpu/api.hpp"
 
 static_assert(allocbench::null_gpu::kCublasNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
@@ -17,23 +14,15 @@ static_assert(ncclFloat64 == 8 && ncclBfloat16 == 9 && ncclFloat8e4m3 == 10);
 static_assert(ncclNumOps == 5);
 
 int main(int, char** arguments) {
-  void* const core = dlopen(arguments[1], RTLD_NOW);
-  if (core == nullptr) return 2;
-  using Heuristic = decltype(&cublasLtMatmulAlgoGetHeuristic);
-  auto const find = reinterpret_cast<Heuristic>(dlsym(core, "null_cublasLtMatmulAlgoGetHeuristic"));
-  struct {
-    cublasLtMatmulHeuristicResult_t result;
-    unsigned char behind[64];
-  } room;
-  std::memset(&room, 0x5a, sizeof room);
+  if (!load(arguments[1], "")) return 2;
+  Room<cublasLtMatmulHeuristicResult_t> room;
   int count = 0;
-  find(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 1, &room.result, &count);
-  for (auto const byte : room.behind) {
-    if (byte != 0x5a) return 3;
-  }
-  auto const& found = room.result;
-  bool const right = count == 1 && found.state == CUBLAS_STATUS_SUCCESS &&
-                     found.workspaceSize == 0 && found.wavesCount == 1.0f;
-  if (!right) std::puts("cublasLtMatmulHeuristicResult_t");
-  return right ? 0 : 1;
+  NULL_GPU(cublasLtMatmulAlgoGetHeuristic)
+  (nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 1, &room.here, &count);
+  room.check_behind("behind cublasLtMatmulHeuristicResult_t");
+  check("results", count, 1);
+  check("state", room.here.state, CUBLAS_STATUS_SUCCESS);
+  check("workspace", static_cast<long long>(room.here.workspaceSize), 0);
+  check("waves", static_cast<long long>(room.here.wavesCount), 1);
+  return wrong == 0 ? 0 : 1;
 }

@@ -10,25 +10,41 @@
 
 namespace allocbench::null_gpu::cudnn {
 
+enum DataType : int {  // cudnnDataType_t
+  kFloat = 0,
+  kDouble = 1,
+  kHalf = 2,
+  kInt8 = 3,
+  kInt32 = 4,
+  kUint8 = 6,
+  kBfloat16 = 9,
+  kInt64 = 10,
+  kBoolean = 11,
+  kFloat8E4M3 = 12,
+  kFloat8E5M2 = 13,
+};
+
 // The bytes of an element of a cudnnDataType_t.
 inline Size element_bytes(int type) {
   switch (type) {
-    case 1:
-      return 8;  // double
-    case 2:
-    case 9:
-      return 2;  // half, bfloat16
-    case 3:
-    case 7:
-    case 12:
-    case 13:
-      return 1;  // int8, uint8, fp8
-    case 10:
-      return 8;  // int64
+    case kDouble:
+    case kInt64:
+      return 8;
+    case kHalf:
+    case kBfloat16:
+      return 2;
+    case kInt8:
+    case kUint8:
+    case kBoolean:
+    case kFloat8E4M3:
+    case kFloat8E5M2:
+      return 1;
     default:
       return 4;
   }
 }
+
+enum NetworkMode : int { kLstm = 2, kGru = 3 };  // cudnnRNNMode_t
 
 struct Tensor {
   int type = 0;

@@ -12,17 +12,6 @@ using namespace allocbench::null_gpu::cudnn;
 
 namespace {
 
-enum Type : int {  // cudnnBackendAttributeType_t
-  kBoolean = 2,
-  kInt64 = 3,
-  kDescriptor = 15,
-  kChar = 24,
-  kFraction = 26,
-};
-
-constexpr int kEngine = 3;       // cudnnBackendDescriptorType_t
-constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
-
 // The two engines: one uses a workspace; PyTorch tries the other one, which needs no workspace, if
 // there is no memory for it.
 constexpr std::int64_t kWithWorkspace = 0;
@@ -30,16 +19,16 @@ constexpr std::int64_t kWithoutWorkspace = 1;
 
 Size bytes_of(int type) {
   switch (type) {
-    case 0:
-    case kInt64:
-    case 5:
-    case 6:
-    case kDescriptor:
-      return 8;  // handle, double, pointer
-    case kBoolean:
-    case kChar:
+    case kTypeHandle:
+    case kTypeInt64:
+    case kTypeDouble:
+    case kTypeAddress:
+    case kTypeDescriptor:
+      return 8;
+    case kTypeBoolean:
+    case kTypeChar:
       return 1;
-    case kFraction:
+    case kTypeFraction:
       return 16;
     default:
       return 4;  // enumerations, float, int
@@ -53,7 +42,7 @@ struct Descriptor {
 Content& of(void* descriptor) { return *static_cast<Descriptor*>(descriptor)->content; }
 
 void put(Content& content, int name, std::int64_t value) {
-  Attribute attribute{kInt64, 1, std::vector<char>(sizeof value), {}};
+  Attribute attribute{kTypeInt64, 1, std::vector<char>(sizeof value), {}};
   std::memcpy(attribute.bytes.data(), &value, sizeof value);
   content.attributes[name] = std::move(attribute);
 }
@@ -116,7 +105,7 @@ void* workspace_of_pack(Content const& pack) {
 
 void copy_values(Attribute const& attribute, std::int64_t wanted, void* out) {
   auto const count = static_cast<Size>(std::min(wanted, attribute.count));
-  if (attribute.type != kDescriptor) {
+  if (attribute.type != kTypeDescriptor) {
     std::memcpy(out, attribute.bytes.data(), count * bytes_of(attribute.type));
     return;
   }
@@ -140,7 +129,7 @@ std::int64_t compute(Content const& content, int name, std::int64_t wanted, void
       for (std::int64_t index = 0; out != nullptr && index < std::min(wanted, count); ++index) {
         Content& config = of(static_cast<void**>(out)[index]);
         config.attributes[kConfigEngine] = {
-            kDescriptor, 1, {}, {make_engine(content, engines[static_cast<Size>(index)])}};
+            kTypeDescriptor, 1, {}, {make_engine(content, engines[static_cast<Size>(index)])}};
       }
       return wanted > 0 ? std::min(wanted, count) : count;
     }
@@ -190,7 +179,7 @@ NULL_GPU_API int null_cudnnBackendExecute(Handle, void* plan, void* pack) {
 NULL_GPU_API int null_cudnnBackendSetAttribute(void* descriptor, int name, int type,
                                                std::int64_t count, void const* values) {
   Attribute attribute{type, count, {}, {}};
-  if (type == kDescriptor) {
+  if (type == kTypeDescriptor) {
     auto* const* const others = static_cast<Descriptor* const*>(values);
     for (std::int64_t index = 0; index < count; ++index) {
       attribute.contents.push_back(others[index] == nullptr ? nullptr : others[index]->content);

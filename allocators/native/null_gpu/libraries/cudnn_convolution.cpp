@@ -17,9 +17,6 @@ namespace allocbench::null_gpu::cudnn {
 
 namespace {
 
-constexpr int kFloat = 0;
-constexpr int kHalf = 2;
-constexpr int kBrain = 9;
 constexpr Size kAlignment = 16;
 constexpr int kVolta = 70;   // the first with Tensor Cores: for half precision
 constexpr int kAmpere = 80;  // the first whose Tensor Cores accept floats, as TF32
@@ -87,7 +84,7 @@ Convolution convolution_of(Content const& operation) {
 bool on_tensor_cores(int type) {
   int const capability = Machine::get().settings().compute_capability;
   if (type == kFloat) return capability >= kAmpere;
-  return (type == kHalf || type == kBrain) && capability >= kVolta;
+  return (type == kHalf || type == kBfloat16) && capability >= kVolta;
 }
 
 }  // namespace

@@ -39,6 +39,20 @@ enum Name : int {
   kEngineNumericalNotes = 1303,
 };
 
+enum AttributeType : int {  // cudnnBackendAttributeType_t
+  kTypeHandle = 0,
+  kTypeBoolean = 2,
+  kTypeInt64 = 3,
+  kTypeDouble = 5,
+  kTypeAddress = 6,
+  kTypeDescriptor = 15,
+  kTypeChar = 24,
+  kTypeFraction = 26,
+};
+
+inline constexpr int kEngine = 2;       // cudnnBackendDescriptorType_t
+inline constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
+
 // The content of a descriptor. It is shared, because other descriptors keep it after the descriptor
 // is destroyed.
 struct Content;

@@ -18,7 +18,7 @@ struct Network {
   int directions() const { return bidirectional != 0 ? 2 : 1; }
   int pseudo_layers() const { return layers * directions(); }
   // Matrices of a layer: two per gate, for the input and for the state.
-  int matrices() const { return mode == 2 ? 8 : mode == 3 ? 6 : 2; }
+  int matrices() const { return mode == kLstm ? 8 : mode == kGru ? 6 : 2; }
   int gates() const { return matrices() / 2; }
   // Values of a step that the backward pass reads, by unit: the gates and the output, and of an
   // LSTM the cell's state, of a GRU what the state adds to the new gate.
