@@ -23,13 +23,13 @@ from allocbench.reports import bundle, results
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import ALLOC, catalog, read, write
 from allocbench.workloads.formats import FORMATS
-from tests.commands import EVENTS, QUICK, folder, output, run
+from tests.commands import EVENTS, QUICK, folder, output, run, undrawn
 from tests.tflite_models import tflite_file
 from tests.traces import assert_same, make
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
 from tests.workloads.serving.test_requests import AZURE
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
 DATA = Path(__file__).parents[1] / "data"
 
 NAMES = ", ".join(catalog.names())
@@ -113,7 +113,9 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("example", RUN_HERE)
-def test_every_example_works(example: str, reported: Path) -> None:
+def test_every_example_works(example: str, reported: Path, request: pytest.FixtureRequest) -> None:
+    if example.startswith("allocbench report"):
+        request.getfixturevalue("undrawn")
     write(make(EVENTS), "trace.csv")
     write(make(EVENTS), "trace.parquet")
     recorder = Recorder()
@@ -173,7 +175,7 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
     assert "…" not in output(f"compare gpt2-train {QUICK}")
 
 
-def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
+def test_compare_writes_rows_with_the_schema_and_a_report(undrawn: None) -> None:
     line = "compare good.csv good.parquet --allocators naive,bfc,cuda_async,bump --time 1"
     output(f"{line} --json rows.json --html report.html --results results.zip")
     rows = json.loads(Path("rows.json").read_text())

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from allocbench.reports import bundle, html
-from tests.commands import QUICK, folder, python, run
+from tests.commands import QUICK, folder, python, run, undrawn
 
-__all__ = ["folder"]  # the fixture, by its import
+__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
 
 FEW = f"--allocators bfc,naive {QUICK}"
 SHOWN = [
@@ -162,7 +162,7 @@ def test_a_full_standard_output_is_one_line(line: str) -> None:
     ],
 )
 def test_results_that_cannot_be_written_are_shown_and_kept(
-    line: str, extension: str, temporary: Path
+    line: str, extension: str, temporary: Path, undrawn: None
 ) -> None:
     ended = run(line)
     (kept,) = temporary.iterdir()

@@ -13,15 +13,15 @@ from rich.console import Console
 from allocbench import terminal
 from allocbench.reports import island, markdown, results
 from allocbench.reports.results import frame
-from tests.commands import QUICK, error, folder, output
+from tests.commands import QUICK, error, folder, output, undrawn
 from tests.result_rows import HOSTILE, floor, row, sized
 
-__all__ = ["folder"]  # the fixture that makes a folder with traces
+__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
 FEW = "--allocators bfc,naive"
 
 
 @pytest.fixture
-def files(folder: Path) -> None:
+def files(folder: Path, undrawn: None) -> None:
     """A bundle, and plain rows of another trace."""
     output(f"compare good.csv {QUICK} {FEW} --results results.zip")
     output(f"compare good.parquet {QUICK} {FEW} --json rows.json")
