@@ -289,5 +289,6 @@ SECTIONS: dict[str, Callable[..., str]] = {
         device_costs,
         workloads,
         functions,
+        workspaces,
     )
 }
