@@ -20,7 +20,8 @@ class Compute:
     """The properties of a card that a program sees, in addition to its memory. Bytes.
 
     product: the name that the driver reports. capability: ten times the compute capability. l2: of
-    the cache. shared_per_block: the most shared memory that a block can opt in to.
+    the cache. clock_mhz: the most that the driver reports. memory_clock_mhz: half of the data rate.
+    shared_per_block: the most shared memory that a block can opt in to.
     """
 
     product: str
@@ -28,6 +29,8 @@ class Compute:
     multiprocessors: int
     l2: int
     bus_bits: int
+    clock_mhz: int
+    memory_clock_mhz: int
     shared_per_multiprocessor: int
     shared_per_block: int
     threads_per_multiprocessor: int

@@ -76,6 +76,8 @@ class NullDevice:
             "blocks_per_multiprocessor": compute.blocks_per_multiprocessor,
             "l2_bytes": compute.l2,
             "bus_bits": compute.bus_bits,
+            "clock_khz": compute.clock_mhz * 1000,
+            "memory_clock_khz": compute.memory_clock_mhz * 1000,
             "memory": self.memory,
             "context": self.context,
             "count": self.count,

@@ -26,6 +26,17 @@ def test_a_card_has_what_its_driver_reports() -> None:
     assert device.name == "null:rtx-4090-24gb"
 
 
+def test_a_card_has_its_clock_rates() -> None:
+    settings = read("null:t4").settings()
+    rates = [settings[name] for name in ("clock_khz", "memory_clock_khz", "bus_bits")]
+    assert rates == [1_590_000, 5_001_000, 256]
+    # The bandwidth in GB/s of NVIDIA's data sheets follows from the memory's clock and bus.
+    for card, bandwidth in {"rtx-3060": 360, "l40s": 864, "a100-40gb": 1555, "h100": 3350}.items():
+        compute = read(f"null:{card}").compute
+        found = 2 * compute.memory_clock_mhz * compute.bus_bits / 8 / 1000
+        assert found == pytest.approx(bandwidth, rel=0.03)
+
+
 def test_everything_can_be_overridden() -> None:
     device = read("null:a100-40gb,memory=23.5GiB,context=600MiB,count=2")
     assert (device.memory, device.context, device.count) == (47 * GIB // 2, 600 << 20, 2)
