@@ -44,7 +44,7 @@ class _PartsGroup(_QuickGroup):
         """The subcommand with a name; the error for a wrong name lists all names."""
         found = super().get_command(context, name)
         if found is None:
-            valid = ", ".join(f"'{one}'" for one in self.commands)
+            valid = ", ".join(f"'{command}'" for command in self.commands)
             raise typer.BadParameter(f"'{name}' is not one of {valid}", ctx=context)
         return found
 
@@ -133,7 +133,7 @@ def _epilog(examples: Sequence[str]) -> str:
 
 def _loaded(name: str) -> Any:
     """Import the module of a command, and build the command with its arguments and options."""
-    (command,) = (one for one in COMMANDS if one.name == name)
+    (command,) = (listed for listed in COMMANDS if listed.name == name)
     module = command.load()
     help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)

@@ -173,16 +173,19 @@ def _told(calls: Sequence[Call]) -> str:
 
 
 def _place(address: int, segments: Sequence[Segment]) -> str:
-    for one in segments:
-        if one.address <= address < one.address + one.size:
-            return f"{address:#x} (byte {address - one.address} of its segment)"
+    for segment in segments:
+        if segment.address <= address < segment.address + segment.size:
+            return f"{address:#x} (byte {address - segment.address} of its segment)"
     return f"{address:#x} (in no segment that the replay holds)"
 
 
 def _free_blocks(segments: Sequence[Segment]) -> dict[int, int]:
     """Bytes by address."""
     return {
-        block.address: block.size for one in segments for block in one.blocks if not block.allocated
+        block.address: block.size
+        for segment in segments
+        for block in segment.blocks
+        if not block.allocated
     }
 
 
@@ -191,8 +194,8 @@ def _placement_reason(address: int, other: int, granted: int, segments: Sequence
     if address not in free:
         around = [
             block
-            for one in segments
-            for block in one.blocks
+            for segment in segments
+            for block in segment.blocks
             if block.address <= address < block.address + block.size
         ]
         if around and around[0].allocated:
@@ -235,7 +238,7 @@ def _calls_reason(
             else "the segments lie at different addresses"
         )
     if gave or gives:
-        held = {one.address: one for one in before}
+        held = {segment.address: segment for segment in before}
         busy = [c for c in gave if c[2] in held and any(b.allocated for b in held[c[2]].blocks)]
         if busy:
             return f"the segment at {busy[0][2]:#x} holds blocks in the replay: a free is missing"

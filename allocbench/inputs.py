@@ -131,9 +131,9 @@ def allocator_specs(text: str, device: str | None = None) -> list[str]:
     else:
         with errors_naming(f"--device {device}"):
             specs = allocators.names(allocators.make_device(device))
-    for one in specs:
-        if specs.count(one) > 1:
-            raise UsageError(f"--allocators: '{one}' is given twice")
+    for listed in specs:
+        if specs.count(listed) > 1:
+            raise UsageError(f"--allocators: '{listed}' is given twice")
     return specs
 
 
@@ -143,11 +143,11 @@ def device_specs(text: str) -> list[str]:
     Raises UsageError for a device that cannot be made, or that is given twice.
     """
     specs = spec.split(text)
-    for one in specs:
-        if specs.count(one) > 1:
-            raise UsageError(f"--devices: '{one}' is given twice")
+    for device in specs:
+        if specs.count(device) > 1:
+            raise UsageError(f"--devices: '{device}' is given twice")
         with errors_naming("--devices"):
-            check_device(one)
+            check_device(device)
     return specs
 
 

@@ -27,20 +27,22 @@ def picture(
     """
     if not segments:
         return ["nothing is held from the device"]
-    pinned = [one for one in segments if any(block.address in pins for block in one.blocks)]
-    others = [one for one in segments if one not in pinned]
+    pinned = [
+        segment for segment in segments if any(block.address in pins for block in segment.blocks)
+    ]
+    others = [segment for segment in segments if segment not in pinned]
     by_size = sorted(pinned, key=_size, reverse=True) + sorted(others, key=_size, reverse=True)
-    shown = sorted(by_size[:most], key=lambda one: one.address)
+    shown = sorted(by_size[:most], key=lambda segment: segment.address)
     largest = max(map(_size, shown))
-    names = [f"{one.address:#x}" for one in shown]
+    names = [f"{segment.address:#x}" for segment in shown]
     margin = max(map(len, names))
     lines = []
-    for one, name in zip(shown, names, strict=True):
-        bar = _bar(one, pins, max(1, round(width * one.size / largest)))
-        lines.append(f"{name:>{margin}} {units.size(one.size):>9} |{bar}|")
+    for segment, name in zip(shown, names, strict=True):
+        bar = _bar(segment, pins, max(1, round(width * segment.size / largest)))
+        lines.append(f"{name:>{margin}} {units.size(segment.size):>9} |{bar}|")
     if rest := by_size[most:]:
         held = sum(map(_size, rest))
-        free = sum(b.size for one in rest for b in one.blocks if not b.allocated)
+        free = sum(b.size for segment in rest for b in segment.blocks if not b.allocated)
         lines.append(f"and {len(rest):,} more of {units.size(held)}, {units.size(free)} of it free")
     return lines
 

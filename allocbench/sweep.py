@@ -75,7 +75,7 @@ def sweep(
     Raises UsageError if the file or the scheduler cannot be used.
     """
     records = open_records(path)
-    known = {key_of(one).identity for one in records if not (retry and one["error"])}
+    known = {key_of(record).identity for record in records if not (retry and record["error"])}
     code = code_version()
     keys = {
         key.identity: (key, trace)
@@ -88,10 +88,10 @@ def sweep(
     total(len(todo))
     run_all = _on_cluster if scheduler else _on_processes
     with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as made:
-        for one in made:
-            append(path, one)
-            records.append(one)
-            done(key_of(one))
+        for record in made:
+            append(path, record)
+            records.append(record)
+            done(key_of(record))
     return frame(records)
 
 
@@ -119,9 +119,9 @@ def _on_processes(
     while left:
         try:
             with _processes(workers) as pool:
-                for one in _finished(pool, list(left.items()), effort, runner):
-                    del left[key_of(one)]
-                    yield one
+                for record in _finished(pool, list(left.items()), effort, runner):
+                    del left[key_of(record)]
+                    yield record
         except BrokenProcessPool:
             for key in list(left)[:workers]:  # they are started in this order
                 yield _alone(key, left.pop(key), effort, runner)
@@ -207,20 +207,20 @@ def _on_cluster(
         for future in distributed.as_completed(list(runs), loop=client.loop):
             run = runs.pop(future)
             try:
-                one = future.result()
+                record = future.result()
             except (
                 Exception,
                 distributed.CancelledError,
             ):  # its worker died, perhaps because of another run
                 lost.append(run)
             else:
-                yield one
+                yield record
         for key, trace in lost:
             try:
-                one = submit(key, trace).result()
+                record = submit(key, trace).result()
             except (Exception, distributed.CancelledError) as failure:
-                one = _died(key, trace, failure)
-            yield one
+                record = _died(key, trace, failure)
+            yield record
 
 
 def _itself(trace: Trace) -> Trace:

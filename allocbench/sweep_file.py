@@ -67,12 +67,12 @@ def open_records(path: str) -> list[Record]:
     return records
 
 
-def append(path: str, one: Record) -> None:
+def append(path: str, record: Record) -> None:
     """Add a record and flush it to the disk: the whole line or, on an error, none of it.
 
     Raises UsageError when it cannot be written.
     """
-    left = memoryview(json.dumps(one, allow_nan=False).encode() + b"\n")
+    left = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
     try:
         with Path(path).open("ab", buffering=0) as file:
             end = file.tell()

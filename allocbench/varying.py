@@ -111,9 +111,9 @@ def _print_cards(varied: Variation, found: Sequence[Between]) -> None:
     out = console()
     columns = ("fits", "too large", "estimate")
     table = plain_table(f"{varied.name} on each card", "card", *columns, right=columns)
-    for one in found:
-        cells = (one.fits, one.too_large, one.estimate)
-        table.add_row(one.card, *("" if cell is None else str(cell) for cell in cells))
+    for between in found:
+        cells = (between.fits, between.too_large, between.estimate)
+        table.add_row(between.card, *("" if cell is None else str(cell) for cell in cells))
     out.print(table)
     out.print(
         Text(

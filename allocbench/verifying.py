@@ -95,7 +95,7 @@ def verify(
     """
     found = verify_all(path, allocator, capacity, **options)
     if len(found) > 1:
-        told = ", ".join(one.device for one in found)
+        told = ", ".join(verdict.device for verdict in found)
         return Verdict(str(path), unknown=f"holds the events of several devices: {told}")
     return found[0]
 

@@ -94,7 +94,7 @@ def _swept(data: bytes, path: str | Path) -> Bundle:
     """The rows of a sweep that can be in the same table."""
     found = runs.parse(data, str(path))
     kept = runs.comparable(found)
-    rows = results.frame([one["row"] for one in kept], str(path))
+    rows = results.frame([record["row"] for record in kept], str(path))
     older = len(found) - len(kept)
     what = "run is" if older == 1 else "runs are"
     note = f"{path}: {older:,} older {what} left out: repeated since, or of another trace"

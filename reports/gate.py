@@ -61,7 +61,7 @@ class Comparison:
     @property
     def unstated(self) -> tuple[Difference, ...]:
         """The differences that no commit message states."""
-        return tuple(one for one in self.differences if not one.stated)
+        return tuple(difference for difference in self.differences if not difference.stated)
 
     @property
     def outcome(self) -> Outcome:
@@ -112,7 +112,9 @@ def markdown(found: Comparison, base: str, head: str) -> str:
     if found.differences:
         parts += ["", "| metric | allocator | workload | base | head | head / base | stated |"]
         parts += ["|---|---|---|--:|--:|--:|---|"]
-        parts += _cut([_difference(one) for one in (*found.unstated, *_stated(found))])
+        parts += _cut(
+            [_difference(difference) for difference in (*found.unstated, *_stated(found))]
+        )
     if found.failed:
         parts += ["", "| failed | allocator | workload |", "|---|---|---|"]
         parts += _cut([_row(cell.benchmark, cell.allocator, cell.case) for cell in found.failed])
@@ -124,7 +126,7 @@ def markdown(found: Comparison, base: str, head: str) -> str:
 
 
 def _stated(found: Comparison) -> tuple[Difference, ...]:
-    return tuple(one for one in found.differences if one.stated)
+    return tuple(difference for difference in found.differences if difference.stated)
 
 
 def _sentence(found: Comparison) -> str:
@@ -151,13 +153,13 @@ def _equal(old: Cell, new: Cell) -> bool:
     return new.state == NUMBER and old.value == new.value
 
 
-def _difference(one: Difference) -> str:
-    cell = one.head
+def _difference(difference: Difference) -> str:
+    cell = difference.head
     ratio = "n/a"
-    if cell.state == NUMBER and one.base.value:
-        ratio = f"{cell.value / one.base.value:.3f}x"
-    stated = "yes" if one.stated else "**no**"
-    shown = _shown(one.base), _shown(cell)
+    if cell.state == NUMBER and difference.base.value:
+        ratio = f"{cell.value / difference.base.value:.3f}x"
+    stated = "yes" if difference.stated else "**no**"
+    shown = _shown(difference.base), _shown(cell)
     return _row(cell.metric, cell.allocator, cell.case, *shown, ratio, stated)
 
 

@@ -111,7 +111,7 @@ def render(
         *over_all,
         *single,
         *past,
-        *(one.chart for section in sections for one in _all(section)),
+        *(figure.chart for section in sections for figure in _all(section)),
     ]
     scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
     return environment.get_template("report.html.j2").render(
@@ -178,7 +178,7 @@ def _section(
 
 
 def _all(section: Section) -> list[Figure]:
-    return [one for one in (section.trade, section.memory, *section.figures) if one]
+    return [figure for figure in (section.trade, section.memory, *section.figures) if figure]
 
 
 def _figure(chart: Chart, *, phone: bool = True) -> Figure:

@@ -71,7 +71,10 @@ class Case:
         """
         if name is None:
             first = self.allocators[0]
-            return next((one for one in self.allocators if one not in self.unavailable), first)
+            return next(
+                (allocator for allocator in self.allocators if allocator not in self.unavailable),
+                first,
+            )
         if name not in self.rows.index:
             raise ResultError(
                 f"no row {name!r} to use as the reference on {self.title!r}; the rows are"

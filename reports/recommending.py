@@ -136,10 +136,14 @@ def advise(
     default = next((option for option in options if option.kind == "default"), None)
     name = device or next((str(row["device"]) for row in given), "the device")
     capacity = case.capacity
-    setting = _best([one for one in options if one.kind in ("default", "setting")], capacity)
-    plugged = _best([one for one in options if one.kind == "plug-in"], capacity)
-    uncached = _best([one for one in options if one.kind == "uncached"], capacity)
-    chosen = _best([one for one in options if one.kind != "uncached"], capacity) or uncached
+    setting = _best(
+        [option for option in options if option.kind in ("default", "setting")], capacity
+    )
+    plugged = _best([option for option in options if option.kind == "plug-in"], capacity)
+    uncached = _best([option for option in options if option.kind == "uncached"], capacity)
+    chosen = (
+        _best([option for option in options if option.kind != "uncached"], capacity) or uncached
+    )
     other = plugged or (uncached if setting is None else None)
     load = max((int(row.get("max_load") or 0) for row in given), default=0)
     unfit = "" if chosen else _unfit(load, capacity, name)
@@ -318,15 +322,15 @@ def _needs_more(option: Option, default: Option) -> bool:
 
 def _none(what: str, options: Sequence[Option], words: str) -> str:
     kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
-    those = [one for one in options if one.kind in kinds]
+    those = [option for option in options if option.kind in kinds]
     if not those:
         return "none was tried."
-    if any(one.fits for one in those):
+    if any(option.fits for option in those):
         return "none is needed; the only one that was tried makes a driver call for each request."
-    needs = [one for one in those if one.need is not None]
+    needs = [option for option in those if option.need is not None]
     if not needs:
         return f"{words}."
-    least = min(needs, key=lambda one: one.need or 0)
+    least = min(needs, key=lambda option: option.need or 0)
     card = f", smallest card {least.card}" if least.card else ""
     return f"{words}; {least.name} needs the least, {units.size(least.need or 0)}{card}."
 

@@ -37,9 +37,9 @@ class Key:
         return self.trace, self.allocator, self.device, self.code
 
 
-def key_of(one: Record) -> Key:
+def key_of(record: Record) -> Key:
     """The key of a record."""
-    return Key(**one["key"])
+    return Key(**record["key"])
 
 
 def parse(text: bytes, where: str) -> list[Record]:
@@ -47,11 +47,11 @@ def parse(text: bytes, where: str) -> list[Record]:
     found = []
     for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
         try:
-            one = json.loads(line)
-            key_of(one)
-            if not isinstance(one["row"], dict):
+            record = json.loads(line)
+            key_of(record)
+            if not isinstance(record["row"], dict):
                 raise TypeError
-            found.append({name: one[name] for name in ("key", "row", "error")})
+            found.append({name: record[name] for name in ("key", "row", "error")})
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ResultError(f"{where}: line {number}: not a sweep result") from error
     return found
@@ -62,12 +62,12 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
     If a run appears twice because it was retried, the later one counts.
     """
-    latest = {key_of(one).identity: one for one in records}
+    latest = {key_of(record).identity: record for record in records}
     rows = [
-        one["row"]
-        | {name: one["key"][name] for name in ("trace", "code")}
-        | {"error": one["error"]}
-        for one in latest.values()
+        record["row"]
+        | {name: record["key"][name] for name in ("trace", "code")}
+        | {"error": record["error"]}
+        for record in latest.values()
     ]
     return pd.DataFrame(rows, columns=[*SCHEMA, "trace", "code", "error"])
 
@@ -78,10 +78,10 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     A workload's name may refer to several traces, and several versions may have made the same run:
     only the last trace of each workload and the last record of each run are used.
     """
-    traces = {one["key"]["workload"]: one["key"]["trace"] for one in records}
+    traces = {record["key"]["workload"]: record["key"]["trace"] for record in records}
     kept: dict[tuple[str, str, str], Record] = {}
-    for one in records:
-        key = key_of(one)
+    for record in records:
+        key = key_of(record)
         if key.trace == traces[key.workload]:
-            kept[key.workload, key.device, key.allocator] = one
+            kept[key.workload, key.device, key.allocator] = record
     return [kept[run] for run in sorted(kept)]  # the file has them in the order in which they ended

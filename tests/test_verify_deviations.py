@@ -230,7 +230,7 @@ CONF = "PYTORCH_CUDA_ALLOC_CONF"
             "fraction",
             {CONF: "per_process_memory_fraction:0.2"},
             "failed request",
-            "refuses what the GPU gave",
+            "refuses memory that the GPU granted",
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,

@@ -182,7 +182,7 @@ def _blocks(
             values.append(value)
         for field, place, fine in others:
             if row[place].strip() not in fine:
-                told = " or ".join(repr(one) for one in fine)
+                told = " or ".join(repr(text) for text in fine)
                 rows.refuse(f"{field} '{short(row[place])}' is not supported", told)
         lower, upper, size = values
         if lower >= upper + is_inclusive:

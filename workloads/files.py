@@ -129,7 +129,7 @@ def _format(head: bytes) -> Format:
         raise TraceError("is empty")
     if found := format_of(head):
         return found
-    known = "; ".join(one.name for one in FORMATS)
+    known = "; ".join(file_format.name for file_format in FORMATS)
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise TraceError(f"is text in UTF-16; save it as UTF-8. Known are: {known}")

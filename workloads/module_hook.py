@@ -145,7 +145,9 @@ class Modules:
 
 def _alive(references: Iterable[Any]) -> list[Any]:
     """What weak references refer to. Not by its truth: a module may not have a length."""
-    return [one for one in (reference() for reference in references) if one is not None]
+    return [
+        referent for referent in (reference() for reference in references) if referent is not None
+    ]
 
 
 def _wrapped(module: Any) -> Any:

@@ -98,7 +98,9 @@ class Trace:
         """The streams that stand for private pools of captured graphs, by the provenance."""
         told = self.provenance.extra.get("streams", [])
         is_list = isinstance(told, list)
-        return [n for n, one in enumerate(told if is_list else []) if "pool" in one][: 1 << 16]
+        return [n for n, stream in enumerate(told if is_list else []) if "pool" in stream][
+            : 1 << 16
+        ]
 
     @property
     def steps(self) -> int:

@@ -139,11 +139,11 @@ def _formats() -> list[Table]:
         "what it is",
         "options",
     )
-    for one in FORMATS:
-        options = "; ".join(f"{name}: {meaning}" for name, meaning in one.options.items())
-        if len(one.options) > _FEW:
-            options = f"{', '.join(one.options)}: see `list workloads`"
-        table.add_row(Text(one.name), Text(one.summary), Text(options))
+    for file_format in FORMATS:
+        options = "; ".join(f"{name}: {meaning}" for name, meaning in file_format.options.items())
+        if len(file_format.options) > _FEW:
+            options = f"{', '.join(file_format.options)}: see `list workloads`"
+        table.add_row(Text(file_format.name), Text(file_format.summary), Text(options))
     return [table]
 
 

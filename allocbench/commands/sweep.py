@@ -78,9 +78,9 @@ def run(
     places = inputs.device_specs(devices)
     works = [inputs.allocator_specs(allocators, place) for place in places]
     specs = list(dict.fromkeys(chain.from_iterable(works)))
-    for one in specs:
-        if not any(can_be_made(one, device) for device in places):
-            inputs.check_specs("--allocators", [one], places[0])
+    for spec in specs:
+        if not any(can_be_made(spec, device) for device in places):
+            inputs.check_specs("--allocators", [spec], places[0])
     if output == STDOUT:
         raise UsageError("--output -: results are added to a file; --json - prints rows")
     check_outputs(output, json)

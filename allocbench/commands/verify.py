@@ -108,7 +108,7 @@ def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            inside = [one for one in sorted(path.iterdir()) if _may_be_recording(one)]
+            inside = [file for file in sorted(path.iterdir()) if _may_be_recording(file)]
             if not inside:
                 raise UsageError(f"{path}: holds no recording: {', '.join(_EXTENSIONS)}")
             found += inside

@@ -63,10 +63,10 @@ def difference(outcomes: Sequence[float | None], native: Sequence[float | None])
     if len(outcomes) != len(native):
         return math.nan
     apart = 0.0
-    for one, other in zip(outcomes, native, strict=True):
-        if one is None or other is None:
+    for value, native_value in zip(outcomes, native, strict=True):
+        if value is None or native_value is None:
             return math.nan
-        apart = max(apart, abs(one - other) / max(abs(other), 1e-12))
+        apart = max(apart, abs(value - native_value) / max(abs(native_value), 1e-12))
     return apart
 
 
@@ -154,12 +154,12 @@ def _calibration(folder: Path) -> Iterator[str]:
             continue
         rows = [
             [
-                one["workload"],
-                one["allocator"],
-                _seconds(one["seconds_measured"]),
-                _seconds(one["seconds_predicted"]),
+                prediction["workload"],
+                prediction["allocator"],
+                _seconds(prediction["seconds_measured"]),
+                _seconds(prediction["seconds_predicted"]),
             ]
-            for one in result["measured"]["predictions"]
+            for prediction in result["measured"]["predictions"]
         ]
         if rows:
             title = "## Device time, measured and predicted from the cost of single calls\n\n"

@@ -160,7 +160,7 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
         for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):
             if any(letter.isdigit() for letter in slug[:end]):
                 begins.setdefault(slug[:end], slug)
-    return list(dict.fromkeys(begins[one] for one in get_close_matches(name, begins)))
+    return list(dict.fromkeys(begins[text] for text in get_close_matches(name, begins)))
 
 
 def _workspaces(options: Mapping[str, str]) -> dict[str, str]:

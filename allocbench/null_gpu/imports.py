@@ -47,7 +47,7 @@ def read(folder: Path) -> Imports:
                     defined.add(name)
                 else:
                     found.symbols[name] = max(found.symbols.get(name, ("", "")), wanted)
-            if any("cuda" in one for one in needed) and (
+            if any("cuda" in soname for soname in needed) and (
                 texts := elf.get_section_by_name(".rodata")
             ):
                 names = _DRIVER_NAME.findall(texts.data())

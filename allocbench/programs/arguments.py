@@ -25,7 +25,11 @@ _COMMAND = "allocbench.command"
 def takes_program(run: Callable[..., Any]) -> bool:
     """Whether a command has a workload among its arguments."""
     parameters = signature(run, eval_str=True).parameters.values()
-    told = (about for one in parameters for about in getattr(one.annotation, "__metadata__", ()))
+    told = (
+        about
+        for parameter in parameters
+        for about in getattr(parameter.annotation, "__metadata__", ())
+    )
     return any(options.OR_COMMAND in (about.metavar or "") for about in told)
 
 
@@ -34,8 +38,10 @@ class ProgramCommand(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        names = {one.name for one in self.params}
-        self.added = {one.name: one for one in _parameters() if one.name not in names}
+        names = {parameter.name for parameter in self.params}
+        self.added = {
+            parameter.name: parameter for parameter in _parameters() if parameter.name not in names
+        }
         self.params = [*self.params, *self.added.values()]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -79,7 +85,9 @@ def _parameters() -> list[Any]:
     """The options of a program on the command line."""
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
-    return [one for one in typer.main.get_command(alone).params if one.name != "help"]
+    return [
+        parameter for parameter in typer.main.get_command(alone).params if parameter.name != "help"
+    ]
 
 
 def _options(

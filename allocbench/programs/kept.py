@@ -83,13 +83,13 @@ def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
     except OSError:
         return
     try:
-        told = []
-        for number, (tells, trace) in enumerate(entry.traces.items()):
+        traces = []
+        for number, (process, trace) in enumerate(entry.traces.items()):
             file = f"{number}.parquet"
             write(trace, partial / file)
-            told.append({"name": tells, "file": file})
+            traces.append({"name": process, "file": file})
         about = {
-            "traces": told,
+            "traces": traces,
             "notes": list(entry.notes),
             "date": entry.date,
             "out_of_memory": entry.out_of_memory,

@@ -113,10 +113,10 @@ def load(program: Program) -> Trace:
     tell = program.settings.tell
     if len(traces) == 1:
         return next(iter(traces.values()))
-    loads = {tells: trace.max_load for tells, trace in traces.items()}
-    largest = max(loads, key=lambda tells: loads[tells])
-    each = ", ".join(f"{tells} {units.size(load)}" for tells, load in loads.items())
-    tell(f"the largest load of each: {each}; the answer is for {largest}")
+    loads = {process: trace.max_load for process, trace in traces.items()}
+    largest = max(loads, key=lambda process: loads[process])
+    listed = ", ".join(f"{process} {units.size(load)}" for process, load in loads.items())
+    tell(f"the largest load of each: {listed}; the answer is for {largest}")
     return traces[largest]
 
 
@@ -131,9 +131,9 @@ def load_all(program: Program) -> tuple[Mapping[str, Trace], bool]:
         rank: _one(program, device) for rank, device in zip(_ranks(program), devices, strict=True)
     }
     traces = {
-        "-".join(filter(None, (rank, tells))): trace
+        "-".join(filter(None, (rank, process))): trace
         for rank, entry in found.items()
-        for tells, trace in entry.traces.items()
+        for process, trace in entry.traces.items()
     }
     return traces, any(entry.out_of_memory for entry in found.values())
 
@@ -239,8 +239,8 @@ def _failed(ran: Ran) -> str:
 def _told(ran: Ran) -> list[str]:
     """Notes on a run for the user, one per line."""
     lines = []
-    for tells, trace in ran.recorded.traces.items():
-        where = f"{tells} on " if tells else "on "
+    for process, trace in ran.recorded.traces.items():
+        where = f"{process} on " if process else "on "
         first, *more = sentences(steps(trace), ran.limit)
         lines += [f"{where}{trace.provenance.device}: {first}", *more]
     return [*lines, *ran.notes]

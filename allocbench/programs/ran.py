@@ -80,11 +80,11 @@ def run(
 
 
 def _named(recorded: Recorded, name: str) -> Recorded:
-    def named(tells: str, trace: Trace) -> Trace:
-        whole = "-".join(filter(None, (name, tells)))
+    def named(process: str, trace: Trace) -> Trace:
+        whole = "-".join(filter(None, (name, process)))
         return replace(trace, provenance=replace(trace.provenance, name=whole))
 
-    traces = {tells: named(tells, trace) for tells, trace in recorded.traces.items()}
+    traces = {process: named(process, trace) for process, trace in recorded.traces.items()}
     return replace(recorded, traces=traces)
 
 

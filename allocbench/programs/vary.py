@@ -223,7 +223,7 @@ def on_every_card(
     found = []
     for card in cards.cards():
         tried = [
-            (value, all(one.completes(ALLOCATOR, card.free) for one in ranks), _most(ranks))
+            (value, all(rank.completes(ALLOCATOR, card.free) for rank in ranks), _most(ranks))
             for value, ranks in runs
         ]
         found.append(between(card.name, card.free, varied.values, tried))

@@ -66,7 +66,7 @@ class Explanation:
     @property
     def leaks(self) -> bool:
         """Whether the request would fit, by bytes, without what accumulates."""
-        grown = sum(one.bytes for one in self.growths)
+        grown = sum(growth.bytes for growth in self.growths)
         return grown > 0 and self.failure.live - grown + self.failure.requested <= (
             self.failure.capacity
         )
@@ -200,7 +200,7 @@ def _growing(explanation: Explanation) -> str:
     if not explanation.growths:
         return ""
     first = explanation.growths[0]
-    grown = sum(one.bytes for one in explanation.growths)
+    grown = sum(growth.bytes for growth in explanation.growths)
     where = f"{first.steps} steps" if first.of_steps else f"{first.steps} stretches of the trace"
     by = f" by {first.operator}" if first.operator else ""
     more = (
@@ -217,7 +217,7 @@ def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     """Every single setting and every other allocator, those that complete the trace first."""
     name = innermost(allocator)
     tried = [
-        (f"{name} with {what}", one) for what, one in search_space.singles(allocator, run.device)
+        (f"{name} with {what}", spec) for what, spec in search_space.singles(allocator, run.device)
     ]
     tried += [
         (f"the allocator {other}", other)
@@ -226,8 +226,8 @@ def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     ]
     passed = before(run.trace, event + 1)
     found = []
-    for what, one in tried:
-        completes = run.completes(one)
-        passes = completes or allocators.completes(passed, fresh(one, run.device, run.trace))
-        found.append(Change(what, one, passes, completes))
+    for what, spec in tried:
+        completes = run.completes(spec)
+        passes = completes or allocators.completes(passed, fresh(spec, run.device, run.trace))
+        found.append(Change(what, spec, passes, completes))
     return sorted(found, key=lambda change: (not change.completes, not change.passes))

@@ -62,4 +62,4 @@ def growths(failure: Failure) -> list[Growth]:
         for (label, size), count in groups.items()
         if wanted <= count.keys()
     ]
-    return sorted(found, key=lambda one: one.bytes, reverse=True)
+    return sorted(found, key=lambda growth: growth.bytes, reverse=True)

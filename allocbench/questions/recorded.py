@@ -80,14 +80,14 @@ def takes_over(text: str, trace: Trace, device: str) -> bool | None:
 def told(name: str, trace: Trace, specs: Sequence[str], device: str) -> list[str]:
     """Notes on what a recording decides about the allocators of the specs."""
     lines = []
-    changed = {one: in_force(one, trace) for one in specs}
-    for one, actual in changed.items():
-        if actual != one:
-            lines.append(f"{name}: {one} is replayed as {actual}, as it was recorded")
+    changed = {spec: in_force(spec, trace) for spec in specs}
+    for spec, actual in changed.items():
+        if actual != spec:
+            lines.append(f"{name}: {spec} is replayed as {actual}, as it was recorded")
     if trace.layout is not None:
-        taken = {one: takes_over(one, trace, device) for one in specs}
-        begun = [one for one, takes in taken.items() if takes]
-        others = [one for one, takes in taken.items() if takes is False]
+        taken = {spec: takes_over(spec, trace, device) for spec in specs}
+        begun = [spec for spec, takes in taken.items() if takes]
+        others = [spec for spec, takes in taken.items() if takes is False]
         held = f"{human_bytes(trace.layout.reserved)} in {len(trace.layout.address):,} segments"
         line = f"{name}: the recording begins with {held}"
         if begun:

@@ -43,10 +43,10 @@ class Times:
         """The columns of `reports.results` that hold times and their intervals."""
         row = _of_passes("cold", self.cold) | _of_passes("steady", self.steady)
         for name in self.statistics[0] if self.statistics else ():
-            found = [one[name] for one in self.statistics]
-            row[name] = statistics.median(found)
+            values = [columns[name] for columns in self.statistics]
+            row[name] = statistics.median(values)
             if SCHEMA[name].low:
-                row |= {SCHEMA[name].low: min(found), SCHEMA[name].high: max(found)}
+                row |= {SCHEMA[name].low: min(values), SCHEMA[name].high: max(values)}
         return row
 
 

@@ -108,17 +108,17 @@ def _seconds(run: Runner, spec: str) -> float:
     return float(run.counted(spec)["device_seconds_per_event"])
 
 
-def _row(one: Verdict) -> str:
+def _row(verdict: Verdict) -> str:
     def size(number: int | None) -> str:
         return units.NOT_AVAILABLE if number is None else units.size(number)
 
-    advice = "nothing fits" if one.chosen is None else f"`{one.chosen}`"
-    if one.chosen == KEEP:
+    advice = "nothing fits" if verdict.chosen is None else f"`{verdict.chosen}`"
+    if verdict.chosen == KEEP:
         advice = "keep the default"
-    regret = units.percent(one.regret / one.card.free) if one.chosen else ""
-    time = units.seconds(one.regret_seconds) if one.chosen else ""
-    cells = [one.workload, one.card.name, advice, size(one.need), size(one.default)]
-    return f"| {' | '.join([*cells, size(one.least), regret, time])} |"
+    regret = units.percent(verdict.regret / verdict.card.free) if verdict.chosen else ""
+    time = units.seconds(verdict.regret_seconds) if verdict.chosen else ""
+    cells = [verdict.workload, verdict.card.name, advice, size(verdict.need), size(verdict.default)]
+    return f"| {' | '.join([*cells, size(verdict.least), regret, time])} |"
 
 
 def main() -> None:
@@ -127,8 +127,8 @@ def main() -> None:
     print(f"| {' | '.join(headings)} |")
     print("|---|---|---|--:|--:|--:|--:|--:|")
     for workload in catalog.captured():
-        for one in verdicts(workload):
-            print(_row(one), flush=True)
+        for verdict in verdicts(workload):
+            print(_row(verdict), flush=True)
 
 
 if __name__ == "__main__":

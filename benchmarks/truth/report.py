@@ -74,15 +74,17 @@ def groups(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     """The scores of all rows and of each kind."""
     made = {EVERY: scores(_pairs(outcomes, OWN))}
     for kind in reversed(KINDS):
-        made[kind] = scores(_pairs([one for one in outcomes if one.row.kind == kind], OWN))
+        made[kind] = scores(
+            _pairs([outcome for outcome in outcomes if outcome.row.kind == kind], OWN)
+        )
     return made
 
 
 def families(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     """The scores of each model's rows, by the model's name."""
-    names = sorted({one.row.model for one in outcomes}, key=str.lower)
+    names = sorted({outcome.row.model for outcome in outcomes}, key=str.lower)
     return {
-        name: scores(_pairs([one for one in outcomes if one.row.model == name], OWN))
+        name: scores(_pairs([outcome for outcome in outcomes if outcome.row.model == name], OWN))
         for name in names
     }
 
@@ -93,24 +95,24 @@ def estimators(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
 
 
 def _pairs(outcomes: Sequence[Outcome], estimator: str) -> Iterable[tuple[Prediction, Prediction]]:
-    for one in outcomes:
-        said = one.said if estimator == OWN else one.row.others.get(estimator)
+    for outcome in outcomes:
+        said = outcome.said if estimator == OWN else outcome.row.others.get(estimator)
         if said is not None:
-            yield said, one.row.truth
+            yield said, outcome.row.truth
 
 
 def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """What `--json` writes: the rows, and the scores of all, transformer and cnn."""
     return {
-        "rows": [_row(one) for one in outcomes],
+        "rows": [_row(outcome) for outcome in outcomes],
         **groups(outcomes),
         "families": families(outcomes),
         "estimators": estimators(outcomes),
     }
 
 
-def _row(one: Outcome) -> dict[str, Any]:
-    row = one.row
+def _row(outcome: Outcome) -> dict[str, Any]:
+    row = outcome.row
     told: dict[str, Any] = {
         "line": row.line,
         "kind": row.kind,
@@ -122,12 +124,12 @@ def _row(one: Outcome) -> dict[str, Any]:
         "truth_bytes": row.truth.peak,
         "truth_oom": row.truth.oom,
     }
-    if one.said is None:
-        return told | {"predicted_bytes": None, "predicted_oom": None, "why_not": one.why_not}
+    if outcome.said is None:
+        return told | {"predicted_bytes": None, "predicted_oom": None, "why_not": outcome.why_not}
     return told | {
-        "predicted_bytes": one.said.peak,
-        "predicted_oom": one.said.oom,
-        "error": one.error,
+        "predicted_bytes": outcome.said.peak,
+        "predicted_oom": outcome.said.oom,
+        "error": outcome.error,
     }
 
 
@@ -155,13 +157,13 @@ def table(title: str, found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
         yield f"| {name} | {score['rows']} | {' | '.join(cells)} |"
 
 
-def _line(one: Outcome) -> str:
-    row, said = one.row, one.said
+def _line(outcome: Outcome) -> str:
+    row, said = outcome.row, outcome.said
     cells = [row.model, row.optimizer, str(row.batch), row.gpu.removeprefix("NVIDIA-")]
     cells.append(f"{row.truth.peak / 2**20:,.0f}")
     if said is None:
-        return f"| {' | '.join(cells)} | error: {one.why_not} | | |"
-    error = "" if one.error is None else f"{one.error:+.2%}"
+        return f"| {' | '.join(cells)} | error: {outcome.why_not} | | |"
+    error = "" if outcome.error is None else f"{outcome.error:+.2%}"
     told = {(True, True): "both", (False, False): ""}.get(
         (row.truth.oom, said.oom), "measured only" if row.truth.oom else "predicted only"
     )

@@ -191,7 +191,12 @@ def planners() -> str:
 def formats() -> str:
     """All formats of files that are read."""
     rows = (
-        (one.name, one.summary, ", ".join(f"`{name}`" for name in one.options)) for one in FORMATS
+        (
+            file_format.name,
+            file_format.summary,
+            ", ".join(f"`{name}`" for name in file_format.options),
+        )
+        for file_format in FORMATS
     )
     return table(("format", "what it is", "options"), rows)
 

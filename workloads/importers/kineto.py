@@ -148,9 +148,9 @@ class _Profile:
 
     def see_member(self, name: str, value: Any) -> None:
         """Store the relevant part of a member other than the events."""
-        for one in value if name == "deviceProperties" and isinstance(value, list) else ():
-            if isinstance(one, dict) and type(one.get("totalGlobalMem")) is int:
-                self.capacity[str(one.get("id"))] = one["totalGlobalMem"]
+        for device in value if name == "deviceProperties" and isinstance(value, list) else ():
+            if isinstance(device, dict) and type(device.get("totalGlobalMem")) is int:
+                self.capacity[str(device.get("id"))] = device["totalGlobalMem"]
 
     def see(self, event: dict[str, Any]) -> None:
         """Store the relevant part of an event."""
@@ -173,7 +173,9 @@ class _Profile:
             if memory.size[n] > 0:
                 events[thread].append(n)
         for thread, numbers in events.items():
-            operators = sorted(self._operators.get(thread, []), key=lambda one: (one[0], -one[1]))
+            operators = sorted(
+                self._operators.get(thread, []), key=lambda operator: (operator[0], -operator[1])
+            )
             numbers.sort(key=memory.time.__getitem__)
             at, running = 0, list[tuple[int, int, str]]()
             for n in numbers:
@@ -181,7 +183,7 @@ class _Profile:
                 while at < len(operators) and operators[at][0] <= now:
                     running.append(operators[at])
                     at += 1
-                running = [one for one in running if one[1] >= now]
+                running = [operator for operator in running if operator[1] >= now]
                 label = innermost(name for _, _, name in reversed(running))
                 found[n] = labels.setdefault(label, len(labels))
         return found

@@ -49,7 +49,7 @@ def label_of(frames: Iterable[Any]) -> str:
     if operator := innermost(filter(None, operators)):
         return operator[:_MOST]
     others = [] if is_backward(known) else known
-    for frame in (*(one for one in known if _is_users(str(one.get("filename")))), *others):
+    for frame in (*(entry for entry in known if _is_users(str(entry.get("filename")))), *others):
         file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
         place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
         return f"{place}{name}"[:_MOST]

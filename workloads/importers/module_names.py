@@ -51,7 +51,7 @@ def with_modules(trace: Trace, address: NDArray[np.uint64], begun: int | None, t
     numbers: dict[str, int] = {}
 
     def number(texts: Iterable[str]) -> NDArray[np.uint32]:
-        return np.array([numbers.setdefault(one, len(numbers)) for one in texts], np.uint32)
+        return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.uint32)
 
     parts = [(*label.split(_BETWEEN), "", "")[:3] for label in trace.labels]
     label_of, module_of, kind_of = map(number, zip(*parts, strict=True))

@@ -254,30 +254,30 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
 
 def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int, str]]:
     """When annotated ranges begin, in ns, and their names."""
-    for one in annotations:
-        if not isinstance(one, dict) or one.get("stage") != "START":
+    for annotation in annotations:
+        if not isinstance(annotation, dict) or annotation.get("stage") != "START":
             continue
-        when, name = one.get("time_us"), one.get("name")
+        when, name = annotation.get("time_us"), annotation.get("name")
         if not isinstance(when, int) or not isinstance(name, str) or abs(when) > MAX_SIZE // 1000:
             continue
-        if one.get("device", device) == device:
+        if annotation.get("device", device) == device:
             yield when * 1000, name
 
 
 def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
     """The segments held at the end; those of older snapshots may lack a pool and a kind."""
     found = []
-    for one in segments:
-        stream, pool = one.get("stream", 0), one.get("segment_pool_id")
-        kind = one.get("segment_type")
+    for segment in segments:
+        stream, pool = segment.get("stream", 0), segment.get("segment_pool_id")
+        kind = segment.get("segment_type")
         found.append(
             Segment(
-                _whole(one, "address", 0),
-                _whole(one, "total_size", 0),
+                _whole(segment, "address", 0),
+                _whole(segment, "total_size", 0),
                 stream if type(stream) is int and abs(stream) <= MAX_SIZE else 0,
                 tuple(pool) if isinstance(pool, tuple | list) else DEFAULT_POOL,
                 kind == "small" if kind in ("small", "large") else None,
-                one.get("is_expandable") is True,
+                segment.get("is_expandable") is True,
             )
         )
     return found

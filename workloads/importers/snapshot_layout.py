@@ -43,8 +43,8 @@ def layout_of(
     the number that represents a stream and a pool in the events. Raises UnknownLayoutError if
     blocks and segments contradict each other.
     """
-    begin = np.array([one.address for one in segments], np.uint64)
-    end = np.array([one.end for one in segments], np.uint64)
+    begin = np.array([segment.address for segment in segments], np.uint64)
+    end = np.array([segment.end for segment in segments], np.uint64)
     inside = np.searchsorted(begin, initial.address, side="right").astype(np.int64) - 1
     lost = inside < 0
     lost[~lost] = initial.address[~lost] >= end[inside[~lost]]
@@ -65,8 +65,8 @@ def layout_of(
     layout = Layout(
         address=begin,
         size=end - begin,
-        stream=np.array([stream[one.stream, one.pool] for one in segments], np.int64),
-        small=np.array([bool(one.small) for one in segments], np.bool_),
+        stream=np.array([stream[segment.stream, segment.pool] for segment in segments], np.int64),
+        small=np.array([bool(segment.small) for segment in segments], np.bool_),
         reservation=_reservations(segments, calls, events),
         rank=_ranks(len(segments), calls),
         block_address=initial.address,
@@ -118,7 +118,7 @@ def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
     Snapshots do not contain it. The order is descending unless the calls show otherwise.
     """
     obtained = [call.address for call in calls if call.action == SEGMENT_ALLOC]
-    up = sum(two > one for one, two in pairwise(obtained))
+    up = sum(later > earlier for earlier, later in pairwise(obtained))
     order = np.arange(count, dtype=np.uint32)
     return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
 
@@ -135,14 +135,21 @@ def _reservations(
     """Where the reservation of each mapped range begins: at the lowest range of its pool."""
     mapped = [_mapped(call) for call in calls if call.action == SEGMENT_MAP]
     lowest: dict[tuple[int, Pool, bool | None], int] = {}
-    for one in segments:
-        if one.expandable:
-            lowest.setdefault((one.stream, one.pool, one.small), one.address)
+    for segment in segments:
+        if segment.expandable:
+            lowest.setdefault((segment.stream, segment.pool, segment.small), segment.address)
     for key, low in lowest.items():
-        floor = max((one.end for one in segments if one.end <= low), default=0)
-        below = (one.address for one in mapped if (one.stream, one.pool, one.small) == key)
+        floor = max((segment.end for segment in segments if segment.end <= low), default=0)
+        below = (
+            segment.address
+            for segment in mapped
+            if (segment.stream, segment.pool, segment.small) == key
+        )
         lowest[key] = min((at for at in below if floor <= at < low), default=low)
     return np.array(
-        [lowest[one.stream, one.pool, one.small] if one.expandable else 0 for one in segments],
+        [
+            lowest[segment.stream, segment.pool, segment.small] if segment.expandable else 0
+            for segment in segments
+        ],
         np.uint64,
     )

@@ -41,14 +41,15 @@ class Pools:
         for call in calls:
             self.of(call.stream, call.pool or DEFAULT_POOL)
         private = sorted(
-            (one for one in final if one.pool != DEFAULT_POOL), key=lambda one: one.address
+            (segment for segment in final if segment.pool != DEFAULT_POOL),
+            key=lambda segment: segment.address,
         )
         obtained = {call.address: call.at for call in calls if call.action == SEGMENT_ALLOC}
-        self._begin = np.array([one.address for one in private], np.uint64)
-        self._end = np.array([one.end for one in private], np.uint64)
-        self._stream = np.array([one.stream for one in private], np.int64)
-        self._since = np.array([obtained.get(one.address, 0) for one in private], np.int64)
-        self._pool = [one.pool for one in private]
+        self._begin = np.array([segment.address for segment in private], np.uint64)
+        self._end = np.array([segment.end for segment in private], np.uint64)
+        self._stream = np.array([segment.stream for segment in private], np.int64)
+        self._since = np.array([obtained.get(segment.address, 0) for segment in private], np.int64)
+        self._pool = [segment.pool for segment in private]
 
     def of(self, stream: int, pool: Pool) -> int:
         """The number of a stream and a pool."""

@@ -91,10 +91,10 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
         else:
             ranges.add(event)
     found_segments = sorted([*held.values(), *ranges.all], key=lambda segment: segment.address)
-    for one, following in pairwise(found_segments):
-        if one.end > following.address:
+    for segment, following in pairwise(found_segments):
+        if segment.end > following.address:
             raise UnknownLayoutError(
-                f"the segments at {one.address:#x} and {following.address:#x} overlap"
+                f"the segments at {segment.address:#x} and {following.address:#x} overlap"
             )
     return found_segments
 
@@ -107,11 +107,13 @@ class _Ranges:
 
     def remove(self, event: SegmentEvent) -> None:
         begin, end = event.address, event.address + event.size
-        for n, one in enumerate(self.all):
-            if one.address <= begin and end <= one.end:
-                pieces = [(one.address, begin), (end, one.end)]
+        for n, segment in enumerate(self.all):
+            if segment.address <= begin and end <= segment.end:
+                pieces = [(segment.address, begin), (end, segment.end)]
                 self.all[n : n + 1] = [
-                    replace(one, address=low, size=high - low) for low, high in pieces if low < high
+                    replace(segment, address=low, size=high - low)
+                    for low, high in pieces
+                    if low < high
                 ]
                 return
         raise UnknownLayoutError(
@@ -122,12 +124,13 @@ class _Ranges:
     def add(self, event: SegmentEvent) -> None:
         begin, end = event.address, event.address + event.size
         new = Segment(begin, event.size, event.stream, event.pool or DEFAULT_POOL, None, True)
-        for one in [one for one in self.all if one.end == begin or one.address == end]:
-            if one.stream != new.stream or (event.pool and one.pool != new.pool):
+        neighbors = [near for near in self.all if near.end == begin or near.address == end]
+        for near in neighbors:
+            if near.stream != new.stream or (event.pool and near.pool != new.pool):
                 continue
-            self.all.remove(one)
-            begin, end = min(begin, one.address), max(end, one.end)
-            new = replace(new, pool=one.pool, small=one.small)
+            self.all.remove(near)
+            begin, end = min(begin, near.address), max(end, near.end)
+            new = replace(new, pool=near.pool, small=near.small)
         self.all.append(replace(new, address=begin, size=end - begin))
 
 
@@ -151,16 +154,16 @@ def with_kinds(
     end = np.array([call.address + call.size for call in unmaps], np.uint64)
     at = np.array([call.at for call in unmaps], np.int64)
     found = []
-    for one in segments:
-        if one.small is None:
-            until = at[(begin < one.end) & (end > one.address)].min(initial=len(address))
-            limits = np.array([one.address, one.end], np.uint64)
+    for segment in segments:
+        if segment.small is None:
+            until = at[(begin < segment.end) & (end > segment.address)].min(initial=len(address))
+            limits = np.array([segment.address, segment.end], np.uint64)
             low, high = np.searchsorted(sorted_address, limits)
             seen = order[low:high]
             seen = seen[seen < until]
-            small = one.size % large_page != 0
+            small = segment.size % large_page != 0
             if len(seen):
                 small = bool(size[seen].max() <= MIB)
-            one = replace(one, small=small)
-        found.append(one)
+            segment = replace(segment, small=small)
+        found.append(segment)
     return found

@@ -71,8 +71,13 @@ def _found(events: Events, uses: list[tuple[int, int, int, str]]) -> Iterator[tu
     for time, address, size, rule in sorted(uses):
         candidates = places.get((address, size), [])
         place = bisect_right(candidates, time, key=lambda event: int(times[event]))
-        before = next((one for one in reversed(candidates[:place]) if one not in taken), None)
-        after = next((one for one in candidates[place:] if one not in taken), None)
+        before = next(
+            (candidate for candidate in reversed(candidates[:place]) if candidate not in taken),
+            None,
+        )
+        after = next(
+            (candidate for candidate in candidates[place:] if candidate not in taken), None
+        )
         right, wrong = (before, after) if address else (after, before)
         chosen = _chosen(right, wrong, lambda event: abs(int(times[event]) - time))  # noqa: B023
         if chosen is not None:

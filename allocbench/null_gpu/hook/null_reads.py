@@ -115,7 +115,7 @@ def _is_internal(frame: FrameType) -> bool:
 
 def _same_type(result: Any, value: float) -> Any:
     if isinstance(result, list):
-        return [_same_type(one, value) for one in result]
+        return [_same_type(element, value) for element in result]
     return type(result)(value)
 
 

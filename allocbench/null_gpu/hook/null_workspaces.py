@@ -57,7 +57,7 @@ class Workspaces:
         room = (_Use * count)()
         self._core.null_workspaces(room, ctypes.c_uint64(count))
         return [
-            (one.device, one.time_ns, one.address, one.bytes, self._rules[one.rule]) for one in room
+            (use.device, use.time_ns, use.address, use.bytes, self._rules[use.rule]) for use in room
         ]
 
     def unknown(self) -> Counter[str]:
