@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,10 @@ def _files(folder: Path) -> frozenset[str]:
 
 
 def program_name(command: Sequence[str]) -> str:
-    """What a command's program is called: the stem of its script, else of its first word."""
-    return Path(next((word for word in command if word.endswith(".py")), command[0])).stem
+    """What a command's program is called: the stem of its script, else its module or first word."""
+    script = next((word for word in command if word.endswith(".py")), "")
+    modules = [word for option, word in pairwise(command) if option == "-m"]
+    return Path(script).stem if script else modules[0] if modules else Path(command[0]).stem
 
 
 def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:

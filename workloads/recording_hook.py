@@ -43,6 +43,9 @@ class Recording:
         except Exception as error:
             self.complain(error)
             return
+        # A program that records its own history must not end or shorten this one; its snapshots
+        # have all events since the start.
+        self._torch.cuda.memory._record_memory_history = lambda *args, **options: None
         from multiprocessing import util  # only now: most processes do not need it
 
         atexit.register(self.write)

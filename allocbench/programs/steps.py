@@ -63,17 +63,15 @@ def sentences(found: Steps, limit: int | None) -> list[str]:
     ended = limit is not None and seen >= limit
     top = max(found.peaks)
     where = found.peaks.index(top) + 1
-    lines = [
-        f"{count}, the first a warm-up; "
-        + (
-            f"memory still grew in the last one, by {units.size(found.grew)}: try more --steps"
-            if found.grew
-            else f"the highest load, {units.size(top)}, came in step {where}, and no later step"
-            " needed more"
-            if where < seen
-            else f"the highest load is {units.size(top)}"
-        )
-    ]
+    warm_up = "the first a warm-up" if seen > 1 else "which is a warm-up"
+    if found.grew:
+        peak = f"memory still grew in the last one, by {units.size(found.grew)}: try more --steps"
+    elif where < seen:
+        peak = f"the highest load, {units.size(top)}, came in step {where}, and no later step"
+        peak += " needed more"
+    else:
+        peak = f"the highest load is {units.size(top)}"
+    lines = [f"{count}, {warm_up}; {peak}"]
     if found.kept:
         lines.append(
             f"every step leaves {units.size(found.kept)} or more behind: a leak, or a cache"

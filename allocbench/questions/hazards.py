@@ -7,6 +7,8 @@ not say; the possibility is then reported as a caveat.
 
 from __future__ import annotations
 
+import re
+
 from allocbench.allocators import SpecError
 from allocbench.questions.switching import conf
 from allocbench.workloads import Trace
@@ -22,9 +24,14 @@ _BREAKS = {
     ),
     "mem_pool": (
         "the program uses a MemPool with an allocator of its own, which does not work with"
-        " expandable segments (pytorch/pytorch#147851)"
+        " expandable segments before PyTorch 2.11 (pytorch/pytorch#147851)"
     ),
 }
+_POOLS_WORK = (2, 11)
+"""The first version of those tried in which such a MemPool gets its memory from its allocator.
+
+2.5 takes expandable segments in its place, 2.9 raises an error, and 2.10 was not tried.
+"""
 """Features that expandable segments break, and why."""
 _CUSTOM_ALL_REDUCE = (
     "the program imports a custom all-reduce: if it is used, expandable segments can break it"
@@ -44,7 +51,9 @@ def breaks(spec: str, trace: Trace) -> str | None:
     """Why a setting must not be recommended for the program of a trace; None if it can be."""
     if _EXPANDABLE not in _conf(spec):
         return None
-    used = trace.provenance.extra.get(FEATURES, ())
+    used = set(trace.provenance.extra.get(FEATURES, ()))
+    if _version(trace) >= _POOLS_WORK:
+        used.discard("mem_pool")
     return next((reason for feature, reason in _BREAKS.items() if feature in used), None)
 
 
@@ -61,6 +70,12 @@ def caveats(spec: str, trace: Trace) -> list[str]:
     if reset and used is not None and "sets_allocator" in used:
         found.append(_RESETS.format(names=" and ".join(reset)))
     return found
+
+
+def _version(trace: Trace) -> tuple[int, ...]:
+    """The version of PyTorch that a trace was recorded with, (2, 13); (0,) if it is not known."""
+    found = re.match(r"(\d+)\.(\d+)", trace.provenance.torch)
+    return (int(found[1]), int(found[2])) if found else (0,)
 
 
 def _conf(spec: str) -> str:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sysconfig
 import venv
 from pathlib import Path
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
-from tests.null_gpu import ROOT, python
+from allocbench import peaks
+from allocbench.workloads import read
+from tests.null_gpu import PROGRAMS, ROOT, allocbench, python
 from tests.null_gpu.test_program_workloads import a_cache_of_its_own
 
 __all__ = ["a_cache_of_its_own"]  # the fixture, by its import
@@ -160,3 +164,78 @@ def test_a_block_counts_its_additional_memory(both: str) -> None:
     done = subprocess.run([*command, both, "-c", BLOCK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "allocates 12.0 MiB at its peak, 7.00 MiB above the limit of 5.00 MiB" in done.stdout
+
+
+RUNS = int(os.environ.get("ALLOCBENCH_TEST_RUNS", "8"))
+"""ALLOCBENCH_TEST_RUNS=100 makes it a hundred."""
+
+
+def test_many_runs_give_no_false_alarm_and_one_percent_more_is_found(tmp_path: Path) -> None:
+    line = [*allocbench(), "record", "--device", "null:l4", "--labels", "lines"]
+    line += ["-o", str(tmp_path / "run.parquet"), "--"]
+    command = [python(), str(PROGRAMS / "repeated.py"), str(RUNS + 1)]
+    done = subprocess.run([*line, *command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    traces = [read(tmp_path / f"run-process{run}-gpu0.parquet") for run in range(RUNS + 1)]
+    baseline, *others, planted = [peaks.peak_of(trace) for trace in traces]
+    assert len(others) == RUNS - 1
+    for peak in others:
+        assert peaks.above_baseline(peak, baseline, 0) is None
+        assert peak == baseline
+    told = peaks.above_baseline(planted, baseline, 0.5)
+    assert told is not None
+    assert "repeated.py:train" in told
+
+
+WORKFLOW = ROOT / "docs" / "examples" / "memory.yml"
+TRAIN = """
+import torch
+weight = torch.zeros(1, device="cuda", requires_grad=True)
+sum((torch.empty(1 << 20, device="cuda") * weight).sum() for _ in range({pieces})).backward()
+"""
+
+
+def test_the_workflow_for_github_runs_here(both: str, tmp_path: Path) -> None:
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    assert workflow[True] == "pull_request"  # YAML reads the key "on" as true
+    (job,) = workflow["jobs"].values()
+    used = set(re.findall(r"\$\{\{ ([\w.]+) \}\}", WORKFLOW.read_text()))
+    event = {
+        "github.event.number": "7",
+        "github.event.pull_request.base.sha": "",
+        "github.token": "",
+    }
+    assert used == {*event, "vars.ALLOCBENCH"}
+    for step in job["steps"]:
+        assert ("uses" in step) != ("run" in step)
+        assert step.get("working-directory", "head") == "head"
+
+    for folder, pieces in (("base", 100), ("head", 101)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(TRAIN.format(pieces=pieces))
+    (tmp_path / "bin").mkdir()
+    for name, text in (("python", f'exec {both} "$@"'), ("gh", 'echo "$@" > ../said')):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    environment = os.environ | workflow["env"] | {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    scripts = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
+    for name in ("Compare the peaks", "Comment"):
+        script = scripts[name].replace("${{ github.event.number }}", event["github.event.number"])
+        command = [
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-eo",
+            "pipefail",
+            "-c",
+            script,
+        ]  # as GitHub does
+        done = subprocess.run(
+            command, cwd=tmp_path / "head", env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    change = (tmp_path / "change.md").read_text()
+    assert "the peak load grows by 4.00 MiB (0.99 %)" in change
+    assert (tmp_path / "summary").read_text() == change
+    assert (tmp_path / "said").read_text().startswith("pr comment 7 --body-file ../change.md")

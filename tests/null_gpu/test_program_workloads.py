@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from allocbench.base.caches import cache
+from allocbench.questions.hazards import breaks
 from allocbench.workloads import read
-from tests.null_gpu import PROGRAMS, allocbench, python, seen
+from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python, seen
 
 MODEL = """
 import sys, torch
@@ -136,3 +137,63 @@ def test_a_recording_names_the_features_that_settings_can_break(tmp_path: Path) 
     assert extra["features"] == ["cuda_ipc", "sets_allocator"]
     asked(*line, python(), "train.py")
     assert read("features.parquet").provenance.extra["features"] == []
+
+
+POOL_ALLOCATOR = """
+#include <sys/types.h>
+extern "C" void* take(ssize_t size, int, void*) {
+  static char* next = reinterpret_cast<char*>(0x500000000000);
+  return (next += size) - size;
+}
+extern "C" void give(void*, ssize_t, int, void*) {}
+"""
+POOL = """
+import torch
+from torch.cuda.memory import CUDAPluggableAllocator
+torch.empty(1, device="cuda")
+made = CUDAPluggableAllocator("./pool.so", "take", "give")
+made = made.allocator() if hasattr(made, "allocator") else made._allocator
+try:
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool(made)):
+        own = torch.empty(1 << 25, device="cuda").data_ptr() >> 40 == 0x50
+        print("seen", "its own" if own else "not its own")
+except RuntimeError as error:
+    print("seen", error)
+"""
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_pool_with_its_own_allocator(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `questions.hazards` says of expandable segments is what PyTorch does."""
+    Path("pool.cpp").write_text(POOL_ALLOCATOR)
+    Path("pool.py").write_text(POOL)
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", "pool.so", "pool.cpp"], check=True)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    line = ("record", "--device", "null:h100", "-o", "pool.parquet", "--")
+    shown = asked(*line, python(version), "pool.py").stdout
+    trace = read("pool.parquet")
+    assert trace.provenance.extra["features"] == ["mem_pool"]
+    works = breaks("caching:expandable_segments=true", trace) is None
+    assert ("seen its own" in shown) == works
+
+
+def test_a_program_that_records_its_own_history_is_recorded_as_well() -> None:
+    text = MODEL.replace("    optimizer.step()\n", "    optimizer.step(); own(step)\n")
+    own = """
+def own(step):
+    torch.cuda.memory._record_memory_history(**({"enabled": None} if step == 2 else {}))
+    if step == 1:
+        torch.cuda.memory._dump_snapshot("own.pickle")
+"""
+    plain = json.loads(asked(*FIT, "--", python(), "train.py").stdout)
+    Path("train.py").write_text(text.replace("import sys, torch", "import sys, torch" + own))
+    (row,) = json.loads(asked(*FIT, "--", python(), "train.py").stdout)
+    assert row == plain[0]
+    assert Path("own.pickle").exists()
+
+
+def test_a_module_has_its_name() -> None:
+    Path("folder").mkdir()
+    Path("folder/__main__.py").write_text(MODEL)
+    (row,) = json.loads(asked(*FIT, "--", python(), "-m", "folder").stdout)
+    assert row["workload"] == "folder"

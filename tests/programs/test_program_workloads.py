@@ -266,3 +266,27 @@ def test_the_peaks_and_ends_of_steps() -> None:
     assert "came after the last step" in steps.sentences(found, None)[-1]
     none = steps.steps(make([(ALLOC, 0, 9)]))
     assert steps.sentences(none, 6) == ["it ran to the end without an optimizer step"]
+
+
+def test_how_a_program_is_named() -> None:
+    for command, name in (
+        (("python", "-m", "torch.distributed.run", "train.py"), "train"),
+        (("python", "-m", "package"), "package"),
+        (("./run.sh", "--fast"), "run"),
+    ):
+        assert recording.program_name(command) == name
+
+
+def test_what_is_said_of_the_steps() -> None:
+    def said(*peaks: int, after: int = 0, limit: int | None = None) -> list[str]:
+        found = steps.Steps(peaks, (0,) * len(peaks), after)
+        return steps.sentences(found, limit)
+
+    assert said(5) == ["1 optimizer step, which is a warm-up; the highest load is 5 B"]
+    assert said(5, 5)[0] == (
+        "2 optimizer steps, the first a warm-up; the highest load, 5 B, came in step 1, and no"
+        " later step needed more"
+    )
+    assert said(5, 8)[0].endswith("; memory still grew in the last one, by 3 B: try more --steps")
+    assert "the highest load, 9 B, came after the last step" in said(5, 5, after=9)[1]
+    assert "evaluation, checkpoints and longer sequences" in said(5, 5, limit=2)[1]

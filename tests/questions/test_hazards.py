@@ -19,11 +19,11 @@ DEVICE = "sim:8GiB"
 
 
 @cache
-def gpt2(*features: str, told: bool = True) -> Trace:
+def gpt2(*features: str, told: bool = True, torch: str = "2.9.1+cu128") -> Trace:
     """A trace for which expandable segments are best, of a program with these features."""
     trace = catalog.load("gpt2-train")
     extra = {**trace.provenance.extra, **({"features": list(features)} if told else {})}
-    return replace(trace, provenance=replace(trace.provenance, extra=extra))
+    return replace(trace, provenance=replace(trace.provenance, extra=extra, torch=torch))
 
 
 @pytest.mark.parametrize("feature", ["cuda_ipc", "mem_pool"])
@@ -34,6 +34,14 @@ def test_expandable_segments_are_ruled_out(feature: str) -> None:
         assert breaks(spec, gpt2(told=False)) is None
     assert breaks("caching:max_split_size_mb=64", gpt2(feature)) is None
     assert breaks("bfc", gpt2(feature)) is None
+
+
+@pytest.mark.parametrize(
+    ("torch", "works"), [("", False), ("2.5.1", False), ("2.11.0+cu130", True), ("3.0.0", True)]
+)
+def test_a_pool_with_an_allocator_works_from_2_11_on(torch: str, works: bool) -> None:
+    assert (breaks(EXPANDABLE, gpt2("mem_pool", torch=torch)) is None) == works
+    assert breaks(EXPANDABLE, gpt2("cuda_ipc", torch=torch))
 
 
 def test_recommend_leaves_them_out_and_says_why() -> None:
