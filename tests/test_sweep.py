@@ -174,15 +174,21 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
 
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
-    """The address of a Dask scheduler with two workers."""
+    """The address of a Dask scheduler with three workers.
+
+    A run that dies takes two of them, one after the other, and on a busy machine Dask does not
+    always start them again.
+    """
     import dask
     import distributed
 
     make_cluster: Any = distributed.LocalCluster
     where = {"dashboard_address": None, "host": "127.0.0.1"}
+    patient = dict.fromkeys(("connect", "tcp"), "300s")
+    settings = {"scheduler.allowed-failures": 0, "comm.timeouts": patient}
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
-        make_cluster(n_workers=2, threads_per_worker=1, **where) as cluster,
+        dask.config.set({f"distributed.{name}": value for name, value in settings.items()}),
+        make_cluster(n_workers=3, threads_per_worker=1, **where) as cluster,
     ):
         yield str(cluster.scheduler_address)
 
