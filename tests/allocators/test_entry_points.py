@@ -104,6 +104,19 @@ def test_a_fraction_of_the_gpu_is_a_limit(start: START) -> None:
         program.on().allocate(300 * MIB)
 
 
+def test_a_fraction_never_lifts_the_limit_of_a_program(start: START) -> None:
+    program = start("naive", limit=256 * MIB)
+    _core.serve_torch(program._core)
+    signature = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)
+    set_fraction = signature(_core.entry_point("allocbench_torch_memory_fraction"))
+    for fraction, expected in ((0.9, 256 * MIB), (0.125, CAPACITY // 8), (1.0, 256 * MIB)):
+        set_fraction(fraction, 0)
+        assert program.on().device.capacity == expected
+    _core.serve_torch(None)
+    with pytest.raises(allocators.OutOfMemory):
+        program.on().allocate(300 * MIB)
+
+
 def test_the_segment_of_an_address_is_found(start: START) -> None:
     program = start("caching")
     _core.serve_torch(program._core)
