@@ -115,8 +115,8 @@ class Program:
 
     def _memories(self, ordinal: int | None) -> list[_core.ProgramMemory]:
         """The memory on a GPU if it was used, or on all used GPUs."""
-        made = self._core.memories()
-        return [memory for memory in made if ordinal in (None, memory.device.ordinal)]
+        memories = self._core.memories()
+        return [memory for memory in memories if ordinal in (None, memory.device.ordinal)]
 
     def close(self) -> None:
         """Give everything back, including live blocks. Later requests fail."""

@@ -173,8 +173,10 @@ def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
     for _ in range(_ROUNDS):
         device = RecordedDevice(capacity, calls.kind, calls.address, calls.size)
         replayed = replay(recording.trace, spec, device)
-        made = [call for call in replayed.calls if CALLS[call[1]] == "segment_alloc"]
-        moved = [(*call[:2], _recorded_begin(recording, replayed, call), call[3]) for call in made]
+        obtained = [call for call in replayed.calls if CALLS[call[1]] == "segment_alloc"]
+        moved = [
+            (*call[:2], _recorded_begin(recording, replayed, call), call[3]) for call in obtained
+        ]
         if calls_of(moved).address.tolist() == calls.address.tolist():
             break
         calls = calls_of(moved)
@@ -207,10 +209,10 @@ def _agreement(recording: Recording, spec: str, replayed: Replayed) -> Agreement
     if recording.calls is not None:
         reserved = recording.calls.reserved(count, held)
         recorded_peak = recording.calls.peak(held)
-        recorded, made = Counter(joined(_rows(recording.calls))), Counter(replayed.calls)
+        recorded, replayed_calls = Counter(joined(_rows(recording.calls))), Counter(replayed.calls)
         calls_recorded = recorded.total()
-        calls_equal = (recorded & made).total()
-        for before, *_ in (recorded - made) + (made - recorded):
+        calls_equal = (recorded & replayed_calls).total()
+        for before, *_ in (recorded - replayed_calls) + (replayed_calls - recorded):
             unequal[before] = True
     assert reserved is not None
     assert recorded_peak is not None

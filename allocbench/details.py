@@ -111,26 +111,26 @@ def _ratio(part: Ints, whole: Ints) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-def _map_tables(workload: Prepared, made: AddressMap) -> dict[str, Any]:
-    chosen = made.blocks
+def _map_tables(workload: Prepared, drawn: AddressMap) -> dict[str, Any]:
+    chosen = drawn.blocks
     tables: dict[str, Any] = {
-        "instants": {"event": made.instants},
-        "ranges": made.ranges,
+        "instants": {"event": drawn.instants},
+        "ranges": drawn.ranges,
         "blocks": {
             "block": chosen,
-            "address": made.address,
-            "size": made.size,
+            "address": drawn.address,
+            "size": drawn.size,
             "requested": workload.size[chosen],
             "first": workload.first[chosen],
             "last": workload.last[chosen],
             "label": workload.label(chosen),
-            "pins": np.isin(chosen, made.pins),
+            "pins": np.isin(chosen, drawn.pins),
         },
     }
-    if made.failure:
-        tables["failures"] = {name: [value] for name, value in made.failure.items()}
-    if made.omitted:
-        tables["omitted"] = {"blocks": [made.omitted], "largest": [made.largest_omitted]}
+    if drawn.failure:
+        tables["failures"] = {name: [value] for name, value in drawn.failure.items()}
+    if drawn.omitted:
+        tables["omitted"] = {"blocks": [drawn.omitted], "largest": [drawn.largest_omitted]}
     return tables
 
 

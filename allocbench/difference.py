@@ -154,12 +154,12 @@ def _state(found: Compared, event: int) -> list[Segment]:
 def _reserved(found: Compared, alloc: int) -> tuple[int, int]:
     layout = found.recording.trace.layout
     held, count = layout.reserved if layout else 0, len(found.replayed.address)
-    made = calls_of(found.replayed.calls).reserved(count, held)
+    predicted = calls_of(found.replayed.calls).reserved(count, held)
     recorded = found.recording.reserved
     if recorded is None:
         assert found.recording.calls is not None
         recorded = found.recording.calls.reserved(count, held)
-    return int(recorded[alloc]), int(made[alloc])
+    return int(recorded[alloc]), int(predicted[alloc])
 
 
 def _told(calls: Sequence[Call]) -> str:

@@ -107,12 +107,12 @@ def run(
     row |= asdict(described or features(trace))
     row["begins_with"] = _BEGINS[takes_over(allocator, trace, device)]
     try:
-        made = fresh(allocator, device, trace)
+        instance = fresh(allocator, device, trace)
     except Unavailable:
         info = allocators.info(innermost(allocator))
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
-    measured = counted(trace, made, placements)
+    measured = counted(trace, instance, placements)
     found = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
     row |= measured
     if effort.passes:

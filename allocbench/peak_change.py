@@ -27,12 +27,12 @@ _WRONG = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the change of the peak; the exit code."""
     given = sys.argv[1:] if arguments is None else [*arguments]
-    at = given.index("--") if "--" in given else len(given)
+    dashes = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(prog="python -m allocbench.peak_change", description=__doc__)
     parser.add_argument("--base", required=True, help="the folder with the code before the change")
     parser.add_argument("--device", default=DEFAULT_DEVICE, help="the null GPU")
     parser.add_argument("--steps", type=int, default=STEPS)
-    asked, command = parser.parse_args(given[:at]), tuple(given[at + 1 :])
+    asked, command = parser.parse_args(given[:dashes]), tuple(given[dashes + 1 :])
     if not command:
         parser.error("no command follows: -- python train.py")
     program = Program(command, Settings(device=asked.device, steps=asked.steps, quiet=True))

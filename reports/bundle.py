@@ -85,8 +85,8 @@ def write(bundle: Bundle, path: str | Path) -> None:
         add(_ROWS, results.to_json(bundle.rows).encode())
         for name, frame in bundle.details.items():
             if not frame.empty:
-                made = detail_tables.checked(name, frame, name)
-                add(f"{name}.parquet", made.to_parquet(index=False, compression="zstd"))
+                table = detail_tables.checked(name, frame, name)
+                add(f"{name}.parquet", table.to_parquet(index=False, compression="zstd"))
     write_bytes(buffer.getvalue(), path)
 
 

@@ -189,13 +189,13 @@ def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:
     if missing:
         raise ResultError(f"{where}: column {missing[0]!r} is missing")
     try:
-        made = frame[list(kinds)].astype({column: _DTYPES[kind] for column, kind in kinds.items()})
+        typed = frame[list(kinds)].astype({column: _DTYPES[kind] for column, kind in kinds.items()})
     except (TypeError, ValueError) as error:
         raise ResultError(f"{where}: a column has the wrong type: {error}") from error
     for column, kind in kinds.items():
-        if kind == "text" and not made[column].map(lambda value: isinstance(value, str)).all():
+        if kind == "text" and not typed[column].map(lambda value: isinstance(value, str)).all():
             raise ResultError(f"{where}: column {column!r} must be text")
-    return made.reset_index(drop=True)
+    return typed.reset_index(drop=True)
 
 
 def _empty(spec: TableSpec) -> pd.DataFrame:

@@ -55,13 +55,19 @@ def history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Figure:
 
 
 def _line(panel: Axes, line: pd.DataFrame, commits: list[str], look: theme.Look) -> None:
-    at = [commits.index(commit) for commit in line["commit"]]
+    positions = [commits.index(commit) for commit in line["commit"]]
     dashes = (0, look.dash) if look.dash else "-"
     panel.plot(
-        at, line["value"], marker=look.marker, ms=3.5, color=look.colour, lw=1.2, linestyle=dashes
+        positions,
+        line["value"],
+        marker=look.marker,
+        ms=3.5,
+        color=look.colour,
+        lw=1.2,
+        linestyle=dashes,
     )
     bounded = line["low"].notna() & line["high"].notna()
-    for x, low, high, shown in zip(at, line["low"], line["high"], bounded, strict=True):
+    for x, low, high, shown in zip(positions, line["low"], line["high"], bounded, strict=True):
         if shown:
             panel.plot([x, x], [low, high], color=look.colour, lw=3, alpha=0.35)
 

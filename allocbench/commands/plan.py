@@ -158,15 +158,15 @@ def _progress() -> Iterator[Report | None]:
         yield show
 
 
-def _numbers(made: PlanResult) -> dict[str, Any]:
+def _numbers(result: PlanResult) -> dict[str, Any]:
     return {
-        "planner": made.planner,
-        "blocks": len(made.offsets),
-        "height": made.height,
-        "max_load": made.max_load,
-        "lower_bound": made.lower_bound,
-        "optimal": made.optimal,
-        "seconds": made.seconds,
+        "planner": result.planner,
+        "blocks": len(result.offsets),
+        "height": result.height,
+        "max_load": result.max_load,
+        "lower_bound": result.lower_bound,
+        "optimal": result.optimal,
+        "seconds": result.seconds,
     }
 
 
@@ -174,22 +174,22 @@ def _gap(height: int, lower_bound: int) -> str:
     return units.percent(height / lower_bound - 1)
 
 
-def _table(source: str, made: PlanResult) -> Table:
-    table = plain_table(f"{source} planned by {made.planner}", "", "")
-    table.add_row("blocks", f"{len(made.offsets):,}")
+def _table(source: str, result: PlanResult) -> Table:
+    table = plain_table(f"{source} planned by {result.planner}", "", "")
+    table.add_row("blocks", f"{len(result.offsets):,}")
     for name in ("height", "max_load", "lower_bound"):
-        size = getattr(made, name)
+        size = getattr(result, name)
         table.add_row(name.replace("_", " "), f"{units.size(size)} ({size:,} bytes)")
-    gap = _gap(made.height, made.lower_bound)
-    table.add_row("above the lower bound", "0: optimal" if made.optimal else gap)
-    table.add_row("time", units.seconds(made.seconds))
+    gap = _gap(result.height, result.lower_bound)
+    table.add_row("above the lower bound", "0: optimal" if result.optimal else gap)
+    table.add_row("time", units.seconds(result.seconds))
     return table
 
 
-def _model_table(source: str, made: ModelPlan) -> Table:
-    numbers = made.numbers
+def _model_table(source: str, model_plan: ModelPlan) -> Table:
+    numbers = model_plan.numbers
     height, bound = numbers["height"], numbers["lower_bound"]
-    table = plain_table(f"{source} planned by {made.planner}", "", "")
+    table = plain_table(f"{source} planned by {model_plan.planner}", "", "")
     for name in ("operators", "tensors"):
         table.add_row(name, f"{numbers[name]:,}")
     sizes = {
@@ -203,8 +203,8 @@ def _model_table(source: str, made: ModelPlan) -> Table:
         table.add_row(title, f"{units.size(size)} ({size:,} bytes)")
     gap = "0: optimal" if numbers["optimal"] else _gap(height, bound)
     table.add_row("above the lower bound", gap)
-    table.add_row("time", units.seconds(made.seconds))
-    if not any(operator.temporaries for operator in made.graph.operators):
+    table.add_row("time", units.seconds(model_plan.seconds))
+    if not any(operator.temporaries for operator in model_plan.graph.operators):
         table.caption = (
             "The file does not contain temporaries of kernels; an interpreter needs memory for them"
             " too."

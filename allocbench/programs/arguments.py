@@ -49,9 +49,9 @@ class ProgramCommand(TyperCommand):
         if _DASHES in args:
             from allocbench.programs.program import text_of
 
-            at = args.index(_DASHES)
-            ctx.meta[_COMMAND] = command = args[at + 1 :]
-            args = [*args[: at + 1], text_of(command)]
+            dashes = args.index(_DASHES)
+            ctx.meta[_COMMAND] = command = args[dashes + 1 :]
+            args = [*args[: dashes + 1], text_of(command)]
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

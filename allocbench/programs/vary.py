@@ -133,13 +133,13 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
     """
     known: dict[int, Probe] = {}
 
-    def fits(at: int) -> bool:
-        if at not in known:
-            known[at] = probe(values[at])
-        return known[at].fits
+    def fits(index: int) -> bool:
+        if index not in known:
+            known[index] = probe(values[index])
+        return known[index].fits
 
     def found(largest: int | None) -> Largest:
-        return Largest(largest, [known[at] for at in sorted(known)])
+        return Largest(largest, [known[index] for index in sorted(known)])
 
     last = len(values) - 1
     if not fits(0):
@@ -148,15 +148,15 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
         return found(values[last])
     low, high, halve = 0, last, False
     while high - low > 1:
-        at = (low + high) // 2 if halve else _guess(known, values, low, high, capacity)
+        index = (low + high) // 2 if halve else _guess(known, values, low, high, capacity)
         width = high - low
-        if fits(at):
-            low = at
+        if fits(index):
+            low = index
         else:
-            high = at
+            high = index
         halve = not halve and high - low > (width + 1) // 2
-    for at in (low // 2, (high + last) // 2, min(high + 1, last)):
-        fits(at)
+    for index in (low // 2, (high + last) // 2, min(high + 1, last)):
+        fits(index)
     return found(values[low])
 
 
@@ -168,15 +168,15 @@ def _guess(
     The largest value that fits by the line; its neighbour if that value was already run.
     """
     middle = (low + high) // 2
-    run = [(at, known[at].need) for at in sorted(known) if known[at].fits]
-    points = [(values[at], need) for at, need in run if need is not None][-2:]
+    run = [(index, known[index].need) for index in sorted(known) if known[index].fits]
+    points = [(values[index], need) for index, need in run if need is not None][-2:]
     if len(points) < 2 or capacity is None:
         return middle
     (x, y), (more, needs) = points
     if needs <= y:
         return middle
     reached = more + (capacity - needs) * (more - x) / (needs - y)
-    inside = [at for at in range(low + 1, high) if values[at] <= reached]
+    inside = [index for index in range(low + 1, high) if values[index] <= reached]
     return inside[-1] if inside else low + 1
 
 

@@ -77,7 +77,10 @@ def boundary(
     failing: set[int] = set()
     found = _bisect(enough, *between)
     while True:
-        near = [*_around(found, floor), *(at for at in wanted if floor < at <= found - STEP)]
+        near = [
+            *_around(found, floor),
+            *(capacity for capacity in wanted if floor < capacity <= found - STEP),
+        ]
         below = next(filter(enough, near), None)
         if below is None:
             break
@@ -86,7 +89,7 @@ def boundary(
         if enough(_up(found)):
             found = _up(found)
     if above:
-        failing.update(at for at in _around(found, 2 * found) if not enough(at))
+        failing.update(capacity for capacity in _around(found, 2 * found) if not enough(capacity))
     return Boundary(found, tuple(sorted(failing)))
 
 
@@ -166,7 +169,7 @@ def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bo
     does not complete.
     """
     try:
-        made = allocators.make_device(with_capacity(device, capacity))
-        return allocators.completes(trace, allocators.make(in_force(allocator, trace), made))
+        opened = allocators.make_device(with_capacity(device, capacity))
+        return allocators.completes(trace, allocators.make(in_force(allocator, trace), opened))
     except SpecError:
         return False

@@ -56,10 +56,10 @@ def bounds(trace: Trace, time_limit: float = TIME_LIMIT) -> Bounds:
     if not time_limit or not trace.allocs:
         return Bounds(trace.max_load, None)
     blocks = lifetimes(trace)
-    made = allocators.plan(
+    plan = allocators.plan(
         blocks.size, blocks.first, blocks.last, alignment=_ALIGNMENT, time_limit=time_limit
     )
-    return Bounds(trace.max_load, made)
+    return Bounds(trace.max_load, plan)
 
 
 def fit(

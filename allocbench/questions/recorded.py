@@ -32,10 +32,10 @@ def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
         found = settings_of(trace) | found
     if found == inner.options:
         return text
-    made = Spec(inner.name, found)
+    actual = Spec(inner.name, found)
     for wrapper in reversed(wrappers):
-        made = Spec(wrapper.name, wrapper.options, made)
-    return str(made)
+        actual = Spec(wrapper.name, wrapper.options, actual)
+    return str(actual)
 
 
 def settings_of(trace: Trace) -> dict[str, str]:
@@ -70,10 +70,10 @@ def takes_over(text: str, trace: Trace, device: str) -> bool | None:
     cut: dict[str, Any] = {name: array[:first] for name, array in trace.columns().items()}
     begin = replace(trace, **cut)
     try:
-        made = allocators.make(in_force(text, trace), allocators.make_device(device))
+        instance = allocators.make(in_force(text, trace), allocators.make_device(device))
     except SpecError:
         return None
-    counts = allocators.replay(begin, made, samples=1, keep=True).device
+    counts = allocators.replay(begin, instance, samples=1, keep=True).device
     return counts.malloc_calls + counts.map_calls == 0
 
 

@@ -45,8 +45,8 @@ class Runner:
         self.trace, self.device = trace, device
         self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
         self.workload = workload or trace.name
-        made = allocators.make_device(device)
-        self.capacity, self.simulated = made.capacity, made.simulated
+        opened = allocators.make_device(device)
+        self.capacity, self.simulated = opened.capacity, opened.simulated
         self.counted = cache(self._counted)
         """The counts of a replay on the device; see `counted`."""
         self.completes = cache(self._completes)

@@ -78,11 +78,11 @@ def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
             if value in (now, options[name].default if now == DEFAULT else now):
                 continue
             changed = {**inner.options, name: value}
-            made = spec.Spec(inner.name, {k: v for k, v in changed.items() if v != DEFAULT})
+            candidate = spec.Spec(inner.name, {k: v for k, v in changed.items() if v != DEFAULT})
             for wrapper in reversed(wrappers):
-                made = spec.Spec(wrapper.name, wrapper.options, made)
-            if can_be_made(str(made), device):
-                yield f"{name}={value or options[name].default or 'default'}", str(made)
+                candidate = spec.Spec(wrapper.name, wrapper.options, candidate)
+            if can_be_made(str(candidate), device):
+                yield f"{name}={value or options[name].default or 'default'}", str(candidate)
 
 
 def _values(strategy: str, option: Option) -> tuple[str, ...]:

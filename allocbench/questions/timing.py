@@ -81,16 +81,16 @@ def time_passes(
 
 
 def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
-    made = _fresh(trace, spec, device)
-    times.cold.append(allocators.time_pass(trace, made))
-    times.steady.append(allocators.time_pass(trace, made))
+    instance = _fresh(trace, spec, device)
+    times.cold.append(allocators.time_pass(trace, instance))
+    times.steady.append(allocators.time_pass(trace, instance))
     found: Row = {}
     if single_calls:
-        alloc, free, timer = allocators.time_each(trace, made)
+        alloc, free, timer = allocators.time_each(trace, instance)
         times.calls = alloc, free
         found = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
-    if single_calls and not made.device.simulated:
-        del made
+    if single_calls and not instance.device.simulated:
+        del instance
         found |= device_seconds(trace, allocators.replay(trace, _fresh(trace, spec, device)).device)
     return found
 

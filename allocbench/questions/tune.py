@@ -226,13 +226,13 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 "order": trial.capacity,
             }
         )
-    made = pd.DataFrame(rows, columns=[*COLUMNS, "order"]).sort_values(
+    ordered = pd.DataFrame(rows, columns=[*COLUMNS, "order"]).sort_values(
         ["best", "pareto", "order", "device_seconds"],
         ascending=[False, False, True, True],
         kind="stable",
         ignore_index=True,
     )
-    return made[list(COLUMNS)].astype({"min_capacity": "Int64"})
+    return ordered[list(COLUMNS)].astype({"min_capacity": "Int64"})
 
 
 def _helps(trial: Trial, default: Trial) -> bool:
@@ -330,12 +330,12 @@ class _Search:
             for name, tried in self._values.items()
         }
         try:
-            made = self.measure(search_space.written(self.name, self.given | settings))
+            measured = self.measure(search_space.written(self.name, self.given | settings))
         except SpecError as error:
             raise optuna.TrialPruned(str(error)) from error
-        if not made.serves or made.capacity is None:
-            raise optuna.TrialPruned(f"{made.failures} requests failed")
-        return made.capacity, made.device_seconds
+        if not measured.serves or measured.capacity is None:
+            raise optuna.TrialPruned(f"{measured.failures} requests failed")
+        return measured.capacity, measured.device_seconds
 
     def stop_when_done(self, study: optuna.Study, _: Any) -> None:
         """End when the budget is used, or when nothing new has been found for a long time."""

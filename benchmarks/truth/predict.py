@@ -60,11 +60,11 @@ def fingerprint() -> str:
     """What a prediction depends on in addition to its row: the programs and the native library."""
     from allocbench.null_gpu import launch
 
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(PROGRAMS.iterdir()):
-        made.update(path.read_bytes() if path.is_file() else b"")
-    made.update(launch.core().read_bytes())
-    return made.hexdigest()
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    digest.update(launch.core().read_bytes())
+    return digest.hexdigest()
 
 
 def predict(row: Row, options: str, mark: str) -> Prediction:

@@ -62,7 +62,7 @@ def gaps_of(
 def _inside(address: NDArray[np.uint64], ranges: Sequence[Range]) -> NDArray[np.bool_]:
     """Which addresses lie in one of some ranges that do not overlap."""
     begin, end = np.array(sorted(ranges), np.uint64).reshape(-1, 2).T
-    at = np.searchsorted(begin, address, side="right").astype(np.int64) - 1
-    found = at >= 0
-    found[found] = address[found] < end[at[found]]
+    index = np.searchsorted(begin, address, side="right").astype(np.int64) - 1
+    found = index >= 0
+    found[found] = address[found] < end[index[found]]
     return found
