@@ -21,6 +21,7 @@ import numpy as np
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.ordering import ordered
 from allocbench.workloads.recording import Machine, Recorded, record
+from allocbench.workloads.relabelling import relabelled
 from allocbench.workloads.trace import MARK, Trace
 
 _PACKAGE = Path(str(sys.modules["allocbench"].__file__)).parent
@@ -115,7 +116,7 @@ def _own_marks(trace: Trace) -> Trace:
     foreign = [place for place, label in enumerate(trace.labels) if label.startswith(_OF_PYTORCH)]
     kept = (trace.op != MARK) | ~np.isin(trace.block, foreign)
     columns = {name: column[kept] for name, column in trace.columns().items()}
-    return replace(trace, **columns | {"time_ns": None})
+    return relabelled(replace(trace, **columns | {"time_ns": None}), {})
 
 
 def _captured(trace: Trace, module: str, name: str, date: str, told: Mapping[str, Any]) -> Trace:

@@ -27,6 +27,7 @@ from typing import Any
 
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
+from allocbench.workloads.relabelling import relabelled
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
@@ -189,7 +190,7 @@ def _with_provenance(
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
     return replace(
-        trace,
+        relabelled(trace, about["operators"]),
         provenance=replace(
             provenance,
             name="",

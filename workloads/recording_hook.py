@@ -76,6 +76,7 @@ class Recording:
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
                 "files": _imported(),
                 "features": _features(),
+                "operators": _overloads(torch),
             }
             self._path.with_suffix(".json").write_text(json.dumps(about))
             temporary.replace(self._path)
@@ -150,6 +151,17 @@ def _features() -> list[str]:
     """What the program did that allocator settings can break."""
     custom = any(name.rpartition(".")[2] == "custom_all_reduce" for name in list(sys.modules))
     return sorted(_used | ({"custom_all_reduce"} if custom else set()))
+
+
+def _overloads(torch: Any) -> dict[str, str]:
+    """The overloads of PyTorch's operators as C++ names them, and the operators' own names.
+
+    For example "aten::add_Tensor", an overload of "aten::add". Empty if labels are not operators.
+    """
+    if os.environ.get("ALLOCBENCH_STACKS") != "all":
+        return {}
+    schemas = torch._C._jit_get_all_schemas()
+    return {f"{one.name}_{one.overload_name}": one.name for one in schemas if one.overload_name}
 
 
 def _imported() -> list[str]:
