@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels of a trace under other names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from allocbench.workloads import ALLOC, FREE, MARK
+from allocbench.workloads.relabelling import relabelled
+from tests.traces import make
+
+
+def test_names_are_merged_and_unused_ones_left_out() -> None:
+    labels = ("", "aten::add_Tensor", "aten::add", "unused", "init", "aten::mm")
+    events = [(MARK, 4, 0), (ALLOC, 0, 8), (ALLOC, 1, 8), (FREE, 0, 0), (ALLOC, 2, 8)]
+    trace = make(events, labels=labels, label=np.array([0, 1, 2, 0, 5], np.uint32))
+    found = relabelled(trace, {"aten::add_Tensor": "aten::add", "unused": "init"})
+    found.validate()
+    assert found.labels == ("", "aten::add", "init", "aten::mm")
+    assert found.label is not None
+    assert found.label.tolist() == [0, 1, 1, 0, 3]
+    assert found.block.tolist() == [2, 0, 1, 0, 2]
+
+
+def test_a_trace_without_labels_keeps_its_marks() -> None:
+    trace = make([(MARK, 1, 0), (ALLOC, 0, 8), (MARK, 1, 0)], labels=("init", "step"))
+    found = relabelled(replace(trace, label=None), {})
+    assert (found.labels, found.block.tolist(), found.label) == (("step",), [0, 0, 0], None)
+    assert found.steps == 2
