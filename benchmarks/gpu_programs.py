@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks import common, gpu
 from benchmarks.packages import catalog
@@ -26,6 +28,7 @@ COLUMNS = {
     "fragmentation_ratio": "ratio",
     "device_calls": "count",
 }
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 DEVICES = {"cuda": (), "null": ("--device", "null:h100")}
 _HAS_CUDA = "import importlib.util as u; print((u.find_spec('torch') or exit()).origin)"
 
@@ -56,14 +59,22 @@ def run(device: str, allocator: str, workload: str) -> common.Cell:
         line += [interpreter, "-m", module, "--device", "cuda"]
         environment = os.environ | {"PYTHONPATH": folder}
         done = subprocess.run(line, env=environment, capture_output=True, text=True)
-        if done.returncode == 0 and rows.exists():
-            row: dict[str, object] = json.loads(rows.read_text())[0]
-            return row
-    errors = [text for text in done.stderr.splitlines() if text.startswith("error: ")]
-    if done.returncode == 2 and errors and "Traceback" not in done.stderr:
-        return errors[-1].removeprefix("error: ")
-    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return common.Failed(f"exit code {done.returncode}: {last}")
+        row = json.loads(rows.read_text())[0] if rows.exists() else None
+    return cell_of(done.returncode, row, done.stderr)
+
+
+def cell_of(code: int, row: dict[str, Any] | None, errors: str) -> common.Cell:
+    """What the end of `allocbench run` means; row: its result row, if it has written one."""
+    if code == 0 and row is not None:
+        return row
+    if row is not None and row["failures"]:
+        return f"out of memory: requests that failed: {row['failures']:,}"
+    lines = errors.strip().splitlines()
+    refused = [line for line in lines if line.startswith("error: ")]
+    if code == 2 and refused and "Traceback" not in errors:
+        return refused[-1].removeprefix("error: ")
+    raised = [line for line in lines if _ERROR.match(line)]
+    return common.Failed(f"exit code {code}: {(raised or lines or ['no message'])[-1]}")
 
 
 @common.tracks(**COLUMNS)
@@ -78,3 +89,5 @@ class Programs(common.Suite):
 
     def setup_cache(self) -> object:
         return self.cells()
+
+    setup_cache.timeout = 7200  # type: ignore[attr-defined]
