@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recreate the bundled traces: replace the files, or compare their bytes.
 
-    python -m allocbench.recreating [NAME...] [--check] [--device null:h100 --python PATH]
+    python -m allocbench.recreating [NAME...] [--check] [--device null:h100] [--python PATH]
 
-The bundled files were captured under fake tensors, with the CPU build of PyTorch that is installed
-with allocbench. `--device null:h100` captures them on a null GPU instead.
+The bundled files were captured on null:h100 with a CUDA build of PyTorch: `--python` names a Python
+that has it. Other devices give other traces: `--device fake` those under fake tensors, with the CPU
+build of PyTorch that is installed with allocbench.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from allocbench.capturing import FAKE, Where, where
+from allocbench.capturing import NULL, Where, where
 from allocbench.errors import USER_ERRORS
 from allocbench.workloads import Trace, TraceError, again, catalog
 
@@ -61,7 +62,7 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="compare the bytes instead of replacing the files"
     )
-    parser.add_argument("--device", default=FAKE, help="fake (the default), cuda or null:CARD")
+    parser.add_argument("--device", default=NULL, help="null:h100 (default), null:CARD, cuda, fake")
     parser.add_argument("--python", help="an interpreter that has a CUDA build of PyTorch")
     arguments = parser.parse_args()
     different = list[str]()

@@ -2,7 +2,7 @@
 """A second run of every bundled training workload on other data, for testing plans.
 
 A plan made from one run must serve the other, which differs in sequence lengths, bags, routes and
-last batches. `python -m allocbench.recreating` recreates these traces too.
+last batches. `make traces` recreates these traces too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads by name: bundled traces captured from programs, and generators.
 
-`python -m allocbench.recreating` recreates the bundled traces byte for byte (needs the extra
-`torch`). A generator takes options: `random:allocs=1000,seed=7`.
+`make traces` recreates the bundled traces byte for byte on a null GPU. A generator takes options:
+`random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
@@ -59,91 +59,91 @@ _WORKLOADS = {
             purpose="inference",
             summary="BERT-large embedding texts padded to six lengths, with equal tokens per batch",
             module="allocbench.workloads.models.bert",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="diffusion-sample",
             purpose="inference",
             summary="Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
             module="allocbench.workloads.models.diffusion_sample",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="diffusion-train",
             purpose="training",
             summary="Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
             module="allocbench.workloads.models.diffusion_train",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="dlrm-train",
             purpose="training",
             summary="DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
             module="allocbench.workloads.models.dlrm",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="gpt2-train",
             purpose="training",
             summary="GPT-2 124M trained with AdamW, 12 steps of varying sequence length",
             module="allocbench.workloads.models.gpt2",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="llama3-8b-lora",
             purpose="training",
             summary="Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
             module="allocbench.workloads.models.llama_lora",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="llm-continuous",
             purpose="inference",
             summary="Llama-3-8B, continuous batching of 12 requests: chunked prompts, pooled pages",
             module="allocbench.workloads.models.llm_continuous",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="llm-decode",
             purpose="inference",
             summary="Llama-3-8B answering 10 requests that come and go, KV caches growing",
             module="allocbench.workloads.models.llm_decode",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="llm-paged",
             purpose="inference",
             summary="Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
             module="allocbench.workloads.models.llm_paged",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="moe-train",
             purpose="training",
             summary="Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
             module="allocbench.workloads.models.moe",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="resnet50-train",
             purpose="training",
             summary="ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
             module="allocbench.workloads.models.resnet",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="vit-serve",
             purpose="inference",
             summary="ViT-L/16 classifying 24 batches of 1 to 64 images",
             module="allocbench.workloads.models.vit",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
         Workload(
             name="whisper-beam",
             purpose="inference",
             summary="Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
             module="allocbench.workloads.models.whisper",
-            date="2026-11-21",
+            date="2026-11-22",
         ),
     )
 }

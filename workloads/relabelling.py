@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocbench.workloads.trace import MARK, Trace
+from allocbench.workloads.trace import MARK, NAMED, Trace
 
 
 def relabelled(trace: Trace, names: Mapping[str, str]) -> Trace:
@@ -17,15 +17,16 @@ def relabelled(trace: Trace, names: Mapping[str, str]) -> Trace:
     names: old name -> new name; other labels keep theirs. The trace must be valid.
     """
     is_mark = trace.op == MARK
+    columns = {name: getattr(trace, name) for name in NAMED}
     used = np.zeros(len(trace.labels), np.bool_)
-    used[trace.block[is_mark]] = True
-    if trace.label is not None:
-        used[trace.label] = True
+    for column in (trace.block[is_mark], *columns.values()):
+        if column is not None:
+            used[column] = True
     places, new = dict[str, int](), np.zeros(len(trace.labels), np.uint32)
     for old in np.flatnonzero(used).tolist():
         name = names.get(trace.labels[old], trace.labels[old])
         new[old] = places.setdefault(name, len(places))
     block = trace.block.copy()
     block[is_mark] = new[block[is_mark]]
-    label = None if trace.label is None else new[trace.label]
-    return replace(trace, block=block, label=label, labels=tuple(places))
+    indices = {name: None if column is None else new[column] for name, column in columns.items()}
+    return replace(trace, block=block, labels=tuple(places), **indices)

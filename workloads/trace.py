@@ -22,7 +22,7 @@ from allocbench.workloads.vocabulary import TraceError as TraceError
 
 COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
 OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32", "module": "uint32", "kind": "uint32"}
-_NAMES = ("label", "module", "kind")  # columns of indices into the labels
+NAMED = ("label", "module", "kind")  # columns of indices into the labels
 
 _CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
 
@@ -133,7 +133,7 @@ class Trace:
 
     def named(self, change: Callable[[NDArray[np.uint32]], NDArray[np.uint32]]) -> dict[str, Any]:
         """The columns that index `labels` and are not None, by name, each one changed."""
-        found = {name: getattr(self, name) for name in _NAMES}
+        found = {name: getattr(self, name) for name in NAMED}
         return {name: change(column) for name, column in found.items() if column is not None}
 
     def validate(self) -> None:

@@ -199,7 +199,7 @@ def test_the_command_answers_and_shows_how_to_switch() -> None:
     assert "recommended: caching:conf=expandable_segments:True\n" in shown
     assert "\nexport PYTORCH_ALLOC_CONF=expandable_segments:True\n" in shown
     assert "\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert re.search(r"caching +8\.21 GiB .* 1", shown)
+    assert re.search(r"caching +8\.24 GiB .* 1", shown)
     assert "confidence: " in shown
     assert "…" not in shown
     table = json.loads(output(f"{line} --json -"))
