@@ -14,12 +14,16 @@
 #include "strategies/bump.hpp"
 #include "strategies/caching.hpp"
 #include "strategies/cuda_async.hpp"
+#include "strategies/cupy_pool.hpp"
 #include "strategies/expandable.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
 #include "strategies/planned.hpp"
+#include "strategies/rmm_arena.hpp"
+#include "strategies/rmm_pool.hpp"
 #include "strategies/slab.hpp"
 #include "strategies/tlsf.hpp"
+#include "wrappers/binning.hpp"
 #include "wrappers/check.hpp"
 #include "wrappers/limit.hpp"
 #include "wrappers/per_stream.hpp"
@@ -48,8 +52,8 @@ std::span<Entry const> list() {
 }
 
 std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, Expandable, FreeLists, Naive, Planned,
-              Slab, Tlsf>();
+  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, CupyPool, Expandable, FreeLists, Naive,
+              Planned, RmmArena, RmmPool, Slab, Tlsf>();
 }
 
 template <class W>
@@ -74,7 +78,7 @@ std::span<WrapperEntry const> list_wrappers() {
 }
 
 std::span<WrapperEntry const> registered_wrappers() {
-  return list_wrappers<Check, Limit, PerStream, Record>();
+  return list_wrappers<Binning, Check, Limit, PerStream, Record>();
 }
 
 template <class E>

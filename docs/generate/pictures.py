@@ -36,6 +36,8 @@ SMALLER = {  # where the default is made for a whole GPU
     "buddy": "buddy:region=64MiB",
     "bump": "bump:segment=64MiB",
     "free_lists": "free_lists:buffer=64MiB",
+    "rmm_arena": "rmm_arena:arena_size=64MiB",
+    "rmm_pool": "rmm_pool:initial_pool_size=64MiB",
     "tlsf": "tlsf:segment=32MiB",
 }
 BLOCKS = {"W": 5 * MIB, "A": 6 * MIB, "B": 700 * KIB, "C": 11 * MIB, "D": 3 * MIB, "E": 13 * MIB}

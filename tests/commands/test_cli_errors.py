@@ -95,7 +95,7 @@ def test_a_device_too_small_for_one_request_is_an_error() -> None:
             "nope",
             f"no allocator is called 'nope'; valid names: {', '.join(EVERY)}",
         ),
-        ("bfc:nope=1", "bfc has no option 'nope'; valid options: memory_limit"),
+        ("bfc:nope=1", "bfc has no option 'nope'; valid options: preset, memory_limit"),
         ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
         ("bfc:allow_growth", "'allow_growth' is not option=value"),
         ("''", "'' is not a spec"),

@@ -51,10 +51,10 @@ class BlockPool {
   // Bytes of the idle segments, which are those without an allocated block.
   Size idle_bytes() const;
   // Removes the idle segments and calls `release(address, size)` for each in address order. A
-  // joined segment is released in the pieces in which it was added. False if there was no idle
-  // segment.
+  // joined segment is released in the pieces in which it was added. The segment at `kept` stays.
+  // False if no segment was removed.
   template <class Release>
-  bool release_idle(Release release);
+  bool release_idle(Release release, Address kept = 0);
 
   Block const& block(Index node) const { return nodes_[node].block; }
   Size largest_free() const { return free_.largest(); }
@@ -204,11 +204,11 @@ Size BlockPool<Free>::idle_bytes() const {
 
 template <class Free>
 template <class Release>
-bool BlockPool<Free>::release_idle(Release release) {
+bool BlockPool<Free>::release_idle(Release release, Address kept) {
   std::size_t const before = segments_.size();
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     auto const& [address, extent] = *entry;
-    if (!is_idle(extent)) {
+    if (address == kept || !is_idle(extent)) {
       ++entry;
       continue;
     }

@@ -10,11 +10,12 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kFirstRegion = 2 * kMiB;
 constexpr Size kDefaultLargestWaste = 128 * kMiB;
+constexpr Size kRegionAfterShrinking = 2 * kMiB;
+constexpr Size kNoLimit = Size{1} << 62;  // more than any device has
 constexpr double kLongestRetry = 86400;
 
-Size memory_limit(Size capacity, Options const& given) {
+Size memory_limit(Size capacity, BfcPreset const& preset, Options const& given) {
   if (given.given("memory_limit") && given.given("per_process_memory_fraction"))
     given.reject("memory_limit", "cannot be combined with per_process_memory_fraction");
   if (given.given("memory_limit")) {
@@ -28,7 +29,10 @@ Size memory_limit(Size capacity, Options const& given) {
       given.reject("per_process_memory_fraction", "must be greater than 0 and at most 1");
     return static_cast<Size>(static_cast<double>(capacity) * fraction);
   }
-  if (!given.flag("system_reserve")) return capacity;
+  if (!given.flag("system_reserve")) {
+    if (preset.fraction == 0) return kNoLimit;
+    return static_cast<Size>(static_cast<double>(capacity) * preset.fraction);
+  }
   Size const reserve =
       capacity < 2 * kGiB
           ? 225 * kMiB
@@ -48,18 +52,38 @@ Allocator::Seconds retry_time(Options const& given) {
   return Allocator::Seconds(seconds);
 }
 
+bool extends_as_requested(Options const& given) {
+  std::string const& extend = given.text("extend");
+  if (extend != "doubling" && extend != "requested")
+    given.reject("extend", "must be doubling or requested");
+  return extend == "requested";
+}
+
+Size region_size(Options const& given, std::string_view name, Size fallback) {
+  if (!given.given(name)) return fallback;
+  if (given.bytes(name) < Bfc::kRounding) given.reject(name, "must be at least 256 bytes");
+  return round_up(given.bytes(name), Bfc::kRounding);
+}
+
 }  // namespace
 
 Bfc::Bfc(Device& device, Options const& given)
     : Allocator(device),
       retry_(retry_time(given)),
-      memory_limit_(memory_limit(device.capacity(), given)),
+      preset_(bfc_preset(given)),
+      memory_limit_(memory_limit(device.capacity(), preset_, given)),
+      largest_region_(region_size(given, "largest_region", preset_.largest_region)),
       garbage_collection_(given.flag("garbage_collection")),
       coalesce_regions_(given.flag("coalesce_regions")),
-      timestamped_frees_(given.flag("timestamped_frees")) {
-  Size const first =
-      given.flag("allow_growth") ? std::min(memory_limit_, kFirstRegion) : memory_limit_;
-  next_region_ = round_up(first, kRounding);
+      timestamped_frees_(given.flag("timestamped_frees")),
+      extend_as_requested_(extends_as_requested(given)),
+      shrink_(given.flag("shrink")) {
+  bool const grows =
+      given.given("allow_growth") ? given.flag("allow_growth") : preset_.allow_growth;
+  Size const first = region_size(given, "first_region", preset_.first_region);
+  next_region_ = round_up(grows ? std::min(memory_limit_, first) : memory_limit_, kRounding);
+  if (largest_region_ != 0 && largest_region_ < first)
+    given.reject("largest_region", "must not be smaller than first_region");
   double const fraction = given.number("fragmentation_fraction");
   if (!(fraction >= 0 && fraction <= 1))
     given.reject("fragmentation_fraction", "must be from 0 to 1");
@@ -86,6 +110,14 @@ Block Bfc::do_allocate(Size requested, Stream) {
   return pool_.allocate(chunk, split ? rounded : size, requested);
 }
 
+void Bfc::do_step() {
+  timestamps_.advance_to_last();
+  if (!shrink_) return;
+  timestamps_.merge();
+  release_idle(extend_as_requested_ ? 0 : first_region_);
+  next_region_ = kRegionAfterShrinking;
+}
+
 void Bfc::do_trim() {
   timestamps_.advance_to_last();
   timestamps_.merge();
@@ -98,18 +130,25 @@ bool Bfc::extend(Size rounded) {
   if (rounded > room) return false;
   bool const already_doubled = rounded > next_region_;
   while (rounded > next_region_) next_region_ *= 2;
-  Size size = std::min(next_region_, room);
+  Size size = extend_as_requested_ ? rounded : std::min(next_region_, room);
+  if (!already_doubled && preset_.doubles_when_refused) double_next_region();
   Address region = acquire(size);
   while (region == 0) {
     Size const smaller = reduced(size);
-    if (smaller < rounded || smaller == size) return false;
+    if (smaller < rounded || smaller == size || smaller < preset_.smallest_retry) return false;
     size = smaller;
     region = acquire(size);
   }
-  // Beyond the limit, further doubling changes nothing and would eventually overflow.
-  if (!already_doubled && next_region_ < memory_limit_) next_region_ *= 2;
+  if (!already_doubled && !preset_.doubles_when_refused) double_next_region();
+  if (first_region_ == 0) first_region_ = region;
   pool_.add(region, size, coalesce_regions_);
   return true;
+}
+
+void Bfc::double_next_region() {
+  // Beyond the limit, further doubling changes nothing and would eventually overflow.
+  if (next_region_ < memory_limit_) next_region_ *= 2;
+  if (largest_region_ != 0) next_region_ = std::min(next_region_, largest_region_);
 }
 
 // Returns all regions without a chunk in use if that makes room for `rounded` bytes.
@@ -119,9 +158,11 @@ bool Bfc::collect(Size rounded) {
   return rounded <= room && release_idle();
 }
 
-bool Bfc::release_idle() {
+// Returns all regions without a chunk in use, except for the one at `kept`.
+bool Bfc::release_idle(Address kept) {
   if (!returns_memory()) return false;
-  bool const any = pool_.release_idle([this](Address region, Size size) { release(region, size); });
+  bool const any =
+      pool_.release_idle([this](Address region, Size size) { release(region, size); }, kept);
   if (any) timestamps_.forget();
   return any;
 }

@@ -17,6 +17,9 @@
 // waits for the device: the frontier moves past one free after another until a large enough chunk
 // has formed.
 //
+// JAX uses the same allocator with other defaults. ONNX Runtime derived its arena from it, with
+// other sizes of regions, two ways to extend, and shrinkage; its streams are not modeled.
+//
 // Source: tsl/framework/bfc_allocator.cc of TensorFlow 2.21, reproduced chunk for chunk, including
 // growth and timestamps, with these differences:
 // - If the device keeps refusing a region of at most 2304 bytes, a fixed point of the reduction by
@@ -31,6 +34,7 @@
 
 #include "core/allocator.hpp"
 #include "strategies/bfc/chunk_pool.hpp"
+#include "strategies/bfc/preset.hpp"
 #include "strategies/bfc/timestamps.hpp"
 
 namespace allocbench {
@@ -39,15 +43,29 @@ class Bfc final : public Allocator {
  public:
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
+      {"preset", OptionType::kText, "tensorflow",
+       "whose defaults the other options have: tensorflow, jax or onnxruntime"},
       {"memory_limit", OptionType::kBytes, "",
-       "the most bytes of all regions together; default: the capacity of the device"},
+       "the most bytes of all regions together; default: the capacity of the device (jax: 75 % of "
+       "it; onnxruntime: no limit)"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
        "the memory limit as a fraction of the capacity, above 0 and at most 1"},
       {"system_reserve", OptionType::kFlag, "false",
        "lower the default memory limit by the memory that TensorFlow reserves for the system: "
        "225 MiB on a device below 2 GiB, otherwise 5 % and at least 300 MiB"},
-      {"allow_growth", OptionType::kFlag, "true",
-       "add regions of doubling size; false: one region of the whole memory limit"},
+      {"allow_growth", OptionType::kFlag, "",
+       "add regions as needed; false: one region of the whole memory limit; default: true (jax: "
+       "false)"},
+      {"extend", OptionType::kText, "doubling",
+       "size of a new region: doubling, or requested (exactly the rounded request)"},
+      {"first_region", OptionType::kBytes, "",
+       "size at which doubling starts; default: 2 MiB (onnxruntime: 1 MiB)"},
+      {"largest_region", OptionType::kBytes, "",
+       "size at which doubling ends, unless a request is larger; default: none (onnxruntime: 1 "
+       "GiB)"},
+      {"shrink", OptionType::kFlag, "false",
+       "at each step mark, return unused regions, except for the first one with extend=doubling "
+       "(the arena shrinkage of ONNX Runtime)"},
       {"garbage_collection", OptionType::kFlag, "false",
        "return unused regions to the device before a request fails"},
       {"fragmentation_fraction", OptionType::kNumber, "0",
@@ -80,7 +98,7 @@ class Bfc final : public Allocator {
     return timestamped_frees_ ? timestamps_.free(address) : pool_.deallocate(address);
   }
   void do_trim() override;
-  void do_step() override { timestamps_.advance_to_last(); }
+  void do_step() override;
   std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
   Size do_largest_free() const override;
   void do_check() const override;
@@ -88,17 +106,23 @@ class Bfc final : public Allocator {
   std::string do_summary() const override;
 
   bool extend(Size rounded);
+  void double_next_region();
   bool collect(Size rounded);
-  bool release_idle();
+  bool release_idle(Address kept = 0);
   Size reserved() const { return counted().reserved.current; }
 
   Seconds retry_;
+  BfcPreset const& preset_;
   Size memory_limit_;
   Size next_region_;
+  Size largest_region_;  // 0: none
+  Address first_region_ = 0;
   Size largest_waste_;  // a chunk is split if the rest reaches this
   bool garbage_collection_;
   bool coalesce_regions_;
   bool timestamped_frees_;
+  bool extend_as_requested_;
+  bool shrink_;
   ChunkPool pool_;
   Timestamps timestamps_{pool_};
   std::uint64_t early_ = 0;  // frees that the frontier passed early because memory ran out

@@ -31,7 +31,7 @@ class Wrapper : public Allocator {
   // The info of the strategy, because a wrapper is not a strategy.
   StrategyInfo const& info() const override { return inner_->info(); }
   Seconds patience() const override { return inner_->patience(); }
-  // For inspection only: calls on the inner allocator bypass the wrapper.
+  // From outside for inspection only: calls on the inner allocator bypass the wrapper.
   Allocator& inner() const { return *inner_; }
 
  protected:
@@ -54,11 +54,11 @@ class Wrapper : public Allocator {
             "a wrapper and the allocator inside it count the same bytes");
   }
   std::string do_summary() const override { return inner_->summary(); }
+  std::vector<Segment> do_snapshot() const override { return inner_->snapshot(); }
+  Size do_largest_free() const override { return inner_->largest_free(); }
 
  private:
   bool do_forwards() const override { return true; }
-  std::vector<Segment> do_snapshot() const override { return inner_->snapshot(); }
-  Size do_largest_free() const override { return inner_->largest_free(); }
   Counters do_counters() const override { return inner_->counters(); }
 
   std::unique_ptr<Allocator> inner_;

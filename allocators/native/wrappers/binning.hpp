@@ -1,0 +1,76 @@
+// wrappers/binning.hpp: pools of fixed block sizes in front of the inner allocator.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A request takes a block of the smallest bin that is large enough; requests that are larger than
+// the largest bin go to the inner allocator. The bins are powers of two. Each one gets blocks from
+// the inner allocator, 128 at a time: all bins when the first request for one of them arrives (RMM:
+// when the resource is created), later a bin that has no free block. Bins never split or coalesce
+// blocks and give none back before a trim. A free block is reused in the order in which blocks
+// became free; StreamLists describes how a stream takes blocks of another one.
+//
+// Source: binning_memory_resource and fixed_size_memory_resource in RMM 25.04.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "parts/address_map.hpp"
+#include "parts/node.hpp"
+#include "parts/stream_lists.hpp"
+#include "wrappers/wrapper.hpp"
+
+namespace allocbench {
+
+class Binning final : public Wrapper {
+ public:
+  static constexpr Option options[] = {
+      {"smallest", OptionType::kBytes, "256KiB",
+       "block size of the smallest bin, a power of two, at least 256 bytes"},
+      {"largest", OptionType::kBytes, "4MiB",
+       "block size of the largest bin, a power of two, at most 1 GiB"},
+  };
+  static constexpr WrapperInfo wrapper = {
+      .name = "binning",
+      .summary = "fixed-size pools for small requests (binning_memory_resource of RMM)",
+      .options = options,
+  };
+
+  Binning(Device& device, Options const& given, MakeInner const& make_inner);
+
+ private:
+  // The free blocks of one stream in one bin, first in, first out.
+  struct Queue {
+    std::deque<Index> blocks = {};
+    Index find(Size) const { return blocks.empty() ? kNone : blocks.front(); }
+    void absorb(Queue& other) {
+      blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
+      other.blocks.clear();
+    }
+  };
+  struct Bin {
+    explicit Bin(Size of) : size(of) {}
+    Size size;
+    StreamLists<Queue> queues;
+  };
+
+  Block do_allocate(Size requested, Stream stream) override;
+  Block do_deallocate(Address address, Stream stream) override;
+  void do_trim() override;
+  bool do_adopt(std::vector<HeldSegment> const&) override { return false; }
+  std::vector<Segment> do_snapshot() const override;
+  Size do_largest_free() const override;
+  void do_check() const override;
+
+  Bin* bin_for(Size size);  // null if no bin is large enough
+  void fill(Bin& bin, Queue& queue, Stream stream);
+  bool is_free(std::vector<Index> const& blocks) const;
+
+  std::deque<Bin> bins_;  // in order of size
+  bool started_ = false;
+  Nodes nodes_;                                   // the blocks of all bins
+  AddressMap block_at_;                           // address -> node
+  std::map<Address, std::vector<Index>> chunks_;  // what the inner allocator gave, and its blocks
+};
+
+}  // namespace allocbench
