@@ -17,9 +17,11 @@ def main() -> None:
     told = options()
     without_initial_values()
     few = told.model.startswith(TEN_CLASSES)
-    if told.model not in torchvision.models.list_models():
+    known = {name.replace("_", ""): name for name in torchvision.models.list_models()}
+    name = known.get(told.model.replace("_", ""))
+    if name is None:
         raise SystemExit(f"model {told.model} is not one of torchvision's")
-    make = torchvision.models.get_model_builder(told.model)
+    make = torchvision.models.get_model_builder(name)
     model = make(weights=None, **({"num_classes": 10} if few else {}))
     criterion = torch.nn.CrossEntropyLoss()
 

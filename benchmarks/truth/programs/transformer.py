@@ -14,7 +14,7 @@ from transformers.modeling_utils import no_init_weights
 
 TOKENS = 128
 """The longest line is cut here; every batch of ten lines or more has one as long."""
-ENCODERS = ("bert", "roberta", "distilbert", "deberta")
+ENCODERS = ("albert", "bert", "roberta", "distilbert", "deberta", "deberta-v2")
 
 
 def configuration(name: str) -> transformers.PretrainedConfig:
