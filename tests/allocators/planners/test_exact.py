@@ -28,7 +28,7 @@ def _random(
 @given(blocks_of(6, largest=8, instants=6, longest=4), st.sampled_from([1, 4]))
 @example([(3, 0, 2), (2, 1, 4), (2, 3, 6), (3, 5, 8), (1, 0, 8)], 1)
 def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
-    result = plan(blocks, "exact", alignment, time_limit=60)
+    result = plan(blocks, "exact", alignment, time_limit=3600)
     assert result.optimal
     assert result.height == lowest_height(blocks, alignment)
 
@@ -36,13 +36,13 @@ def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
 def test_only_the_topmost_block_can_omit_its_rounding() -> None:
     blocks = [(1, 0, 1)] * 3 + [(1, 10, 12)] * 2 + [(1, 1, 2), (1, 4, 20), (1, 2, 3), (1, 12, 13)]
     blocks += [(1, 19, 20), (3, 1, 10), (3, 0, 11), (6, 0, 10), (6, 2, 11), (4, 9, 25), (7, 11, 12)]
-    result = plan(blocks, "exact", 4, time_limit=60)
+    result = plan(blocks, "exact", 4, time_limit=3600)
     assert (result.height, result.optimal) == (29, True)
 
 
 def test_a_bound_above_the_load_is_proven_by_search() -> None:
     blocks = [(2, 0, 1), (3, 0, 2), (1, 1, 3), (1, 1, 4), (1, 2, 4), (3, 3, 5), (2, 4, 5)]
-    result = plan(blocks, "exact", time_limit=60)
+    result = plan(blocks, "exact", time_limit=3600)
     assert (result.max_load, result.lower_bound, result.height) == (5, 6, lowest_height(blocks))
 
 
@@ -57,7 +57,7 @@ def test_the_example_of_minimalloc() -> None:
 
 def test_plans_that_greedy_misses_are_found() -> None:
     blocks = _random(random.Random(0), 1000, instants=4000, longest=80, largest=1000)
-    result = plan(blocks, "exact", time_limit=60)
+    result = plan(blocks, "exact", time_limit=3600)
     assert result.optimal
     assert result.height < plan(blocks, "greedy_by_size").height
 
@@ -81,9 +81,13 @@ HARD = _without_a_gap(random.Random(0), load=1000, instants=40, largest=400)
 
 
 def test_an_unproven_plan_is_valid_and_reported_as_such() -> None:
-    result = plan(HARD, "exact", time_limit=0.5)
-    assert not result.optimal
-    assert result.height < plan(HARD, "greedy_by_size").height
+    greedy = plan(HARD, "greedy_by_size").height
+    for time_limit in (0.5, 4, 32, 256):  # seconds; a busy machine needs more of them
+        result = plan(HARD, "exact", time_limit=time_limit)
+        assert not result.optimal
+        if result.height < greedy:
+            return
+    pytest.fail(f"no plan is lower than {greedy} bytes")
 
 
 def test_progress_is_reported_and_never_worsens() -> None:
