@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -28,5 +29,7 @@ def relabelled(trace: Trace, names: Mapping[str, str]) -> Trace:
         new[old] = places.setdefault(name, len(places))
     block = trace.block.copy()
     block[is_mark] = new[block[is_mark]]
-    indices = {name: None if column is None else new[column] for name, column in columns.items()}
+    indices: dict[str, Any] = {
+        name: None if column is None else new[column] for name, column in columns.items()
+    }
     return replace(trace, block=block, labels=tuple(places), **indices)
