@@ -183,6 +183,10 @@ class StrategyInfo:
         """a freed block serves only requests of its own stream"""
 
     @property
+    def by_pool(self) -> bool:
+        """knows private pools; otherwise each has an instance of its own"""
+
+    @property
     def from_pool(self) -> bool:
         """needs a device with memory pools"""
 
@@ -283,18 +287,25 @@ class RecordedDevice(SimulatedDevice):
 class Allocator:
     """A strategy running on a device. Thread-safe."""
 
-    def allocate(self, size: int, stream: int = 0) -> int:
+    def allocate(self, size: int, stream: int = 0, pool: int = 0) -> int:
         """
         Returns the address of a block of at least `size` bytes; 0 for 0 bytes. Raises OutOfMemory.
         """
 
-    def deallocate(self, address: int, stream: int = 0) -> None:
+    def deallocate(self, address: int, stream: int = 0, pool: int = 0) -> None:
         """
-        Frees a block. Address 0 is ignored. Raises BadFree, and changes nothing, for any other address.
+        Frees a block of a private pool, or of none (0). Address 0 is ignored. Raises BadFree, and changes nothing, for any other address.
         """
 
-    def trim(self) -> None:
-        """Gives wholly free segments back to the device."""
+    def trim(self, pool: int = 0) -> None:
+        """
+        Gives wholly free segments back to the device: those outside of private pools and of released ones, or those of one pool, if it is released.
+        """
+
+    def pool_event(self, op: int, pool: int) -> None:
+        """
+        Creates, enters, leaves or releases a private pool, or begins or ends a capture into it. Raises ValueError for any other op.
+        """
 
     def reset_peaks(self) -> None:
         """Sets the peak statistics to the current values."""
@@ -389,12 +400,17 @@ def recording(allocator: Allocator) -> dict[str, Any]:
 class TraceArrays:
     """The arrays of a trace, with one element per event."""
 
-    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], private_pools: Sequence[int]) -> None: ...
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pools: Sequence[PoolTraits]) -> None: ...
+
+class PoolTraits:
+    """What a program chose when it made a private pool."""
+
+    def __init__(self, use_on_oom: bool, no_split: bool) -> None: ...
 
 class HeldSegment:
     """A segment that a program held before its trace."""
 
-    def __init__(self, address: int, size: int, stream: int, small: bool, reservation: int, rank: int, blocks: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, address: int, size: int, stream: int, small: bool, reservation: int, rank: int, pool: int, blocks: Sequence[tuple[int, int, int]]) -> None:
         """
         `blocks`: (address, size, requested) of those allocated, in order of address.
         """

@@ -17,12 +17,22 @@ if TYPE_CHECKING:
 _LAST_STREAM = 2**16 - 1  # of a trace
 
 
+@dataclass(frozen=True)
+class RecordedPool:
+    """A private pool of a recorded allocator."""
+
+    use_on_oom: bool = False
+    no_split: bool = False
+    rank: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """The events of an allocator as the arrays of a trace, with one element per event.
 
-    op: uint8; 0 alloc, 1 free, 2 mark, 3 trim. block: uint32; ids in the order of the allocs.
+    op: uint8, one of base/op_codes.py. block: uint32; ids in the order of the allocs.
     size: uint64; requested bytes of an alloc. stream: uint16. All marks are steps.
+    pool: uint16, the private pool of each event, or None if no event has one.
     """
 
     op: NDArray[np.uint8]
@@ -32,7 +42,8 @@ class Recording:
     labels: tuple[str, ...] = ("step",)
     step_label: int = 0
     layout: None = None
-    private_pools: tuple[int, ...] = ()
+    pool: NDArray[np.uint16] | None = None
+    pools: tuple[RecordedPool, ...] = ()
 
 
 def recording(allocator: Allocator) -> Recording:
@@ -46,7 +57,15 @@ def recording(allocator: Allocator) -> Recording:
     stream = columns["stream"]
     if len(stream) and (largest := int(stream.max())) > _LAST_STREAM:
         raise ValueError(f"a trace holds streams up to {_LAST_STREAM}, not {largest}")
-    return Recording(columns["op"], columns["block"], columns["size"], stream.astype("uint16"))
+    pool, pools = columns["pool"], int(columns["pool"].max(initial=0))
+    return Recording(
+        columns["op"],
+        columns["block"],
+        columns["size"],
+        stream.astype("uint16"),
+        pool=pool if pools else None,
+        pools=(RecordedPool(),) * pools,
+    )
 
 
 class LabelledTrace(Protocol):

@@ -22,9 +22,10 @@ CALL_KINDS = ("malloc", "free", "map", "unmap")
 class Trace(Protocol):
     """Arrays of equal length with one element per event.
 
-    `op` is 0 alloc, 1 free, 2 mark, 3 trim. `size` is in bytes and used only for allocs. A mark
-    whose `block` is `step_label` begins a step. A trim on stream 0 gives free segments back, except
-    those of `private_pools`; a trim on another stream releases that pool.
+    `op` is one of base/op_codes.py. `size` is in bytes and used only for allocs. A mark whose
+    `block` is `step_label` begins a step. A trim gives free segments back: with pool 0 those
+    outside of private pools and in released pools, with another pool those of that pool if it is
+    released.
     """
 
     @property
@@ -53,8 +54,13 @@ class Trace(Protocol):
         ...
 
     @property
-    def private_pools(self) -> Sequence[int]:
-        """The streams that stand for private pools."""
+    def pool(self) -> NDArray[np.uint16] | None:
+        """Private pool of each event, 0 for none; a free may have any. None: no event has one."""
+        ...
+
+    @property
+    def pools(self) -> Sequence[PrivatePool]:
+        """The private pools 1, 2, and so on."""
         ...
 
     @property
@@ -63,12 +69,31 @@ class Trace(Protocol):
         ...
 
 
+class PrivatePool(Protocol):
+    """What a program chose when it made a private pool."""
+
+    @property
+    def use_on_oom(self) -> bool:
+        """Whether its free blocks may serve requests outside of it that would fail."""
+        ...
+
+    @property
+    def no_split(self) -> bool:
+        """Whether each request gets a whole segment."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """Below 2**64; pools with use_on_oom are tried from the lowest rank on."""
+        ...
+
+
 class Layout(Protocol):
     """Segments, and the blocks in them that the first events allocate, in order of address.
 
     Of segments: address, size (bytes), stream, small (in the pool of small blocks), reservation
-    (the address of the one that the segment is a mapped range of, or 0) and rank (0 was obtained
-    first). Of blocks: block_address, block_size.
+    (the address of the one that the segment is a mapped range of, or 0), rank (0 was obtained
+    first) and pool (private, 0 for none). Of blocks: block_address, block_size.
     """
 
     @property
@@ -83,6 +108,8 @@ class Layout(Protocol):
     def reservation(self) -> NDArray[np.uint64]: ...  # noqa: D102
     @property
     def rank(self) -> NDArray[np.uint32]: ...  # noqa: D102
+    @property
+    def pool(self) -> NDArray[np.uint16]: ...  # noqa: D102
     @property
     def block_address(self) -> NDArray[np.uint64]: ...  # noqa: D102
     @property
@@ -185,6 +212,8 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _arrays(trace: Trace) -> _core.TraceArrays:
+    import numpy as np
+
     layout = [] if trace.layout is None else _held(trace.layout, trace.size)
     return _core.TraceArrays(
         trace.op,
@@ -193,7 +222,8 @@ def _arrays(trace: Trace) -> _core.TraceArrays:
         trace.stream,
         trace.step_label,
         layout,
-        list(trace.private_pools),
+        np.empty(0, np.uint16) if trace.pool is None else trace.pool,
+        [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
     )
 
 
@@ -209,14 +239,15 @@ def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegme
     for segment, *block in rows:
         blocks[segment].append((block[0], block[1], block[2]))
     return [
-        _core.HeldSegment(address, size, stream, small, reservation, rank, inside)
-        for address, size, stream, small, reservation, rank, inside in zip(
+        _core.HeldSegment(address, size, stream, small, reservation, rank, pool, inside)
+        for address, size, stream, small, reservation, rank, pool, inside in zip(
             layout.address.tolist(),
             layout.size.tolist(),
             layout.stream.tolist(),
             layout.small.tolist(),
             layout.reservation.tolist(),
             layout.rank.tolist(),
+            layout.pool.tolist(),
             blocks,
             strict=True,
         )

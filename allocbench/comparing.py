@@ -25,6 +25,7 @@ from allocbench.reports.recommending import KEEP
 from allocbench.terminal import console, dashboard
 
 _SPARE = (
+    "stable_address_share",
     "fragmentation_ratio",
     "device_seconds",
     "alloc_p99_seconds",

@@ -85,10 +85,12 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
 def _begun(layout: Layout, events: Sequence[DeviceEvent]) -> dict[int, dict[str, Any]]:
     """What is known of the segments of a layout that were never returned, by address."""
     returned = {event.address for event in events if event.action in _RELEASES}
-    columns = (layout.address, layout.stream, layout.small, layout.reservation)
+    columns = (layout.address, layout.stream, layout.small, layout.reservation, layout.pool)
     return {
-        address: {"stream": stream, "small": small, "expandable": reservation > 0}
-        for address, stream, small, reservation in zip(*(c.tolist() for c in columns), strict=True)
+        address: {"stream": stream, "small": small, "expandable": reservation > 0, "pool": pool}
+        for address, stream, small, reservation, pool in zip(
+            *(c.tolist() for c in columns), strict=True
+        )
         if address not in returned
     }
 

@@ -26,6 +26,9 @@ def fingerprint(trace: Trace) -> str:
     digest = hashlib.sha256(str(trace.step_label).encode())
     for array in (trace.op, trace.block, trace.size, trace.stream):
         digest.update(array.tobytes())
+    if trace.pool is not None:
+        digest.update(trace.pool.tobytes())
+        digest.update(str([(pool.use_on_oom, pool.no_split) for pool in trace.pools]).encode())
     return digest.hexdigest()[:_DIGITS]
 
 

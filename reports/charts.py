@@ -87,6 +87,14 @@ _KINDS = (
         figures.FRAGMENTATION,
     ),
     _Kind(
+        "stable",
+        "Stable addresses",
+        "Share of the blocks, and of the bytes, that are at the same address as in the step before,"
+        " from step 3 on. A captured graph must be captured again when an input has moved.",
+        figures.stable_addresses,
+        figures.STABLE_ADDRESSES,
+    ),
+    _Kind(
         "host",
         "Host time per event",
         "The minimum of the passes, with a line to their median. Steady: the same allocator"

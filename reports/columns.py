@@ -212,6 +212,28 @@ COLUMNS: tuple[Column, ...] = (
         "allocated / reserved, at the instant reserved first peaks.",
         False,
     ),
+    Column(
+        "stable_address_share",
+        "memory",
+        "ratio",
+        "stable addresses",
+        "Share of the allocs in steps 3 to K that are at the address of their counterpart in the"
+        " step before. The counterpart of the j-th alloc of a size in step k is the j-th alloc of"
+        " that size in step k-1; an alloc without one, and one that failed, counts as not stable."
+        " n/a if these steps have no alloc. A graph must be captured again when the address of an"
+        " input changes.",
+        False,
+        fraction=True,
+    ),
+    Column(
+        "stable_address_bytes_share",
+        "memory",
+        "ratio",
+        "stable addresses, bytes",
+        "The same share weighted by the requested bytes of each alloc.",
+        False,
+        fraction=True,
+    ),
     *_latency("alloc", "allocate"),
     *_latency("free", "free"),
     Column(

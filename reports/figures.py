@@ -29,6 +29,7 @@ Bound: TypeAlias = Callable[[Case], float | None]
 _LINES = ("event", "requested", "allocated", "reserved")
 LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
 FRAGMENTATION = ("fragmentation_ratio", "internal_fragmentation")
+STABLE_ADDRESSES = ("stable_address_share", "stable_address_bytes_share")
 HOST_TIME = ("seconds_per_event_steady", "seconds_per_event_cold")
 _MOST_POINTS = 240  # a panel is about as many pixels wide
 
@@ -95,6 +96,11 @@ def min_capacity(table: pd.DataFrame) -> Figure:
 def fragmentation(table: pd.DataFrame) -> Figure:
     """The share of the peak that was never allocated, and the share lost inside blocks."""
     return _bars(table, FRAGMENTATION)
+
+
+def stable_addresses(table: pd.DataFrame) -> Figure:
+    """The shares of blocks and of bytes that are at the same address in each step."""
+    return _bars(table, STABLE_ADDRESSES)
 
 
 def host_time(table: pd.DataFrame) -> Figure:

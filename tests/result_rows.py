@@ -41,6 +41,8 @@ def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, An
         "utilization": 0.9,
         "utilization_at_peak": 0.85,
         "overhead": 1.25,
+        "stable_address_share": 0.75,
+        "stable_address_bytes_share": 0.5,
         "failures": 0,
         "retries": 0,
         "device_calls": 100,

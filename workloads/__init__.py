@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from allocbench.workloads.plain_csv import write_csv
     from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
     from allocbench.workloads.trace_features import Features, features
+    from allocbench.workloads.vocabulary import PrivatePool
 
 __all__ = [
     "ALLOC",
@@ -31,6 +32,7 @@ __all__ = [
     "Features",
     "Lifetimes",
     "OperatorGraph",
+    "PrivatePool",
     "Provenance",
     "Trace",
     "TraceError",
@@ -60,7 +62,7 @@ _MODULES = {
     "plain_csv": ("write_csv",),
     "trace": ("Trace",),
     "trace_features": ("Features", "features"),
-    "vocabulary": ("ALLOC", "FREE", "MARK", "TRIM", "Provenance", "TraceError"),
+    "vocabulary": ("ALLOC", "FREE", "MARK", "TRIM", "PrivatePool", "Provenance", "TraceError"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ SEGMENT_COLUMNS = {
     "reservation": "uint64",
     "rank": "uint32",
 }
+OPTIONAL_COLUMNS = {"pool": "uint16"}
 BLOCK_COLUMNS = {"block_address": "uint64", "block_size": "uint64"}
 _NAMES_IN_FILES = {"reservation": "space"}  # where they differ from those of the columns
 
@@ -29,7 +30,8 @@ class Layout:
     s segments: address, size: uint64 (s,), bytes. stream: uint16 (s,). small: bool (s,), whether
     the segment belongs to the pool of small blocks. reservation: uint64 (s,), the address of the
     reservation that the segment is a mapped range of, or 0 if there is no reservation. rank: uint32
-    (s,), the order in which the segments were obtained, as far as it is known.
+    (s,), the order in which the segments were obtained, as far as it is known. pool: uint16 (s,),
+    the private pool, or 0.
     b blocks: block_address, block_size: uint64 (b,), bytes. The first b events of the trace
     allocate them.
     """
@@ -42,6 +44,11 @@ class Layout:
     rank: NDArray[np.uint32]
     block_address: NDArray[np.uint64]
     block_size: NDArray[np.uint64]
+    pool: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+
+    def __post_init__(self) -> None:
+        if not len(self.pool):
+            object.__setattr__(self, "pool", np.zeros(len(self.address), np.uint16))
 
     @property
     def reserved(self) -> int:
@@ -70,10 +77,11 @@ class Layout:
 
 
 def to_json(layout: Layout) -> dict[str, list[int]]:
-    """The columns as lists of numbers."""
+    """The columns as lists of numbers, without pools if there is none."""
+    names = (*SEGMENT_COLUMNS, *BLOCK_COLUMNS, *(OPTIONAL_COLUMNS if layout.pool.any() else ()))
     return {
         _NAMES_IN_FILES.get(name, name): getattr(layout, name).astype(np.uint64).tolist()
-        for name in (*SEGMENT_COLUMNS, *BLOCK_COLUMNS)
+        for name in names
     }
 
 
@@ -83,7 +91,9 @@ def from_json(columns: Mapping[str, Any]) -> Layout:
         name: np.array(columns[_NAMES_IN_FILES.get(name, name)], np.uint64).astype(dtype)
         for name, dtype in (SEGMENT_COLUMNS | BLOCK_COLUMNS).items()
     }
-    for names in (SEGMENT_COLUMNS, BLOCK_COLUMNS):
+    pool = columns.get("pool", [0] * len(arrays["address"]))
+    arrays["pool"] = np.array(pool, np.uint64).astype(OPTIONAL_COLUMNS["pool"])
+    for names in ((*SEGMENT_COLUMNS, "pool"), BLOCK_COLUMNS):
         if len({arrays[name].shape for name in names}) > 1:
             raise ValueError("the columns of the layout differ in length")
     return Layout(**arrays)

@@ -30,5 +30,6 @@ def ordered(trace: Trace) -> Trace:
         trace,
         block=block[order],
         stream=trace.stream[order],
+        pool=None if trace.pool is None else trace.pool[order],
         **trace.named(lambda column: column[order]),
     )

@@ -18,9 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from allocbench.workloads import layout
-from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS, Provenance, Trace, TraceError
+from allocbench.workloads.earlier_pools import with_pools
+from allocbench.workloads.trace import (
+    COLUMNS,
+    OPTIONAL_COLUMNS,
+    PrivatePool,
+    Provenance,
+    Trace,
+    TraceError,
+)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_POOLS = 1  # the version of files that have no private pools
 _METADATA_KEY = b"allocbench.trace"
 _MAGIC = b"PAR1"
 _PART_BYTES = 1 << 18
@@ -36,10 +45,12 @@ def is_parquet(head: bytes) -> bool:
 def write_parquet(trace: Trace, sink: BinaryIO) -> None:
     """Write a complete trace to an open binary file as zstd-compressed Parquet."""
     header = {
-        "version": FORMAT_VERSION,
+        "version": _WITHOUT_POOLS if trace.pool is None else FORMAT_VERSION,
         "labels": trace.labels,
         "provenance": asdict(trace.provenance),
     }
+    if trace.pool is not None:
+        header["pools"] = [asdict(pool) for pool in trace.pools]
     if trace.layout is not None:
         header["layout"] = layout.to_json(trace.layout)
     table = pa.table(trace.columns())
@@ -78,7 +89,15 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
         raise TraceError(
             f"contains {done} events, but its metadata says {parquet.metadata.num_rows}"
         )
-    return Trace(**arrays, **header)
+    return with_pools(Trace(**arrays, **header))
+
+
+def _parse_pools(told: Any) -> tuple[PrivatePool, ...]:
+    kinds = {name: type(value) for name, value in asdict(PrivatePool()).items()}
+    for pool in told if isinstance(told, list) else [None]:
+        if not isinstance(pool, dict) or {n: type(v) for n, v in pool.items()} != kinds:
+            raise TraceError(f"a private pool in the trace's metadata is {pool!r}")
+    return tuple(PrivatePool(**pool) for pool in told)
 
 
 def _parse_header(text: bytes | None) -> dict[str, Any]:
@@ -105,6 +124,8 @@ def _parse_header(text: bytes | None) -> dict[str, Any]:
         if not isinstance(value, expected):
             raise TraceError(f"provenance '{key}' is {value!r}")
     found = {"labels": tuple(labels), "provenance": Provenance(**provenance)}
+    if "pools" in header:
+        found["pools"] = _parse_pools(header["pools"])
     if "layout" in header:
         try:
             found["layout"] = layout.from_json(header["layout"])

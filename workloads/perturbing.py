@@ -44,6 +44,7 @@ def perturbed(trace: Trace, seed: int) -> Trace:
         size=trace.size[order],
         stream=trace.stream[order],
         time_ns=None,
+        pool=None if trace.pool is None else trace.pool[order],
         **trace.named(lambda column: column[order]),
         provenance=replace(trace.provenance, seed=seed),
     )

@@ -5,9 +5,11 @@
     a,0,4096
     f,0,
 
-CSV cannot store marks, trims, streams, times or labels. A file in exactly this form is read in
-small parts into arrays of the final length, so that reading needs little memory beyond the trace.
-Every other form, and every error, is left to `written_csv`, which reads row by row.
+CSV cannot store marks, times or labels. A trace with private pools has the columns
+op,id,size,stream,pool, and rows for trims and for the events of pools (`pool_csv`); others can have
+neither trims nor streams. A file in exactly the form above is read in small parts into arrays of
+the final length, so that reading needs little memory beyond the trace. Every other form, and every
+error, is left to `written_csv`, which reads row by row.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from allocbench.workloads.pool_csv import rows_with_pools
 from allocbench.workloads.trace import ALLOC, FREE, Provenance, Trace, TraceError
 from allocbench.workloads.written_csv import is_written, read_written
 
@@ -45,6 +48,9 @@ def write_csv(trace: Trace, sink: BinaryIO) -> None:
 
     Raises TraceError when they happen on more than one stream, for which CSV has no place.
     """
+    if trace.pool is not None:
+        sink.writelines(row.encode() for row in rows_with_pools(trace))
+        return
     if np.any(trace.stream != trace.stream[:1]):
         raise TraceError("CSV holds one stream and this trace has several; write .parquet")
     sink.write(f"{HEADER}\n".encode())

@@ -15,6 +15,8 @@ import os
 import pickle
 import sys
 import time
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,18 @@ from typing import Any
 
 OPTIMIZER_STEP = "allocbench.optimizer_step"
 """Annotates the end of an optimizer's step; see `marks_of` in importers/labels.py."""
+
+
+POOL_EVENT = "allocbench.pool"
+"""Begins the annotation of an event of a private pool."""
+
+
+def annotation(event: str, pool: Sequence[int], *traits: str) -> str:
+    """The annotation of an event of a private pool, such as capture_begin.
+
+    traits: of a MemPool, use_on_oom or no_split.
+    """
+    return " ".join((POOL_EVENT, event, ".".join(map(str, pool)), *traits))
 
 
 class Recording:
@@ -114,6 +128,87 @@ class Steps:
             raise SystemExit(0)
 
 
+class PrivatePools:
+    """Annotates the events of captured graphs and MemPools in the allocator's history."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._ends: weakref.WeakKeyDictionary[Any, weakref.finalize[..., Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+        graph = torch.cuda.CUDAGraph
+        _wrap(graph, "capture_begin", after=self._captured)
+        _wrap(
+            graph, "capture_end", before=lambda it, *_a, **_k: self._tell("capture_end", it.pool())
+        )
+        _wrap(graph, "reset", before=self._reset)
+        memory = torch.cuda.memory
+        if hasattr(memory, "MemPool"):
+            _wrap(memory.MemPool, "__init__", after=self._made)
+        # torch.cuda.memory has imported these functions by name.
+        for owner in (torch._C, memory):
+            for begin in ("CurrentThread", ""):
+                name = f"_cuda_beginAllocate{begin}ToPool"
+                _wrap(owner, name, after=lambda _d, pool, *_a: self._tell("pool_enter", pool))
+            leave = "_cuda_endAllocateToPool"
+            _wrap(owner, leave, before=lambda _d, pool: self._tell("pool_leave", pool))
+            release = "_cuda_releasePool"
+            _wrap(owner, release, before=lambda _d, pool: self._tell("pool_release", pool))
+
+    def _tell(self, event: str, pool: Sequence[int], *traits: str) -> None:
+        with (
+            suppress(Exception),
+            self._torch.autograd.profiler.record_function(annotation(event, pool, *traits)),
+        ):
+            pass
+
+    def _captured(self, graph: Any, *_arguments: Any, **_options: Any) -> None:
+        self._tell("capture_begin", graph.pool())
+        self._release_at_end(graph, graph.pool())
+
+    def _made(self, pool: Any, *arguments: Any, **options: Any) -> None:
+        given = (
+            dict(zip(("allocator", "use_on_oom", "no_split"), arguments, strict=False)) | options
+        )
+        traits = [name for name in ("use_on_oom", "no_split") if given.get(name)]
+        self._tell("pool_create", pool.id, *traits)
+        self._release_at_end(pool, pool.id)
+
+    def _release_at_end(self, owner: Any, pool: Sequence[int]) -> None:
+        end = weakref.finalize(owner, self._tell, "pool_release", tuple(pool))
+        end.atexit = False
+        self._ends[owner] = end
+
+    def _reset(self, graph: Any) -> None:
+        end = self._ends.pop(graph, None)
+        if end is not None:
+            end()
+
+
+def _wrap(
+    owner: Any,
+    name: str,
+    before: Callable[..., None] | None = None,
+    after: Callable[..., None] | None = None,
+) -> None:
+    """Call functions before and after a function of a class or module, where there is one."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        if before is not None:
+            with suppress(Exception):
+                before(*arguments, **options)
+        result = original(*arguments, **options)
+        if after is not None:
+            with suppress(Exception):
+                after(*arguments, **options)
+        return result
+
+    setattr(owner, name, called)
+
+
 _used: set[str] = set()
 
 
@@ -177,6 +272,8 @@ def after_torch(torch: ModuleType) -> None:
     limit = os.environ.get("ALLOCBENCH_STEPS")
     with suppress(Exception):  # a program that is not watched runs all the same
         _watch_features(torch)
+    with suppress(Exception):
+        PrivatePools(torch)
     try:
         Steps(torch, int(limit) if limit else None)
     except Exception as error:

@@ -90,6 +90,7 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
         time_ns=None
         if trace.time_ns is None
         else np.insert(trace.time_ns, places, trace.time_ns[after]),
+        pool=None if trace.pool is None else np.insert(trace.pool, places, trace.pool[after]),
         provenance=replace(
             provenance,
             name=f"{provenance.name}+scratch",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -16,12 +16,20 @@ from allocbench.workloads.vocabulary import ALLOC as ALLOC
 from allocbench.workloads.vocabulary import FREE as FREE
 from allocbench.workloads.vocabulary import MARK as MARK
 from allocbench.workloads.vocabulary import MAX_SIZE as MAX_SIZE
+from allocbench.workloads.vocabulary import MOST_POOLS, POOL_CREATE, POOL_EVENTS, POOL_RELEASE
 from allocbench.workloads.vocabulary import TRIM as TRIM
+from allocbench.workloads.vocabulary import PrivatePool as PrivatePool
 from allocbench.workloads.vocabulary import Provenance as Provenance
 from allocbench.workloads.vocabulary import TraceError as TraceError
 
 COLUMNS = {"op": "uint8", "block": "uint32", "size": "uint64", "stream": "uint16"}
-OPTIONAL_COLUMNS = {"time_ns": "uint64", "label": "uint32", "module": "uint32", "kind": "uint32"}
+OPTIONAL_COLUMNS = {
+    "time_ns": "uint64",
+    "label": "uint32",
+    "module": "uint32",
+    "kind": "uint32",
+    "pool": "uint16",
+}
 NAMED = ("label", "module", "kind")  # columns of indices into the labels
 
 _CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
@@ -39,12 +47,11 @@ class Broken:
 class Trace:
     """Events in order, one per element of each array; n = `len(trace)`.
 
-    op: uint8 (n,), one of ALLOC, FREE, MARK, TRIM.
+    op: uint8 (n,), one of ALLOC, FREE, MARK, TRIM and the events of private pools (POOL_EVENTS).
     block: uint32 (n,), the block's id, below the number of allocs; an id may be reused after its
         free. For a mark, an index into `labels`.
     size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
-    stream: uint16 (n,), the stream of the event. A trim on stream 0 covers all memory except
-        `private_pools`; a trim on another stream releases that private pool.
+    stream: uint16 (n,), the stream of the event.
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
     label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
@@ -56,6 +63,11 @@ class Trace:
     layout: what the recorded allocator held before the first event, or None where that is not
         known. An allocator that can take a layout over begins with it, and the allocs of its blocks
         are not asked for; any other allocator is asked for them first.
+    pool: uint16 (n,) or None, the private pool of each event, 0 for memory outside of them; None if
+        no event has one. A free may have any, because its block knows its pool. A trim with pool 0
+        gives back what is free outside of private pools and in released ones, another trim what is
+        free in its pool, if that is released.
+    pools: the private pools 1, 2, and so on.
     """
 
     op: NDArray[np.uint8]
@@ -69,6 +81,8 @@ class Trace:
     kind: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
     layout: Layout | None = None
+    pool: NDArray[np.uint16] | None = None
+    pools: tuple[PrivatePool, ...] = ()
 
     def __len__(self) -> int:
         return len(self.op)
@@ -93,14 +107,15 @@ class Trace:
         """Index of the label "step" in `labels`, or -1 if there is none."""
         return self.labels.index("step") if "step" in self.labels else -1
 
-    @property
-    def private_pools(self) -> list[int]:
-        """The streams that stand for private pools of captured graphs, by the provenance."""
-        told = self.provenance.extra.get("streams", [])
-        is_list = isinstance(told, list)
-        return [n for n, stream in enumerate(told if is_list else []) if "pool" in stream][
-            : 1 << 16
-        ]
+    def pool_of(self, event: int) -> int:
+        """The private pool of an event, 0 for none."""
+        return 0 if self.pool is None else int(self.pool[event])
+
+    def pool_events(self) -> Iterator[tuple[int, str, int]]:
+        """The events of private pools: the event, its name in POOL_EVENTS, and the pool."""
+        names = {op: name for name, op in POOL_EVENTS.items()}
+        for event in np.flatnonzero(self.op >= POOL_CREATE).tolist():
+            yield event, names[int(self.op[event])], self.pool_of(event)
 
     @property
     def steps(self) -> int:
@@ -150,6 +165,8 @@ class Trace:
                 return Broken(f"column '{name}' is {array.dtype}, not {dtype}")
             if array.shape != (len(self),):
                 return Broken(f"column '{name}' has shape {array.shape}, not ({len(self)},)")
+        if len(self.pools) > MOST_POOLS:
+            return Broken(f"{len(self.pools)} private pools are more than {MOST_POOLS}")
         live = np.zeros(self.allocs, np.bool_)
         for start in range(0, len(self), _CHUNK):
             if broken := self._first_broken_in(slice(start, start + _CHUNK), live):
@@ -160,6 +177,8 @@ class Trace:
         assert self.layout is not None
         if rule := self.layout.first_broken():
             return Broken(rule)
+        if np.any(self.layout.pool > len(self.pools)):
+            return Broken("a segment of the layout is of an unknown private pool")
         count = len(self.layout.block_size)
         if count > len(self) or np.any(self.op[:count] != ALLOC):
             return Broken(f"the first {count} events are not the allocs of the layout's blocks")
@@ -173,7 +192,7 @@ class Trace:
         is_alloc, is_mark = op == ALLOC, op == MARK
         of_labels = f"is out of range: there are {len(self.labels)} labels"
         rules = [
-            (op > TRIM, "unknown op {op}"),
+            (op > POOL_RELEASE, "unknown op {op}"),
             (
                 (op <= FREE) & (block >= len(live)),
                 f"block id {{block}} is out of range: there are {len(live)} allocs",
@@ -183,6 +202,13 @@ class Trace:
             (size > MAX_SIZE, f"size {{size}} is above {MAX_SIZE} bytes"),
             (~is_alloc & (size != 0), "size {size} on an event that is not an alloc"),
         ]
+        is_pool_event = op >= POOL_CREATE
+        if self.pool is None:
+            rules.append((is_pool_event, "op {op} is an event of a private pool, and it has none"))
+        else:
+            known = f"private pool is out of range: there are {len(self.pools)} private pools"
+            rules.append((self.pool[part] > len(self.pools), known))
+            rules.append((is_pool_event & (self.pool[part] == 0), "op {op} without a private pool"))
         for name, column in self.named(lambda column: column[part]).items():
             rules.append((column >= len(self.labels), f"{name} {of_labels}"))
         broken = [(int(mask.argmax()), rule) for mask, rule in rules if mask.any()]

@@ -23,11 +23,14 @@ from allocbench.workloads.csv_dialect import (
     short,
     whole_number,
 )
+from allocbench.workloads.pool_csv import PoolColumns
 from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace
+from allocbench.workloads.vocabulary import POOL_EVENTS
 
 COLUMNS = ("op", "id", "size")
 _ALLOCS = frozenset({"a", "alloc", "malloc"})
 _FREES = frozenset({"f", "free"})
+_POOL_ROWS = frozenset({"trim", *POOL_EVENTS})
 
 
 def is_written(head: bytes) -> bool:
@@ -73,15 +76,26 @@ class _Reader:
         if twice:
             self.refuse(f"the header has the column {twice[0]} twice", "it once")
         self.places = [names.index(name) for name in COLUMNS]
+        self.pools = PoolColumns(self.delimiter, self.refuse) if "pool" in names else None
+        self.at_pool = names.index("pool") if self.pools else -1
+        self.at_stream = names.index("stream") if self.pools and "stream" in names else -1
         alloc, free = self._example(names, "a", "SIZE"), self._example(names, "f", "")
         self.alloc_row, self.free_row = f"{alloc} for an alloc", f"{free} for a free"
 
     def read(self, path: Path) -> Trace:
         op, block, size = array("B"), array("I"), array("Q")
+        stream, pool = array("H"), array("H")
         live: dict[str, _Live] = {}
         blocks = 0
-        for word, name, asked in self._fields():
-            if word in _ALLOCS:
+        for word, name, asked, on, owner in self._fields():
+            if self.pools:
+                stream.append(self.pools.stream(on))
+                pool.append(self.pools.pool(owner))
+            if self.pools and word in _POOL_ROWS:
+                op.append(self.pools.event(word, name, owner)[0])
+                block.append(0)
+                size.append(0)
+            elif word in _ALLOCS:
                 if name in live:
                     self.refuse(
                         f"block {name} is live: line {live[name].line} allocated it",
@@ -113,22 +127,26 @@ class _Reader:
             op=np.array(op, np.uint8),
             block=np.array(block, np.uint32),
             size=np.array(size, np.uint64),
-            stream=np.zeros(len(op), np.uint16),
+            stream=np.array(stream, np.uint16) if self.pools else np.zeros(len(op), np.uint16),
+            pool=np.array(pool, np.uint16) if self.pools else None,
+            pools=self.pools.pools if self.pools else (),
             provenance=Provenance(name=path.stem, kind="imported", source=path.name),
         )
 
-    def _fields(self) -> Iterator[tuple[str, str, str]]:
-        """Op in lower case, id and size of each row that is not empty."""
+    def _fields(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Op in lower case, id, size, stream and pool of each row that is not empty."""
         at_op, at_id, at_size = self.places
         for row in self.rows.filled(self.alloc_row):
             word, name = row[at_op].strip().lower(), row[at_id].strip()
-            if not name:
+            if not name and not (self.pools and word in _POOL_ROWS):
                 if not any(field.strip() for field in row):
                     continue
                 self.refuse(
                     "the id is missing", self.free_row if word in _FREES else self.alloc_row
                 )
-            yield word, name, row[at_size].strip()
+            on = row[self.at_stream].strip() if self.at_stream >= 0 else ""
+            owner = row[self.at_pool].strip() if self.pools else ""
+            yield word, name, row[at_size].strip(), on, owner
 
     def _alloc_size(self, text: str) -> int:
         size = whole_number(text, self.delimiter)

@@ -76,10 +76,11 @@ struct TraceArrays {
   Array<std::uint16_t> stream;
   std::int64_t step_label;
   std::vector<HeldSegment> layout;
-  std::vector<Stream> private_pools;
+  Array<std::uint16_t> pool;
+  std::vector<PoolTraits> pools;
 
   TraceView view_all() const {
-    return {view(op), view(block), view(size), view(stream), step_label, layout, private_pools};
+    return {view(op), view(block), view(size), view(stream), step_label, layout, view(pool), pools};
   }
 };
 
@@ -146,6 +147,8 @@ void bind_records(nb::module_& m) {
       .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
       .def_ro("by_stream", &StrategyInfo::by_stream,
               "a freed block serves only requests of its own stream")
+      .def_ro("by_pool", &StrategyInfo::by_pool,
+              "knows private pools; otherwise each has an instance of its own")
       .def_ro("from_pool", &StrategyInfo::from_pool, "needs a device with memory pools")
       .def(
           "largest_request",
@@ -155,14 +158,40 @@ void bind_records(nb::module_& m) {
 
 void bind_allocators(nb::module_& m) {
   nb::class_<Allocator>(m, "Allocator", "A strategy running on a device. Thread-safe.")
-      .def("allocate", &Allocator::allocate, "size"_a, "stream"_a = 0,
-           nb::call_guard<nb::gil_scoped_release>(),  // it may wait for another thread
-           "Returns the address of a block of at least `size` bytes; 0 for 0 bytes. Raises "
-           "OutOfMemory.")
-      .def("deallocate", &Allocator::deallocate, "address"_a, "stream"_a = 0,
-           "Frees a block. Address 0 is ignored. Raises BadFree, and changes nothing, for any "
-           "other address.")
-      .def("trim", &Allocator::trim, "Gives wholly free segments back to the device.")
+      .def(
+          "allocate",
+          [](Allocator& allocator, Size size, std::uint32_t stream, PoolId pool) {
+            return allocator.allocate(size, in_pool(stream, pool));
+          },
+          "size"_a, "stream"_a = 0, "pool"_a = 0,
+          nb::call_guard<nb::gil_scoped_release>(),  // it may wait for another thread
+          "Returns the address of a block of at least `size` bytes; 0 for 0 bytes. Raises "
+          "OutOfMemory.")
+      .def(
+          "deallocate",
+          [](Allocator& allocator, Address address, std::uint32_t stream, PoolId pool) {
+            allocator.deallocate(address, in_pool(stream, pool));
+          },
+          "address"_a, "stream"_a = 0, "pool"_a = 0,
+          "Frees a block of a private pool, or of none (0). Address 0 is ignored. Raises BadFree, "
+          "and changes nothing, for any "
+          "other address.")
+      .def("trim", &Allocator::trim, "pool"_a = 0,
+           "Gives wholly free segments back to the device: those outside of private pools and of "
+           "released ones, or those of one pool, if it is released.")
+      .def(
+          "pool_event",
+          [](Allocator& allocator, std::uint8_t op, PoolId pool) {
+            if (op < static_cast<std::uint8_t>(Op::kPoolCreate) ||
+                op > static_cast<std::uint8_t>(Op::kPoolRelease) || pool == 0)
+              throw std::invalid_argument(
+                  "an event of a private pool has an op from 4 to 9 and a "
+                  "pool above 0");
+            allocator.pool_event(static_cast<Op>(op), pool);
+          },
+          "op"_a, "pool"_a,
+          "Creates, enters, leaves or releases a private pool, or begins or ends a capture into "
+          "it. Raises ValueError for any other op.")
       .def("reset_peaks", &Allocator::reset_peaks,
            "Sets the peak statistics to the current values.")
       .def("step", &Allocator::step, "Marks the start of a training or inference step.")
@@ -217,7 +246,7 @@ void bind_wrappers(nb::module_& m) {
       .def_prop_ro("options", [](WrapperInfo const& info) { return to_vector(info.options); });
   nb::class_<Live>(m, "Live", "A live block, as recorded by the `check` wrapper.")
       .def_ro("block", &Live::block)
-      .def_ro("stream", &Live::stream)
+      .def_prop_ro("stream", [](Live const& live) { return without_pool(live.stream); })
       .def_ro("request", &Live::request, "number of requests before this one")
       .def_ro("step", &Live::step, "number of steps begun before this request");
   m.def("wrappers", &wrappers, nb::rv_policy::reference, "All wrappers, sorted by name.");
@@ -235,6 +264,7 @@ void bind_wrappers(nb::module_& m) {
         table["block"] = to_numpy(std::move(recording.block));
         table["size"] = to_numpy(std::move(recording.size));
         table["stream"] = to_numpy(std::move(recording.stream));
+        table["pool"] = to_numpy(std::move(recording.pool));
         return table;
       },
       "allocator"_a, "The events so far, as columns. Raises SpecError without a `record` wrapper.");
@@ -244,20 +274,29 @@ void bind_replay(nb::module_& m) {
   nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, with one element per event.")
       .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
                     Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>,
-                    std::vector<Stream>>(),
+                    Array<std::uint16_t>, std::vector<PoolTraits>>(),
            "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
-           "step_label"_a, "layout"_a, "private_pools"_a);
+           "step_label"_a, "layout"_a, "pool"_a.noconvert(), "pools"_a);
+  nb::class_<PoolTraits>(m, "PoolTraits", "What a program chose when it made a private pool.")
+      .def(
+          "__init__",
+          [](PoolTraits* self, bool use_on_oom, bool no_split, std::uint64_t rank) {
+            new (self) PoolTraits{use_on_oom, no_split, rank};
+          },
+          "use_on_oom"_a, "no_split"_a, "rank"_a);
   nb::class_<HeldSegment>(m, "HeldSegment", "A segment that a program held before its trace.")
       .def(
           "__init__",
           [](HeldSegment* self, Address address, Size size, Stream stream, bool small,
-             Address reservation, std::uint64_t rank,
+             Address reservation, std::uint64_t rank, PoolId pool,
              std::vector<std::tuple<Address, Size, Size>> const& blocks) {
-            new (self) HeldSegment{{address, size, {}}, stream, small, reservation, rank};
+            new (self)
+                HeldSegment{{address, size, {}}, in_pool(stream, pool), small, reservation, rank};
             for (auto const& [at, bytes, requested] : blocks)
               self->segment.blocks.push_back({at, bytes, requested});
           },
-          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "blocks"_a,
+          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "pool"_a,
+          "blocks"_a,
           "`blocks`: (address, size, requested) of those allocated, in order of address.");
   nb::class_<Measurement>(m, "Measurement", "The results of a replay. Sizes are in bytes.")
       .def_ro("max_load", &Measurement::max_load,

@@ -144,7 +144,11 @@ std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
     Options const given(name, registered.info->options, std::move(options));
     if (auto const why = unavailable(*registered.info, device); !why.empty())
       throw Unavailable(name + " " + why);
-    return registered.make(device, given);
+    auto made = registered.make(device, given);
+    if (!registered.info->by_pool)
+      made->make_pools_with(
+          [&registered, given, &device] { return registered.make(device, given); });
+    return made;
   }
   WrapperEntry const& registered = wrapper_entry(name);
   return registered.make(device, Options(name, registered.info->options, std::move(options)),

@@ -19,12 +19,13 @@ namespace {
 
 std::size_t count_blocks(TraceView const& trace) {
   std::size_t const events = trace.events();
-  if (trace.block.size() != events || trace.size.size() != events || trace.stream.size() != events)
+  if (trace.block.size() != events || trace.size.size() != events ||
+      trace.stream.size() != events || (!trace.pool.empty() && trace.pool.size() != events))
     throw std::invalid_argument("not a valid trace: the arrays differ in length");
   std::size_t blocks = 0;
   double bytes = 0;
   for (std::size_t event = 0; event < events; ++event) {
-    if (trace.op[event] > static_cast<std::uint8_t>(Op::kTrim))
+    if (trace.op[event] > static_cast<std::uint8_t>(Op::kPoolRelease))
       bad_trace(event, "unknown op " + std::to_string(trace.op[event]));
     if (trace.op[event] > static_cast<std::uint8_t>(Op::kFree)) continue;
     if (trace.block[event] >= events)
@@ -60,10 +61,10 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t 
         if (trace.block[event] == trace.step_label) allocator.step();
         break;
       case Op::kTrim:
-        if (trace.stream[event] == 0)
-          allocator.trim();
-        else
-          allocator.release_pool(trace.stream[event]);
+        allocator.trim(trace.pool_at(event));
+        break;
+      default:
+        allocator.pool_event(static_cast<Op>(trace.op[event]), trace.pool_at(event));
         break;
     }
     if constexpr (requires { pass.after(event); }) pass.after(event);
@@ -90,17 +91,22 @@ constexpr Address kFailed = 1;
 class Plain {
  public:
   Plain(TraceView const& trace, Allocator& allocator)
-      : trace_(trace), allocator_(allocator), address_(count_blocks(trace)) {}
+      : trace_(trace),
+        allocator_(allocator),
+        address_(count_blocks(trace)),
+        pool_(trace.pool.empty() ? 0 : address_.size()) {}
 
   // Prepares the allocator and returns the first event to replay. If the allocator adopts the
   // layout of the trace, the allocs of its blocks are skipped.
   std::size_t begin() {
-    allocator_.keep_pools(trace_.private_pools);
+    allocator_.describe_pools(trace_.pools);
     if (trace_.layout.empty() || !allocator_.adopt(trace_.layout)) return 0;
     std::size_t event = 0;
     for (HeldSegment const& held : trace_.layout)
-      for (Block const& block : held.segment.blocks)
-        address_[trace_.block[event++]] = block.address;
+      for (Block const& block : held.segment.blocks) {
+        address_[trace_.block[event]] = block.address;
+        remember_pool(event++);
+      }
     return event;
   }
 
@@ -108,7 +114,8 @@ class Plain {
     Address& address = address_[trace_.block[event]];
     if (address != 0)
       bad_trace(event, "block " + std::to_string(trace_.block[event]) + " is alive");
-    Block const block = allocator_.try_allocate(trace_.size[event], trace_.stream[event]);
+    remember_pool(event);
+    Block const block = allocator_.try_allocate(trace_.size[event], stream_of(event));
     address = block.size == 0 ? kFailed : block.address;
     return block;
   }
@@ -117,7 +124,7 @@ class Plain {
     Address& address = address_[trace_.block[event]];
     if (address == 0)
       bad_trace(event, "block " + std::to_string(trace_.block[event]) + " is not alive");
-    if (address != kFailed) allocator_.deallocate(address, trace_.stream[event]);
+    if (address != kFailed) allocator_.deallocate(address, stream_of(event));
     address = 0;
   }
 
@@ -135,7 +142,7 @@ class Plain {
     for (std::size_t event = trace_.events(); event-- > 0;)
       if (static_cast<Op>(trace_.op[event]) == Op::kAlloc) {
         Address& address = address_[trace_.block[event]];
-        if (address != kFailed) allocator_.deallocate(address, trace_.stream[event]);
+        if (address != kFailed) allocator_.deallocate(address, stream_of(event));
         address = 0;
       }
   }
@@ -147,7 +154,17 @@ class Plain {
   Allocator& allocator_;
 
  private:
-  std::vector<Address> address_;
+  // With the pool of the block, which is that of its last alloc.
+  Stream stream_of(std::size_t event) const {
+    Stream const stream = trace_.stream[event];
+    return pool_.empty() ? stream : in_pool(stream, pool_[trace_.block[event]]);
+  }
+  void remember_pool(std::size_t event) {
+    if (!pool_.empty()) pool_[trace_.block[event]] = trace_.pool[event];
+  }
+
+  std::vector<Address> address_;     // by block
+  std::vector<std::uint16_t> pool_;  // by block; empty when the trace has no pools
 };
 
 double ratio(Size part, Size whole) {

@@ -25,10 +25,13 @@ struct TraceView {
   // the blocks in them, in order of address. If the allocator can adopt the segments, these allocs
   // are not replayed.
   std::vector<HeldSegment> layout = {};
-  // Streams that stand for private pools. A trim on such a stream releases the pool.
-  std::vector<Stream> private_pools = {};
+  // The private pool of each event, 0 for memory outside of them; empty: none has one. A free may
+  // have any, because its block knows its pool.
+  std::span<std::uint16_t const> pool = {};
+  std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
 
   std::size_t events() const { return op.size(); }
+  PoolId pool_at(std::size_t event) const { return pool.empty() ? 0 : pool[event]; }
 };
 
 // The state after an event. `largest_free` is always 0 for a strategy that keeps no free blocks.

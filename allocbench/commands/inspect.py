@@ -15,6 +15,7 @@ from allocbench.base.text import one_line
 from allocbench.reports import results, units
 from allocbench.terminal import console, plain_table
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM
+from allocbench.workloads.vocabulary import POOL_EVENTS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,6 +30,7 @@ EXAMPLES = (
     "allocbench inspect --device null:h100 --world 64 -- python train.py",
 )
 _KINDS = {"alloc": ALLOC, "free": FREE, "mark": MARK, "trim": TRIM}
+_POOL_KINDS = {name.replace("_", " "): op for name, op in POOL_EVENTS.items()}
 _PERCENTILES = (0, 50, 90, 99, 100)
 _LARGEST = 10  # blocks shown
 _PLOT = 72  # the most letters of the plot
@@ -67,6 +69,8 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
         units.count(int(np.count_nonzero(trace.op == op)), kind) for kind, op in _KINDS.items()
     ]
     table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
+    if trace.pool is not None:
+        table.add_row("private pools", Text(_pools(trace)))
     table.add_row("block ids", f"{trace.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
     if marked := modelled.sentence(modelled.modelled(trace)):
@@ -79,6 +83,19 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
         found = [units.size(float(value)) for value in np.percentile(sizes, _PERCENTILES)]
         table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*found))
     return table
+
+
+def _pools(trace: Trace) -> str:
+    """The private pools with their blocks, and the counts of their events."""
+    assert trace.pool is not None
+    allocs = np.bincount(trace.pool[trace.op == ALLOC], minlength=len(trace.pools) + 1)
+    told = []
+    for number, pool in enumerate(trace.pools, 1):
+        what = ", ".join([f"{allocs[number]:,} allocs", *pool.traits])
+        told.append(f"{pool.name or number} ({what})")
+    counts = {kind: np.count_nonzero(trace.op == op) for kind, op in _POOL_KINDS.items()}
+    events = ", ".join(f"{kind} {n:,}" for kind, n in counts.items() if n)
+    return one_line(f"{len(told)}: {', '.join(told)}{'; ' if events else ''}{events}")
 
 
 def _features(trace: Trace) -> Table:

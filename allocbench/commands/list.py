@@ -36,13 +36,14 @@ def run(context: typer.Context) -> None:
 
 def _allocators() -> list[Table]:
     """Allocators with their options and worst cases, and the wrappers of any allocator."""
-    strategies = plain_table("allocators", "name", "idea", "worst case")
+    strategies = plain_table("allocators", "name", "idea", "worst case", "private pools")
     options = plain_table(
         "options, written as name:option=value,option=value", "option", "default", "help"
     )
     for info in allocators.strategies():
         name = info.name if info.candidate else f"{info.name} (floor)"
-        strategies.add_row(Text(name), Text(info.summary), Text(info.worst_case))
+        pools = "its own" if info.by_pool else "an instance each"
+        strategies.add_row(Text(name), Text(info.summary), Text(info.worst_case), Text(pools))
         for option in info.options:
             named = Text(f"{info.name}:{option.name}")
             help_ = Text(f"{option.help} ({option.type})")

@@ -20,6 +20,7 @@ from allocbench.cards import Card, cards, context
 from allocbench.questions import PASSES
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.questions.recorded import in_force
+from allocbench.questions.stability import Addresses, stability
 from allocbench.questions.timing import device_seconds, time_passes
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Trace
@@ -156,7 +157,14 @@ def counted(
     placements: Callable[[Arrays], None] | None = None,
 ) -> Row:
     """The counts of a replay through a new allocator: bytes, ratios, device calls, failures."""
-    result = allocators.replay(trace, allocator, placements=placements or False)
+    addresses = Addresses()
+
+    def seen(batch: Arrays) -> None:
+        addresses(batch)
+        if placements is not None:
+            placements(batch)
+
+    result = allocators.replay(trace, allocator, placements=seen)
     row = {
         "device_kind": device_kind(allocator.device),
         "capacity": allocator.device.capacity,
@@ -168,6 +176,7 @@ def counted(
         "retries": result.stats.retries,
     }
     row |= _memory(result) | _fragmentation(result, allocator.info)
+    row |= stability(trace, addresses.places)
     return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
 
 

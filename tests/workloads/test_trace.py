@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, trace
+from allocbench.workloads.vocabulary import POOL_EVENTS
 from tests.traces import GOOD, Event, make, message_of, valid_traces
 
 
@@ -67,7 +68,7 @@ BROKEN: dict[str, tuple[Trace, str]] = {
         make([*GOOD, (ALLOC, 4, 1)]),
         "event 5: block id 4 is out of range: there are 4 allocs",
     ),
-    "unknown op": (make([*GOOD, (4, 0, 0)]), "event 5: unknown op 4"),
+    "unknown op": (make([*GOOD, (10, 0, 0)]), "event 5: unknown op 10"),
     "mark label": (
         make([(MARK, 0, 0), (MARK, 1, 0)], labels=("step",)),
         "event 1: mark label 1 is out of range: there are 1 labels",
@@ -85,7 +86,7 @@ BROKEN: dict[str, tuple[Trace, str]] = {
         "column 'size' is int64, not uint64",
     ),
     "the earliest of several": (
-        make([(ALLOC, 0, 1), (FREE, 0, 0), (FREE, 0, 0), (ALLOC, 0, 0), (9, 0, 0)]),
+        make([(ALLOC, 0, 1), (FREE, 0, 0), (FREE, 0, 0), (ALLOC, 0, 0), (10, 0, 0)]),
         "event 2: free of block 0, which is not live",
     ),
 }
@@ -123,7 +124,9 @@ def test_the_first_broken_rule_is_found_in_any_part(events: list[Event], chunk: 
 
 def test_the_native_core_has_the_same_op_codes() -> None:
     types = Path(__file__).parents[2] / "allocators" / "native" / "core" / "types.hpp"
-    native = re.search(r"enum class Op : std::uint8_t \{(.*?)\}", types.read_text())
+    native = re.search(r"enum class Op : std::uint8_t \{(.*?)\}", types.read_text(), re.DOTALL)
     assert native
-    codes = dict(re.findall(r"k(\w+) = (\d)", native[1]))
-    assert codes == {"Alloc": f"{ALLOC}", "Free": f"{FREE}", "Mark": f"{MARK}", "Trim": f"{TRIM}"}
+    codes = dict(re.findall(r"k(\w+) = (\d+)", native[1]))
+    expected = {"Alloc": ALLOC, "Free": FREE, "Mark": MARK, "Trim": TRIM}
+    expected |= {name.title().replace("_", ""): op for name, op in POOL_EVENTS.items()}
+    assert {name: int(code) for name, code in codes.items()} == expected

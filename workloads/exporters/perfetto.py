@@ -17,7 +17,7 @@ from allocbench.workloads.exporters.pytorch_snapshot import ranges
 from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 _COUNTERS = ("requested", "allocated", "reserved")
-_STEPS, _PHASES, _FAILURES = 1, 2, 3  # threads
+_STEPS, _PHASES, _FAILURES, _POOLS = 1, 2, 3, 4  # threads
 
 
 def write_perfetto(replayed: ReplayedTrace, sink: BinaryIO) -> None:
@@ -43,6 +43,8 @@ def _events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
     name = f"{replayed.trace.name or 'trace'} through {replayed.allocator} on {replayed.device}"
     yield _metadata("process_name", 0, name)
     threads = {_STEPS: "steps", _PHASES: "phases", _FAILURES: "failed requests"}
+    if replayed.trace.pools:
+        threads[_POOLS] = "private pools"
     for thread, title in threads.items():
         yield _metadata("thread_name", thread, title)
     time = replayed.time_us
@@ -68,6 +70,16 @@ def _events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
             "tid": _STEPS if label == trace.step_label else _PHASES,
             "ts": float(time[begin]),
             "dur": max(until - float(time[begin]), 0.0),
+        }
+    for event, op, pool in trace.pool_events():
+        yield {
+            "ph": "i",
+            "s": "t",
+            "name": f"{op.replace('_', ' ')} {trace.pools[pool - 1].name or pool}",
+            "pid": 1,
+            "tid": _POOLS,
+            "ts": float(time[event]),
+            "args": {"pool": pool},
         }
     for event in np.flatnonzero(replayed.failed).tolist():
         yield {

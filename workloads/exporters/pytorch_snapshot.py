@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from allocbench.workloads.exporters.replayed import DeviceEvent, ReplayedTrace, Segment
+from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.trace import ALLOC, FREE, MARK
 
 _LARGE = 1 << 20  # bytes: larger requests go to segments of large blocks in PyTorch
@@ -48,9 +49,11 @@ class _Frames:
 
 def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict[str, Any]:
     live = [block for block in segment.blocks if block.requested]
-    stream, small = segment.stream, segment.small
+    stream, small, pool = segment.stream, segment.small, segment.pool
     if stream is None:
         stream = int(replayed.trace.stream[live[0].event]) if live else 0
+    if pool is None:
+        pool = replayed.trace.pool_of(live[0].event) if live else 0
     if small is None:
         small = all(block.size <= _LARGE for block in segment.blocks)
     allocated = sum(block.size for block in live)
@@ -63,7 +66,7 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
         "requested_size": sum(block.requested for block in live),
         "stream": stream,
         "segment_type": "small" if small else "large",
-        "segment_pool_id": (0, 0),
+        "segment_pool_id": _pool_id(replayed, pool),
         "is_expandable": segment.expandable,
         "frames": [],
         "blocks": [
@@ -79,6 +82,14 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
     }
 
 
+def _pool_id(replayed: ReplayedTrace, pool: int) -> tuple[int, int]:
+    """PyTorch's id of a private pool, from its name where that is one."""
+    if pool == 0:
+        return (0, 0)
+    first, _, second = replayed.trace.pools[pool - 1].name.partition(".")
+    return (int(first), int(second)) if first.isdecimal() and second.isdecimal() else (0, pool)
+
+
 def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]]:
     """The history, which begins after the blocks that were taken over.
 
@@ -89,6 +100,7 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
     for device_event in replayed.device_events:
         during[device_event.event].append(device_event)
     trace, failed, times = replayed.trace, replayed.failed, replayed.time_us.astype(int).tolist()
+    pools = replayed.pools()
     columns = (trace.op, replayed.address, replayed.sizes(), trace.stream, failed)
     for event, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if event < replayed.taken_over:
@@ -110,7 +122,7 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
                 "stream": stream,
                 "time_us": time,
                 "frames": frames[event],
-            }
+            } | ({"pool_id": _pool_id(replayed, int(pools[event]))} if pools is not None else {})
 
         if op == FREE and address:
             yield entry("free_requested", address, size)
@@ -135,6 +147,11 @@ def _annotations(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
         for stage, event in (("START", begin), ("END", end)):
             time = times[event] if event < len(times) else (times[-1] + 1 if times else 0)
             yield {"device": 0, "name": name, "stage": stage, "time_us": time}
+    for event, op, pool in trace.pool_events():
+        told = trace.pools[pool - 1]
+        name = annotation(op, _pool_id(replayed, pool), *told.traits)
+        for stage in ("START", "END"):
+            yield {"device": 0, "name": name, "stage": stage, "time_us": times[event]}
 
 
 def ranges(replayed: ReplayedTrace) -> Iterator[tuple[int, int, int]]:

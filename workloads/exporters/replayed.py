@@ -28,8 +28,8 @@ class Block(NamedTuple):
 class Segment(NamedTuple):
     """A segment at the end, tiled by its blocks.
 
-    stream, small: of one that was held from the start, else None. expandable: whether it is a range
-    of pages.
+    stream, small, pool: of one that was held from the start, else None. expandable: whether it
+    is a range of pages.
     """
 
     address: int
@@ -37,6 +37,7 @@ class Segment(NamedTuple):
     blocks: Sequence[Block]
     stream: int | None = None
     small: bool | None = None
+    pool: int | None = None
     expandable: bool = False
 
 
@@ -90,6 +91,16 @@ class ReplayedTrace:
         if self.trace.time_ns is None:
             return np.arange(len(self.trace), dtype=np.float64)
         return self.trace.time_ns / 1000
+
+    def pools(self) -> NDArray[np.uint16] | None:
+        """uint16 (n,), private pool of each event, of a free that of its block; None: no pool."""
+        if self.trace.pool is None:
+            return None
+        allocs, ends = spans(self.trace.op, self.trace.block)
+        freed = ends < len(self.trace)
+        pools = self.trace.pool.copy()
+        pools[ends[freed]] = pools[allocs[freed]]
+        return pools
 
     def sizes(self) -> NDArray[np.uint64]:
         """Requested bytes of the block of each alloc and free, 0 for other events."""

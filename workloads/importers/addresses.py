@@ -21,9 +21,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+from allocbench.workloads.trace import (
+    ALLOC,
+    FREE,
+    MARK,
+    TRIM,
+    PrivatePool,
+    Provenance,
+    Trace,
+    TraceError,
+)
+from allocbench.workloads.vocabulary import CAPTURE_END, MOST_POOLS, POOL_LEAVE, POOL_RELEASE
 
 _MOST_STREAMS = 1 << 16
+PoolId = tuple[int, ...]
+"""PyTorch's id of a private pool; () for none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +88,29 @@ def none() -> Blocks:
     )
 
 
+class PoolUse(NamedTuple):
+    """An event of a private pool: it comes before an event; `number` represents the pool."""
+
+    before: int
+    op: int
+    number: int
+
+
 class Start(NamedTuple):
     """What a recording contains in addition to its events.
 
     layout: what was held at the start, None if unknown; its streams are those of the events. trims:
-    which event each trim comes before, and 0 or the number of the private pool that it releases; in
-    order. told: for the provenance.
+    which event each trim comes before, and 0 or the number of the private pool whose memory it
+    returns; in order. told: for the provenance. uses: what the program did with private pools: the
+    event that each comes before, its op, and a number of the pool; in order. traits: of private
+    pools by id, where they are known.
     """
 
     layout: Layout | None = None
     trims: Sequence[tuple[int, int]] = ()
     told: Mapping[str, Any] = {}
+    uses: Sequence[PoolUse] = ()
+    traits: Mapping[PoolId, PrivatePool] = {}
 
 
 class Traced(NamedTuple):
@@ -136,7 +160,8 @@ def traced(
     # Everything in one order: the blocks from before, then marks, missing frees, and events.
     event = np.flatnonzero(kept)
     marked = np.array([at for at, _ in events.marks], np.int64)
-    trims, of_pool = np.array(start.trims, np.int64).reshape(-1, 2).T
+    acts = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3)
+    trims, done, of_pool = acts.T
     labels, mark = _labels(events)
     when = np.concatenate(
         [np.full(count, -1), 3 * trims, 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2]
@@ -147,7 +172,7 @@ def traced(
         return np.concatenate([np.asarray(part).astype(dtype) for part in parts])[order]
 
     nothing, no_frees = np.zeros(len(marked)), np.zeros(len(pairs.unfreed))
-    no_trims = np.zeros(len(trims))
+    no_trims = np.zeros(len(acts))
     streams = merged(
         "int64",
         initial.stream,
@@ -156,18 +181,20 @@ def traced(
         events.stream[pairs.unfreed],
         events.stream[event],
     )
+    held = 0 if layout is None else len(layout.stream)
     if layout is not None:
         streams = np.concatenate([layout.stream, streams])
-    dense, raw = _dense(streams)
+    recorded, ids = _apart(streams, events.pools)
+    dense = _dense(recorded)
+    pool, pools = _numbered(ids, start.traits)
     if layout is not None:
-        held = len(layout.stream)
-        layout, dense = replace(layout, stream=dense[:held]), dense[held:]
+        layout = replace(layout, stream=dense[:held], pool=pool[:held])
     is_alloc = events.is_alloc[event]
     trace = Trace(
         op=merged(
             "uint8",
             np.full(count, ALLOC),
-            np.full(len(trims), TRIM),
+            done,
             np.full(len(marked), MARK),
             np.full(len(pairs.unfreed), FREE),
             np.where(is_alloc, ALLOC, FREE),
@@ -176,7 +203,7 @@ def traced(
         size=merged(
             "uint64", initial.size, no_trims, nothing, no_frees, events.size[event] * is_alloc
         ),
-        stream=dense,
+        stream=dense[held:],
         labels=labels,
         time_ns=_times(events, count, [trims, marked], pairs.unfreed, event, order),
         label=merged(
@@ -187,9 +214,11 @@ def traced(
         provenance=replace(
             provenance,
             live_at_start=count,
-            extra={**provenance.extra, **start.told, **_told(events, raw), **pairs.counts()},
+            extra={**provenance.extra, **start.told, **pairs.counts()},
         ),
         layout=layout,
+        pool=pool[held:] if pools else None,
+        pools=pools,
     )
     address = np.concatenate([initial.address, events.address[events.is_alloc & kept]])
     before = np.append(0, np.cumsum(events.is_alloc & kept)) + count
@@ -276,26 +305,58 @@ def _labels(events: Events) -> tuple[tuple[str, ...], list[int]]:
     return tuple(labels), marks
 
 
-def _dense(streams: NDArray[np.int64]) -> tuple[NDArray[np.uint16], list[int]]:
-    """Streams numbered in order of appearance, the default stream 0 being 0; and what each was."""
+def _acts(start: Start, pools: Mapping[int, tuple[int, PoolId]]) -> list[tuple[int, int, int]]:
+    """Trims and events of private pools in order: the event before which each happened, op, number.
+
+    PyTorch returns memory of a private pool only when nothing uses the pool any more, so its trim
+    shows a release that is not known otherwise.
+    """
+    released = {pools[use.number][1] for use in start.uses if use.op == POOL_RELEASE}
+    ends = (POOL_LEAVE, CAPTURE_END, POOL_RELEASE)
+    found = [(use.before, 2 * (use.op not in ends), use.op, use.number) for use in start.uses]
+    for before, number in start.trims:
+        if number != 0 and pools[number][1] not in released:
+            found.append((before, 1, POOL_RELEASE, number))
+        found.append((before, 1, TRIM, number))
+    return [(at, op, number) for at, _, op, number in sorted(found, key=itemgetter(0, 1))]
+
+
+def _apart(
+    numbers: NDArray[np.int64], pools: Mapping[int, tuple[int, PoolId]]
+) -> tuple[NDArray[np.int64], list[PoolId]]:
+    """The stream of each number as it was recorded, and its private pool, () for none."""
+    found, index = np.unique(numbers, return_inverse=True)
+    meant = [pools.get(number, (number, ())) for number in found.tolist()]
+    streams = np.array([stream for stream, _ in meant], np.int64)
+    return streams[index], [meant[n][1] for n in index.tolist()] if pools else []
+
+
+def _numbered(
+    ids: Sequence[PoolId], traits: Mapping[PoolId, PrivatePool]
+) -> tuple[NDArray[np.uint16], tuple[PrivatePool, ...]]:
+    """Pools numbered from 1 in order of appearance, 0 for none; and what each is."""
+    numbers: dict[PoolId, int] = {(): 0}
+    found = [numbers.setdefault(pool, len(numbers)) for pool in ids]
+    if len(numbers) - 1 > MOST_POOLS:
+        raise TraceError(
+            f"has {len(numbers) - 1} private pools; a trace can have at most {MOST_POOLS}"
+        )
+    named = [
+        replace(traits.get(pool, PrivatePool()), name=".".join(map(str, pool)))
+        for pool in list(numbers)[1:]
+    ]
+    return np.array(found, np.uint16), tuple(named)
+
+
+def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
+    """Streams numbered in order of appearance, the default stream 0 being 0."""
     found, first, index = np.unique(np.append(0, streams), return_index=True, return_inverse=True)
     if len(found) > _MOST_STREAMS:
         raise TraceError(f"has {len(found)} streams; a trace can have at most {_MOST_STREAMS}")
     number = np.empty(len(found), np.uint16)
     in_order = np.argsort(first, kind="stable")
     number[in_order] = np.arange(len(found))
-    return number[index[1:]], found[in_order].tolist()
-
-
-def _told(events: Events, streams: Sequence[int]) -> dict[str, Any]:
-    """What each stream of the trace is, where some are private pools."""
-    if not events.pools:
-        return {}
-    told: list[dict[str, Any]] = []
-    for stream in streams:
-        recorded, pool = events.pools.get(stream, (stream, ()))
-        told.append({"stream": recorded} | ({"pool": list(pool)} if pool else {}))
-    return {"streams": told}
+    return number[index[1:]]
 
 
 def _times(

@@ -32,6 +32,7 @@ from allocbench.workloads.importers.module_names import TENSORS, with_modules
 from allocbench.workloads.importers.pickles import DataPickle
 from allocbench.workloads.importers.snapshot_columns import Columns
 from allocbench.workloads.importers.snapshot_layout import layout_of
+from allocbench.workloads.importers.snapshot_pool_events import apart, pool_uses
 from allocbench.workloads.importers.snapshot_pools import Pools
 from allocbench.workloads.importers.snapshot_segments import (
     ACTIONS,
@@ -114,6 +115,7 @@ def read_recording(
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
     address = np.asarray(columns.address)[kept].astype(np.uint64)
+    named, told = apart(_annotations(annotations, chosen))
     events = Events(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
         address=address,
@@ -124,11 +126,12 @@ def read_recording(
         label=np.asarray(columns.label)[kept],
         time_ns=time * 1000 if time.any() else None,
         labels=tuple(columns.labels),
-        marks=marks_before(time * 1000, marks_of(_annotations(annotations, chosen))),
+        marks=marks_before(time * 1000, marks_of(named)),
         pools=pools.private,
     )
     label, labels = labels_with(events, workspaces_of(data, chosen))
     events = replace(events, label=label, labels=labels)
+    uses, traits = pool_uses(told, time * 1000, pools.of)
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=f"cuda:{chosen}", extra=extra
     )
@@ -144,9 +147,10 @@ def read_recording(
             layout = layout_of(before, calls, settings, events, initial, pools.number)
         except UnknownLayoutError as error:
             unknown = str(error)
-            return Start(told={"layout": f"unknown: {error}"} if len(here) or len(calls) else {})
+            found = {"layout": f"unknown: {error}"} if len(here) or len(calls) else {}
+            return Start(told=found, uses=uses, traits=traits)
         trims = trims_of(calls, events, layout, settings, pools.number)
-        return Start(layout if len(before) else None, trims.at, trims.told())
+        return Start(layout if len(before) else None, trims.at, trims.told(), uses, traits)
 
     found = traced(events, provenance, live, laid_out)
     begun = None if events.time_ns is None else int(events.time_ns.min(initial=MAX_SIZE))

@@ -3,6 +3,7 @@
 #include "core/allocator.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -44,7 +45,7 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
   if (requested == 0) return {};
   std::scoped_lock const guard(lock_);
   bool const hopeless = requested > kLargestRequest && !do_forwards();
-  Block const block = hopeless ? Block{} : do_allocate(requested, stream);
+  Block const block = hopeless ? Block{} : place(requested, stream);
   return block.size == 0 ? refused(requested, stream) : served(block, requested);
 }
 
@@ -66,7 +67,7 @@ Block Allocator::refused(Size requested, Stream stream) {
   auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest_wait);
   while (in_time && stats_.allocated.current > 0) {
     in_time = memory_returned_.wait_until(lock_, deadline);
-    Block const block = do_allocate(requested, stream);
+    Block const block = place(requested, stream);
     if (block.size != 0) return served(block, requested);
   }
   ++stats_.failures;
@@ -83,7 +84,7 @@ void Allocator::deallocate(Address address, Stream stream) {
 Block Allocator::try_deallocate(Address address, Stream stream) {
   if (address == 0) return {};
   std::scoped_lock const guard(lock_);
-  Block const block = do_deallocate(address, stream);
+  Block const block = take_back(address, stream);
   if (block.size == 0) return {};
   ++stats_.frees;
   stats_.requested.subtract(block.requested);
@@ -92,24 +93,18 @@ Block Allocator::try_deallocate(Address address, Stream stream) {
   return block;
 }
 
-void Allocator::trim() {
+void Allocator::trim(PoolId pool) {
   {
     std::scoped_lock const guard(lock_);
-    do_trim();
-    memory_returned_.notify_all();
-  }
-  throw_failure();
-}
-
-void Allocator::keep_pools(std::vector<Stream> const& pools) {
-  std::scoped_lock const guard(lock_);
-  do_keep_pools(pools);
-}
-
-void Allocator::release_pool(Stream pool) {
-  {
-    std::scoped_lock const guard(lock_);
-    do_release_pool(pool);
+    if (pool == 0) {
+      do_trim();
+      trim_released();
+    } else if (has_instances()) {
+      auto const instance = instances_.find(pool);
+      if (instance != instances_.end() && private_pools_.released(pool)) instance->second->trim();
+    } else {
+      do_trim_pool(pool);
+    }
     memory_returned_.notify_all();
   }
   throw_failure();
@@ -139,6 +134,7 @@ void Allocator::reset_peaks() {
 void Allocator::step() {
   std::scoped_lock const guard(lock_);
   do_step();
+  for (auto const& [pool, instance] : instances_) instance->step();
 }
 
 std::vector<Segment> Allocator::snapshot() const {
@@ -148,6 +144,8 @@ std::vector<Segment> Allocator::snapshot() const {
 
 std::vector<Segment> Allocator::sorted_snapshot() const {
   auto segments = do_snapshot();
+  for (auto const& [pool, instance] : instances_)
+    std::ranges::move(instance->snapshot(), std::back_inserter(segments));
   std::ranges::sort(segments, {}, &Segment::address);
   return segments;
 }
@@ -176,13 +174,14 @@ void Allocator::check() const {
     require(reserved <= stats_.reserved.current, "a pool holds at least its blocks");
   else
     require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
-  require(largest == do_largest_free(), "the largest free block is the largest of the snapshot");
+  require(largest == largest_of_all(), "the largest free block is the largest of the snapshot");
   do_check();
+  for (auto const& [pool, instance] : instances_) instance->check();
 }
 
 Size Allocator::largest_free() const {
   std::scoped_lock const guard(lock_);
-  return do_largest_free();
+  return largest_of_all();
 }
 
 Stats Allocator::stats() const {
@@ -192,7 +191,12 @@ Stats Allocator::stats() const {
 
 Counters Allocator::counters() const {
   std::scoped_lock const guard(lock_);
-  return do_counters();
+  Counters sums = do_counters();
+  for (auto const& [pool, instance] : instances_) {
+    Counters const more = instance->counters();
+    for (std::size_t n = 0; n < sums.size(); ++n) sums[n].second += more[n].second;
+  }
+  return sums;
 }
 
 std::string Allocator::summary() const {
@@ -281,7 +285,7 @@ std::string Allocator::describe_failure(Size requested) const {
           human_bytes(reserved) + " of a device of " + human_bytes(device_.capacity()) +
           "; allocated " + human_bytes(allocated) + " for requests of " +
           human_bytes(stats_.requested.current) + "; free " + human_bytes(reserved - allocated) +
-          ", largest free block " + human_bytes(do_largest_free());
+          ", largest free block " + human_bytes(largest_of_all());
   if (std::string const more = do_summary(); !more.empty()) text += "\n" + more;
   return text;
 }

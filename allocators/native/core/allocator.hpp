@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -14,6 +17,7 @@
 #include "core/device.hpp"
 #include "core/lock.hpp"
 #include "core/options.hpp"
+#include "core/private_pools.hpp"
 #include "core/stats.hpp"
 #include "core/types.hpp"
 
@@ -32,6 +36,7 @@ struct StrategyInfo {
   Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
   std::string_view exemption = "";  // why largest_request is below the capacity
   bool by_stream = false;           // a freed block serves only requests of its own stream
+  bool by_pool = false;             // knows private pools; otherwise each has its own instance
   // Blocks come from the device's own memory pool, which does not expose its segments: a snapshot
   // shows each block as a segment, and reserved bytes exceed their sum. Not every device has pools.
   bool from_pool = false;
@@ -55,12 +60,16 @@ class Allocator {
   // Throws DeviceError, after freeing the block, when the device failed to take memory back.
   void deallocate(Address address, Stream stream = 0);
   Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
-  // Gives wholly free segments back to the device. Throws DeviceError when the device fails.
-  void trim();
-  // Streams that stand for private pools of captured graphs: `trim` leaves them alone until they
-  // are released. Does nothing in a strategy without pools for each stream.
-  void keep_pools(std::vector<Stream> const& pools);
-  void release_pool(Stream pool);  // its graphs are gone; also gives its free segments back
+  // Gives wholly free segments back to the device: those outside of private pools and of released
+  // pools, or those of one pool, if it is released. Throws DeviceError when the device fails.
+  void trim(PoolId pool = 0);
+  // The private pools 1, 2, ... of the requests to come.
+  void describe_pools(std::vector<PoolTraits> const& traits);
+  void pool_event(Op op, PoolId pool);
+  // How an allocator that does not know private pools makes the instance for each of them.
+  void make_pools_with(std::function<std::unique_ptr<Allocator>()> make) {
+    make_instance_ = std::move(make);
+  }
   // Takes over segments, in order of address, and the blocks allocated in them, as if they had been
   // obtained and allocated before; counts no device call. Returns false and changes nothing if this
   // allocator already holds memory, or if the strategy or the device cannot do it.
@@ -113,14 +122,16 @@ class Allocator {
   void throw_failure();  // DeviceError, if the device reported a failure
   void count_retry();
   Stats const& counted() const { return stats_; }
+  PrivatePools const& private_pools() const { return private_pools_; }
   Lock& lock() const { return lock_; }  // held by the public calls
 
  private:
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
   virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;
-  virtual void do_keep_pools(std::vector<Stream> const&) {}
-  virtual void do_release_pool(Stream) {}
+  virtual void do_trim_pool(PoolId) {}
+  virtual void do_describe_pools(std::vector<PoolTraits> const&) {}
+  virtual void do_pool_event(Op, PoolId) {}
   virtual bool do_adopt(std::vector<HeldSegment> const&) { return false; }
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;
@@ -135,6 +146,13 @@ class Allocator {
     return ~Size{0};
   }  // the most that an enclosed allocator may reserve
 
+  Block place(Size requested, Stream stream);
+  Block take_back(Address address, Stream stream);
+  bool has_instances() const { return !info().by_pool && !do_forwards(); }
+  Block place_in_pool(Size requested, Stream stream);
+  void trim_released();
+  Size largest_of_all() const;
+
   Block served(Block const& block, Size requested);
   Block refused(Size requested, Stream stream);
   std::vector<Segment> sorted_snapshot() const;
@@ -144,6 +162,9 @@ class Allocator {
   mutable Lock lock_;
   Stats stats_;
   Condition memory_returned_;
+  PrivatePools private_pools_;
+  std::function<std::unique_ptr<Allocator>()> make_instance_;
+  std::map<PoolId, std::unique_ptr<Allocator>> instances_;  // of private pools
 };
 
 }  // namespace allocbench

@@ -10,6 +10,7 @@
 // page         the unit in which memory is mapped into a reservation
 // pool         a BlockPool or PooledBlocks::Pool: the free blocks that a strategy chooses from;
 //              Device::Pool is the driver's own memory pool, GraphPool the id of a CUDA graph's
+// private pool memory that serves only a captured graph or a torch.cuda.MemPool (PoolId)
 // program      a running process that gets its memory from an allocator (Program, ProgramMemory)
 // trace        the recorded allocs, frees, marks and trims of a program
 // event        one entry of a trace; the events of a CUDA stream are always cuda::Event
@@ -32,7 +33,14 @@ namespace allocbench {
 
 using Address = std::uint64_t;  // 0 is the null address, which is in no segment
 using Size = std::uint64_t;     // bytes
-using Stream = std::uint32_t;   // 0 is the default stream
+using PoolId = std::uint32_t;   // of a private pool; 0 is the memory outside of them
+// The number of a stream in the lower half, 0 being the default stream, and in the upper half the
+// private pool that serves its request.
+using Stream = std::uint64_t;
+
+constexpr Stream in_pool(Stream stream, PoolId pool) { return stream | Stream{pool} << 32; }
+constexpr PoolId pool_of(Stream stream) { return static_cast<PoolId>(stream >> 32); }
+constexpr Stream without_pool(Stream stream) { return stream & 0xffffffff; }
 
 // `requested` is 0 in a free block. A block of size 0 means "out of memory" or "no such block".
 struct Block {
@@ -44,8 +52,21 @@ struct Block {
   Address end() const { return address + size; }
 };
 
-// The values of a trace's `op` array. A mark is the boundary of a step or phase.
-enum class Op : std::uint8_t { kAlloc = 0, kFree = 1, kMark = 2, kTrim = 3 };
+// The values of a trace's `op` array. A mark is the boundary of a step or phase. A trim of pool 0
+// gives back what is free outside of private pools and in released ones. The rest are the events of
+// private pools (private_pools.hpp).
+enum class Op : std::uint8_t {
+  kAlloc = 0,
+  kFree = 1,
+  kMark = 2,
+  kTrim = 3,
+  kPoolCreate = 4,
+  kPoolEnter = 5,
+  kPoolLeave = 6,
+  kCaptureBegin = 7,
+  kCaptureEnd = 8,
+  kPoolRelease = 9,
+};
 
 // A range obtained from the device, tiled by `blocks` in address order.
 struct Segment {

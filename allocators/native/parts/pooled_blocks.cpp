@@ -137,14 +137,14 @@ void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
   if (!nodes_[free].block.allocated()) insert(free);
 }
 
-PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream) {
+PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream, bool defer) {
   Index const block = allocated_.erase(address);
   if (block == kNone) return {};
   Freed const given{nodes_[block].block, block};
   nodes_[block].block.requested = 0;
-  facts_[block].waits = stream != facts_[block].pool->stream;
+  facts_[block].waits = without_pool(stream) != without_pool(facts_[block].pool->stream);
   if (facts_[block].waits)
-    waiting_.push_back(block);
+    (defer ? deferred_ : waiting_).push_back(block);
   else
     free(block);
   return given;
@@ -157,6 +157,28 @@ void PooledBlocks::free_done() {
     free(*block);
   }
   waiting_.erase(waiting_.begin(), end);
+}
+
+void PooledBlocks::free_deferred() {
+  for (Index const block : std::exchange(deferred_, {})) {
+    facts_[block].waits = false;
+    free(block);
+  }
+}
+
+void PooledBlocks::free_waiting_of(PoolId pool) {
+  std::vector<Index> const waiting = std::exchange(waiting_, {});
+  std::size_t const done = std::exchange(done_, 0);
+  std::vector<Index> freed;
+  for (std::size_t n = 0; n < waiting.size(); ++n) {
+    bool const of_pool = pool_of(facts_[waiting[n]].pool->stream) == pool;
+    (of_pool ? freed : waiting_).push_back(waiting[n]);
+    if (!of_pool && n < done) ++done_;
+  }
+  for (Index const block : freed) {
+    facts_[block].waits = false;
+    free(block);
+  }
 }
 
 void PooledBlocks::free(Index block) {

@@ -102,13 +102,17 @@ class PooledBlocks {
   Block allocate(Index block, Size requested);
   // Returns the block as it was allocated, with its index; size 0 if none is allocated at the
   // address.
-  Freed deallocate(Address address, Stream stream);
+  // `defer`: a block used on another stream waits for free_deferred, not for streams_done.
+  Freed deallocate(Address address, Stream stream, bool defer = false);
 
   // All streams have been synchronized, so the blocks waiting now can be freed by `free_waiting`.
   void streams_done() { done_ = waiting_.size(); }
   void free_waiting() {
     if (done_ > 0) free_done();
   }
+
+  void free_deferred();
+  void free_waiting_of(PoolId pool);  // all of them, as if its streams had been synchronized
 
   Size largest_free() const;
   std::uint64_t search_steps() const;
@@ -133,7 +137,8 @@ class PooledBlocks {
   std::map<Stream, Pools> pools_;
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
-  std::size_t done_ = 0;        // the number at the front that no longer has to wait
+  std::vector<Index> deferred_;
+  std::size_t done_ = 0;  // the number at the front that no longer has to wait
   std::uint64_t ranks_ = 0;
   std::uint64_t now_ = 0;
 };

@@ -13,7 +13,8 @@ Size PooledBlocks::largest_free() const {
   Size largest = 0;
   for (auto const& [stream, pools] : pools_)
     largest = std::max({largest, pools.small.free.largest(), pools.large.free.largest()});
-  for (Index const block : waiting_) largest = std::max(largest, size(block));
+  for (auto const* waiting : {&waiting_, &deferred_})
+    for (Index const block : *waiting) largest = std::max(largest, size(block));
   return largest;
 }
 
@@ -26,6 +27,7 @@ std::uint64_t PooledBlocks::search_steps() const {
 
 std::vector<Index> PooledBlocks::mapped() const {
   std::vector<Index> all = waiting_;
+  all.insert(all.end(), deferred_.begin(), deferred_.end());
   allocated_.for_each([&](Address, Index block) { all.push_back(block); });
   for (auto const& [stream, pools] : pools_)
     for (Pool const* pool : {&pools.small, &pools.large})

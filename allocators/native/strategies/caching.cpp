@@ -10,7 +10,10 @@
 namespace allocbench {
 
 Block Caching::do_allocate(Size requested, Stream stream) {
-  blocks_.free_waiting();
+  if (!during_capture(stream)) {
+    blocks_.free_deferred();
+    blocks_.free_waiting();
+  }
   Size const wanted = settings_.rounded(requested);
   PooledBlocks::Pools& pools = blocks_.of(stream);
   Pool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
@@ -18,7 +21,9 @@ Block Caching::do_allocate(Size requested, Stream stream) {
   if (block == kNone) {
     if (settings_.collects() && returns_memory()) collect();
     block = obtain(pool, wanted);
-    if (block == kNone) block = obtain_after_release(pool, wanted);
+    if (block == kNone && settings_.lends_first()) block = lend(stream, wanted);
+    if (block == kNone) block = obtain_after_release(pool, wanted, stream);
+    if (block == kNone && !settings_.lends_first()) block = lend(stream, wanted);
     if (block == kNone) return {};
   }
   return take(block, wanted, requested);
@@ -26,24 +31,22 @@ Block Caching::do_allocate(Size requested, Stream stream) {
 
 void Caching::do_trim() {
   blocks_.streams_done();
+  blocks_.free_deferred();
   blocks_.free_waiting();
+  for (bool const small : {false, true})
+    for (auto& [stream, pools] : blocks_.pools())
+      if (pool_of(stream) == 0) release_free(small ? pools.small : pools.large);
   for (auto& [stream, pools] : blocks_.pools())
-    if (!kept_.contains(stream)) release_free(pools.large);
-  for (auto& [stream, pools] : blocks_.pools())
-    if (!kept_.contains(stream)) release_free(pools.small);
-}
-
-void Caching::do_release_pool(Stream pool) {
-  kept_.erase(pool);
-  PooledBlocks::Pools& pools = blocks_.of(pool);
-  release_free(pools.large);
-  release_free(pools.small);
+    if (private_pools().released(pool_of(stream))) {
+      release_free(pools.small);
+      release_free(pools.large);
+    }
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
 // size or would leave too much of it unused; no other block is tried.
 Index Caching::find(Pool& pool, Size wanted) {
-  if (settings_.collects() && !pool.small) blocks_.tick();
+  if (settings_.collects() && !pool.small && pool_of(pool.stream) == 0) blocks_.tick();
   Index fit = pool.free.fit(wanted);
   if (fit == kNone) return kNone;
   if (settings_.expandable) fit = roomier(pool, fit);
@@ -72,10 +75,13 @@ Index Caching::roomier(Pool const& pool, Index fit) const {
 
 // Allocates the front of a block that is in no pool, or all of it if the rest is too small.
 Block Caching::take(Index block, Size wanted, Size requested) {
+  Pool const& pool = *blocks_.facts(block).pool;
   Size const rest = blocks_.size(block) - wanted;
-  bool const any_rest = settings_.expandable || blocks_.facts(block).pool->small;
-  bool const split = any_rest ? rest >= CachingSettings::kRounding
+  bool const any_rest = settings_.expandable || pool.small;
+  bool const worth = any_rest ? rest >= CachingSettings::kRounding
                               : wanted < settings_.max_split && rest > CachingSettings::kSmall;
+  bool const split = worth && !(settings_.knows_no_split() &&
+                                private_pools().traits(pool_of(pool.stream)).no_split);
   if (!split) return blocks_.allocate(block, requested);
   Index const front = blocks_.split_front(block, wanted);
   blocks_.insert(block);
@@ -92,10 +98,11 @@ Index Caching::obtain(Pool& pool, Size wanted) {
   return address == 0 ? kNone : blocks_.create(address, segment, {.pool = &pool}, next_rank());
 }
 
-Index Caching::obtain_after_release(Pool& pool, Size wanted) {
+Index Caching::obtain_after_release(Pool& pool, Size wanted, Stream stream) {
   if (!returns_memory()) return kNone;
   if (release_oversize(pool, wanted))
     if (Index const block = obtain(pool, wanted); block != kNone) return block;
+  if (during_capture(stream)) return kNone;
   do_trim();
   count_retry();
   return obtain(pool, wanted);
@@ -152,7 +159,7 @@ void Caching::collect() {
   double ages = 0;
   auto const age = [&](Index block) { return static_cast<double>(blocks_.age(block)); };
   for (auto const& [stream, pools] : blocks_.pools()) {
-    if (kept_.contains(stream)) continue;
+    if (pool_of(stream) != 0) continue;
     FreeIndex const& free = pools.large.free;
     for (Index block = free.first(); block != kNone; block = free.next(block))
       if (blocks_.whole(block)) {

@@ -18,14 +18,15 @@
 // reused only after a step, a trim or a refusal by the device, because a program then waits for all
 // of its streams.
 //
-// A private pool, which belongs to captured graphs or to a MemPool, is a separate stream. It keeps
-// its segments until the pool is released, even when the device refuses a request.
+// A private pool, which belongs to captured graphs or to a MemPool, has blocks of its own for each
+// stream. It keeps its segments until the pool is released and memory is returned, even when the
+// device refuses a request. During a capture, no other memory is returned either, and a block that
+// was used on another stream becomes free when the capture has ended.
 //
 // Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13, reproduced block for block.
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -52,6 +53,7 @@ class Caching final : public Allocator {
           "a segment has 2 MiB for requests up to 1 MiB, 20 MiB for requests below 10 MiB, "
           "and otherwise a multiple of 2 MiB",
       .by_stream = true,
+      .by_pool = true,
   };
 
   // Throws SpecError for a setting that cannot be read or is out of range.
@@ -66,13 +68,10 @@ class Caching final : public Allocator {
 
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override {
-    return blocks_.deallocate(address, stream).block;
+    return blocks_.deallocate(address, stream, capture_defers()).block;
   }
   void do_trim() override;
-  void do_keep_pools(std::vector<Stream> const& pools) override {
-    kept_.insert(pools.begin(), pools.end());
-  }
-  void do_release_pool(Stream pool) override;
+  void do_trim_pool(PoolId pool) override;
   bool do_adopt(std::vector<HeldSegment> const& layout) override;
   void do_step() override { blocks_.streams_done(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
@@ -85,12 +84,17 @@ class Caching final : public Allocator {
   Block take(Index block, Size wanted, Size requested);
 
   Index obtain(Pool& pool, Size wanted);
-  Index obtain_after_release(Pool& pool, Size wanted);
+  Index obtain_after_release(Pool& pool, Size wanted, Stream stream);
   std::uint64_t next_rank();
   bool release_oversize(Pool& pool, Size wanted);
   void release_free(Pool& pool);
   void release_segment(Index block);
   void collect();
+
+  // Private pools
+  bool capture_defers() const;
+  bool during_capture(Stream stream) const;
+  Index lend(Stream stream, Size wanted);
 
   // Expandable segments
   Index extend(Pool& pool, Size wanted);
@@ -108,7 +112,6 @@ class Caching final : public Allocator {
 
   CachingSettings settings_;
   PooledBlocks blocks_;
-  std::set<Stream> kept_;  // private pools that keep their segments
 };
 
 }  // namespace allocbench

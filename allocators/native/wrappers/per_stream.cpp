@@ -34,6 +34,20 @@ void PerStream::do_trim() {
   for (auto const& instance : instances_) instance->trim();
 }
 
+void PerStream::do_trim_pool(PoolId pool) {
+  for (auto const& instance : instances_) instance->trim(pool);
+}
+
+void PerStream::do_describe_pools(std::vector<PoolTraits> const& traits) {
+  traits_ = traits;
+  for (auto const& instance : instances_) instance->describe_pools(traits);
+}
+
+void PerStream::do_pool_event(Op op, PoolId pool) {
+  pool_events_.emplace_back(op, pool);
+  for (auto const& instance : instances_) instance->pool_event(op, pool);
+}
+
 void PerStream::do_step() {
   for (auto const& instance : instances_) instance->step();
 }
@@ -88,14 +102,17 @@ std::string PerStream::do_summary() const {
     std::string const inside = instances_[instance]->summary();
     if (inside.empty()) continue;
     if (!text.empty()) text += "\n";
-    text += "stream " + std::to_string(stream) + ":\n" + inside;
+    text += "stream " + std::to_string(without_pool(stream)) + ":\n" + inside;
   }
   return text;
 }
 
 Index PerStream::instance_of(Stream stream) {
   if (auto const entry = by_stream_.find(stream); entry != by_stream_.end()) return entry->second;
-  enclose(*instances_.emplace_back(make_inner_()));
+  Allocator& instance = *instances_.emplace_back(make_inner_());
+  enclose(instance);
+  instance.describe_pools(traits_);
+  for (auto const& [op, pool] : pool_events_) instance.pool_event(op, pool);
   return by_stream_[stream] = static_cast<Index>(instances_.size() - 1);
 }
 

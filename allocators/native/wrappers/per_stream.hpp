@@ -7,6 +7,8 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "parts/address_map.hpp"
 #include "wrappers/wrapper.hpp"
@@ -28,6 +30,9 @@ class PerStream final : public Allocator {
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
+  void do_trim_pool(PoolId pool) override;
+  void do_describe_pools(std::vector<PoolTraits> const& traits) override;
+  void do_pool_event(Op op, PoolId pool) override;
   void do_step() override;
   bool do_forwards() const override { return true; }
   std::vector<Segment> do_snapshot() const override;
@@ -40,6 +45,8 @@ class PerStream final : public Allocator {
   bool trim_all_but(Index kept);  // true if that returned any memory
 
   MakeInner make_inner_;
+  std::vector<PoolTraits> traits_;                     // of private pools
+  std::vector<std::pair<Op, PoolId>> pool_events_;     // an instance made later knows them too
   std::vector<std::unique_ptr<Allocator>> instances_;  // the first is for stream 0
   std::unordered_map<Stream, Index> by_stream_;
   AddressMap owner_;  // address of a live block -> its instance

@@ -42,8 +42,11 @@ class Wrapper : public Allocator {
     return inner_->try_deallocate(address, stream);
   }
   void do_trim() override { inner_->trim(); }
-  void do_keep_pools(std::vector<Stream> const& pools) override { inner_->keep_pools(pools); }
-  void do_release_pool(Stream pool) override { inner_->release_pool(pool); }
+  void do_trim_pool(PoolId pool) override { inner_->trim(pool); }
+  void do_describe_pools(std::vector<PoolTraits> const& traits) override {
+    inner_->describe_pools(traits);
+  }
+  void do_pool_event(Op op, PoolId pool) override { inner_->pool_event(op, pool); }
   void do_step() override { inner_->step(); }
   void do_check() const override {
     inner_->check();

@@ -160,6 +160,10 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
     settings.ties = Ties::kBlock;
   else if (version != "2.13")
     given.reject("version", "must be 2.1 to 2.13");
+  if (is_2_9 || is_2_10)
+    settings.minor = is_2_9 ? 9 : 10;
+  else
+    settings.minor = version == "2.11" ? 11 : version == "2.12" ? 12 : 13;
 
   settings.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
   if ((is_2_9 || is_2_10) && settings.large_segment != kLargeSegment)

@@ -63,7 +63,13 @@ struct CachingSettings {
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
   bool collects() const { return limit && collection_threshold > 0; }
+  // What PyTorch 2.`minor` does:
+  bool knows_no_split() const { return minor >= 10; }  // of a MemPool
+  // Whether a MemPool with use_on_oom is tried before memory is returned to the device, not after.
+  bool lends_first() const { return minor >= 11; }
+  bool marks_captures() const { return minor >= 13; }  // entering a MemPool is no capture
 
+  int minor = 13;
   Ties ties = Ties::kSegment;
   Size max_split = kNoLimit;
   Size max_non_split_rounding = 0;

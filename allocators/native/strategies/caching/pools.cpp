@@ -1,0 +1,49 @@
+// strategies/caching/pools.cpp: private pools of PyTorch's CUDACachingAllocator.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <map>
+
+#include "strategies/caching.hpp"
+
+namespace allocbench {
+
+// Up to PyTorch 2.12, a program that has entered a MemPool counts as capturing.
+bool Caching::capture_defers() const {
+  return settings_.marks_captures() ? private_pools().capturing() : private_pools().entered();
+}
+
+// From PyTorch 2.13 on, only requests from a stream that is being captured are restricted.
+bool Caching::during_capture(Stream stream) const {
+  if (!settings_.marks_captures()) return private_pools().entered();
+  return private_pools().capturing(pool_of(stream));
+}
+
+void Caching::do_trim_pool(PoolId pool) {
+  if (!private_pools().released(pool)) return;
+  blocks_.free_deferred();
+  blocks_.free_waiting_of(pool);
+  for (auto& [stream, pools] : blocks_.pools())
+    if (pool_of(stream) == pool) {
+      release_free(pools.small);
+      release_free(pools.large);
+    }
+}
+
+// A free block of a MemPool made with use_on_oom, for a request outside of private pools. From
+// PyTorch 2.10 on, expandable segments are not lent.
+Index Caching::lend(Stream stream, Size wanted) {
+  if (pool_of(stream) != 0 || (settings_.expandable && settings_.minor >= 10)) return kNone;
+  std::multimap<std::uint64_t, PoolId> lenders;
+  for (PoolId pool = 1; pool <= private_pools().count(); ++pool)
+    if (auto const traits = private_pools().traits(pool);
+        traits.use_on_oom && private_pools().in_use(pool))
+      lenders.emplace(traits.rank, pool);
+  for (auto const& [rank, pool] : lenders) {
+    PooledBlocks::Pools& pools = blocks_.of(in_pool(stream, pool));
+    Index const block = find(wanted <= CachingSettings::kSmall ? pools.small : pools.large, wanted);
+    if (block != kNone) return block;
+  }
+  return kNone;
+}
+
+}  // namespace allocbench

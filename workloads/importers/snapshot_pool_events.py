@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events of private pools in a memory snapshot: the annotations that `allocbench record` adds.
+
+PyTorch's own history has the pool of an alloc, but not when a graph was captured into it, when a
+MemPool was entered and left, or when a pool was released.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads.importers.addresses import PoolId, PoolUse
+from allocbench.workloads.recording_hook import POOL_EVENT
+from allocbench.workloads.vocabulary import POOL_EVENTS, POOL_TRAITS, PrivatePool
+
+_EVENT = re.compile(rf"{re.escape(POOL_EVENT)} (\w+) (\d{{1,18}})\.(\d{{1,18}})((?: \w+)*)")
+Named = tuple[int, str]
+"""When an annotated range begins, in ns, and its name."""
+
+
+def apart(annotations: Iterable[Named]) -> tuple[list[Named], list[Named]]:
+    """The annotations of the program, and those of events of private pools."""
+    found = list(annotations)
+    told = [one for one in found if one[1].startswith(f"{POOL_EVENT} ")]
+    return [one for one in found if one not in told] if told else found, told
+
+
+def pool_uses(
+    told: Sequence[Named],
+    time_ns: NDArray[np.int64],
+    number: Callable[[int, PoolId], int],
+) -> tuple[list[PoolUse], dict[PoolId, PrivatePool]]:
+    """The events of private pools in order, and what is known of the pools.
+
+    time_ns: of the allocs and frees, in order except where the clock was set back. number: of a
+    stream and a pool.
+    """
+    rising = np.maximum.accumulate(time_ns)
+    uses: list[PoolUse] = []
+    traits: dict[PoolId, PrivatePool] = {}
+    for when, name in sorted(told, key=lambda one: one[0]):
+        found = _EVENT.fullmatch(name)
+        if not found or found[1] not in POOL_EVENTS:
+            continue
+        pool = int(found[2]), int(found[3])
+        before = int(np.searchsorted(rising, when))
+        uses.append(PoolUse(before, POOL_EVENTS[found[1]], number(0, pool)))
+        chosen = found[4].split()
+        if chosen or pool not in traits:
+            traits[pool] = PrivatePool(**{trait: trait in chosen for trait in POOL_TRAITS})
+    return uses, traits
