@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`caching` with private pools against placements of PyTorch's own allocator.
+
+tests/data/caching/README.md says how they were made.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from allocbench import allocators
+from allocbench.workloads import ALLOC, PrivatePool, Trace
+
+DATA = Path(__file__).parents[2] / "data" / "caching" / "private_pools.json.gz"
+CASES: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))
+
+
+def trace_of(case: dict[str, Any]) -> Trace:
+    op, block, size, stream, pool = np.array([row[:5] for row in case["events"]], np.uint64).T
+    trace = Trace(
+        op=op.astype(np.uint8),
+        block=block.astype(np.uint32),
+        size=size.copy(),
+        stream=stream.astype(np.uint16),
+        labels=("step",),
+        pool=pool.astype(np.uint16),
+        pools=tuple(PrivatePool(*pool) for pool in case["pools"]),
+    )
+    trace.validate()
+    return trace
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_every_block_is_where_pytorch_puts_it(number: int) -> None:
+    case = CASES[number]
+    made = allocators.make(case["allocator"], allocators.SimulatedDevice(case["capacity"]))
+    found = allocators.replay(trace_of(case), made, placements=True, keep=True)
+    made.check()
+    columns = (found.placements[name].tolist() for name in ("segment", "offset", "size"))
+    expected = [tuple(row[5:]) for row in case["events"] if row[0] == ALLOC]
+    assert list(zip(*columns, strict=True)) == expected
+    stats = found.stats
+    assert (stats.reserved, stats.retries, stats.failures) == (
+        case["reserved"],
+        case["retries"],
+        case["failures"],
+    )
+    device = found.device
+    assert device.refused_calls == case["refused_calls"]
+    if "expandable" not in case["allocator"]:
+        assert device.free_calls == case["free_calls"]
+
+
+def test_the_cases_have_every_kind_of_event_and_choice() -> None:
+    versions = {case["torch"] for case in CASES}
+    assert versions == {"2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0"}
+    for version in versions:
+        mine = [case for case in CASES if case["torch"] == version]
+        assert {row[0] for case in mine for row in case["events"]} == set(range(10))
+        assert any(pool[1] for case in mine for pool in case["pools"])
+        assert version == "2.9.1" or any(pool[2] for case in mine for pool in case["pools"])
+        assert any(case["retries"] for case in mine)
