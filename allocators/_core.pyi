@@ -405,7 +405,7 @@ class TraceArrays:
 class PoolTraits:
     """What a program chose when it made a private pool."""
 
-    def __init__(self, use_on_oom: bool, no_split: bool) -> None: ...
+    def __init__(self, use_on_oom: bool, no_split: bool, rank: int) -> None: ...
 
 class HeldSegment:
     """A segment that a program held before its trace."""

@@ -51,5 +51,5 @@ def pool_uses(
         uses.append(PoolUse(before, POOL_EVENTS[found[1]], number(0, pool)))
         chosen = found[4].split()
         if chosen or pool not in traits:
-            traits[pool] = PrivatePool(**{trait: trait in chosen for trait in POOL_TRAITS})
+            traits[pool] = PrivatePool("", *(trait in chosen for trait in POOL_TRAITS))
     return uses, traits
