@@ -13,7 +13,6 @@ from allocbench.workloads.formats import OUTPUTS
 EXAMPLES = (
     "allocbench convert trace.csv trace.parquet",
     "allocbench convert gpt2-train - | head",
-    "allocbench convert gpt2-train trace.parquet --scratch sm90",
     "allocbench convert gpt2-train blocks.csv --format lifetimes",
     "allocbench convert snapshot.pickle:device=0 trace.parquet",
     "allocbench convert random:allocs=1000,max_size=4KiB random.csv",
