@@ -10,6 +10,7 @@ nothing else fits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -264,8 +265,8 @@ class _Case:
 def _settings(name: str) -> int:
     """How many settings a spec of PyTorch's allocator changes."""
     options = parse(name).options
-    in_conf = [item for item in options.get("conf", "").split(",") if ":" in item]
-    return len(in_conf) + len(options.keys() - {"conf", "version"})
+    conf = re.sub(r"\[.*?\]", "", options.get("conf", ""))  # a list is the value of one setting
+    return conf.count(":") + len(options.keys() - {"conf", "version"})
 
 
 def _seconds(row: dict[str, Any], device_factor: float) -> float:

@@ -129,6 +129,19 @@ def test_the_cost_is_what_the_weights_say() -> None:
     assert found.costs[DEFAULT] == pytest.approx(2 * 99)
 
 
+def test_a_list_is_one_setting() -> None:
+    weights = Weights(memory=0, time=0, setting=1)
+    costs = {}
+    for spec in (
+        "caching:conf=max_split_size_mb:20",
+        "caching:conf=roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb:20",
+        "caching:roundup_power2_divisions=[256:1,512:2,>:4]",
+    ):
+        given = rows(100, **{"default": (10, 1, True), spec: (9, 1, True)})
+        costs[spec] = advise(given, weights=weights).costs[spec]
+    assert list(costs.values()) == [1, 2, 1]
+
+
 def test_how_a_program_is_switched() -> None:
     kinds = {
         "caching": "default",
