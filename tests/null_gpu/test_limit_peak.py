@@ -184,7 +184,7 @@ def test_many_runs_give_no_false_alarm_and_one_percent_more_is_found(tmp_path: P
         assert peak == baseline
     told = peaks.above_baseline(planted, baseline, 0.5)
     assert told is not None
-    assert "repeated.py:train" in told
+    assert "+2.00 MiB activations and inputs by repeated.py:" in told
 
 
 WORKFLOW = ROOT / "docs" / "examples" / "memory.yml"
