@@ -10,6 +10,7 @@ steps after which the process ends, or empty for no limit. Only the standard lib
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import pickle
@@ -28,12 +29,14 @@ OPTIMIZER_STEP = "allocbench.optimizer_step"
 
 POOL_EVENT = "allocbench.pool"
 """Begins the annotation of an event of a private pool."""
+UNKNOWN_POOL = (0, 0)
 
 
 def annotation(event: str, pool: Sequence[int], *traits: str) -> str:
     """The annotation of an event of a private pool, such as capture_begin.
 
-    traits: of a MemPool, use_on_oom or no_split.
+    traits: of a MemPool, use_on_oom or no_split; of a capture, its name, because its pool is still
+    unknown (UNKNOWN_POOL) when it begins.
     """
     return " ".join((POOL_EVENT, event, ".".join(map(str, pool)), *traits))
 
@@ -136,11 +139,11 @@ class PrivatePools:
         self._ends: weakref.WeakKeyDictionary[Any, weakref.finalize[..., Any]] = (
             weakref.WeakKeyDictionary()
         )
+        self._captures: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
         graph = torch.cuda.CUDAGraph
-        _wrap(graph, "capture_begin", after=self._captured)
-        _wrap(
-            graph, "capture_end", before=lambda it, *_a, **_k: self._tell("capture_end", it.pool())
-        )
+        _wrap(graph, "capture_begin", after=self._begun)
+        _wrap(graph, "capture_end", after=self._captured)
         _wrap(graph, "reset", before=self._reset)
         memory = torch.cuda.memory
         if hasattr(memory, "MemPool"):
@@ -162,8 +165,13 @@ class PrivatePools:
         ):
             pass
 
-    def _captured(self, graph: Any, *_arguments: Any, **_options: Any) -> None:
-        self._tell("capture_begin", graph.pool())
+    def _begun(self, graph: Any, *_arguments: Any, **_options: Any) -> None:
+        """A graph tells its pool only after its capture; until then the capture has a number."""
+        self._captures[graph] = f"capture{next(self._numbers)}"
+        self._tell("capture_begin", UNKNOWN_POOL, self._captures[graph])
+
+    def _captured(self, graph: Any) -> None:
+        self._tell("capture_end", graph.pool(), self._captures.pop(graph))
         self._release_at_end(graph, graph.pool())
 
     def _made(self, pool: Any, *arguments: Any, **options: Any) -> None:

@@ -32,4 +32,5 @@ def relabelled(trace: Trace, names: Mapping[str, str]) -> Trace:
     indices: dict[str, Any] = {
         name: None if column is None else new[column] for name, column in columns.items()
     }
-    return replace(trace, block=block, labels=tuple(places), **indices)
+    changed: dict[str, Any] = {"block": block, "labels": tuple(places), **indices}
+    return replace(trace, **changed)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -152,8 +152,9 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
     from allocbench.workloads.recording import program_name
 
     assert report.trace is not None
+    columns: dict[str, Any] = dict(report.trace)
     return Trace(
-        **report.trace,
+        **columns,
         layout=None,
         labels=("step",),
         provenance=Provenance(

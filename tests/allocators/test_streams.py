@@ -34,7 +34,9 @@ def reused(name: str, *rows: tuple[int, int, int, int], capacity: str = "1GiB") 
     return places[-1] == places[0]
 
 
-def after_free(on: int, by: int, *between: tuple[int, int, int, int]) -> list[tuple[int, ...]]:
+def after_free(
+    on: int, by: int, *between: tuple[int, int, int, int]
+) -> list[tuple[int, int, int, int]]:
     """A block of stream 0 is freed on one stream; another one allocates."""
     return [(ALLOC, 0, SIZE, 0), (FREE, 0, 0, on), *between, (ALLOC, 1, SIZE, by)]
 
@@ -49,6 +51,20 @@ def test_a_block_is_reused_by_its_own_stream_at_once(name: str) -> None:
 def test_strategies_that_know_streams_keep_them_apart(name: str) -> None:
     assert not reused(name, *after_free(0, 1))
     assert not reused(name, *after_free(0, 1, STEP))
+
+
+def test_the_pools_of_cupy_and_rmm_follow_their_own_rules() -> None:
+    for name in ("cupy_pool", "rmm_pool", "rmm_arena"):
+        assert reused(name, *after_free(0, 0))
+    assert reused("cupy_pool", *after_free(1, 0))
+    assert not reused("cupy_pool", *after_free(0, 1))
+    assert reused("rmm_pool", *after_free(1, 1))
+    assert reused("rmm_pool", *after_free(0, 1))
+    assert not reused("rmm_pool", *after_free(1, 0))
+    assert reused("rmm_arena", *after_free(1, 0))
+    assert not reused("rmm_arena", *after_free(0, 1))
+    large = [(ALLOC, 0, 2 * SIZE, 0), (FREE, 0, 0, 0), (ALLOC, 1, 2 * SIZE, 1)]
+    assert reused("rmm_arena", *large)
 
 
 @pytest.mark.parametrize("name", SHARED)

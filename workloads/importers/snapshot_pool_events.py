@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import PoolId, PoolUse
-from allocbench.workloads.recording_hook import POOL_EVENT
+from allocbench.workloads.recording_hook import POOL_EVENT, UNKNOWN_POOL
 from allocbench.workloads.vocabulary import POOL_EVENTS, POOL_TRAITS, PrivatePool
 
 _EVENT = re.compile(rf"{re.escape(POOL_EVENT)} (\w+) (\d{{1,18}})\.(\d{{1,18}})((?: \w+)*)")
@@ -37,19 +37,33 @@ def pool_uses(
     """The events of private pools in order, and what is known of the pools.
 
     time_ns: of the allocs and frees, in order except where the clock was set back. number: of a
-    stream and a pool.
+    stream and a pool. A capture that never ended, whose pool is unknown, is left out.
     """
     rising = np.maximum.accumulate(time_ns)
     uses: list[PoolUse] = []
     traits: dict[PoolId, PrivatePool] = {}
-    for when, name in sorted(told, key=lambda one: one[0]):
-        found = _EVENT.fullmatch(name)
-        if not found or found[1] not in POOL_EVENTS:
-            continue
-        pool = int(found[2]), int(found[3])
+    events = _events(told)
+    captured_into = {
+        name: pool for _, event, pool, names in events if event == "capture_end" for name in names
+    }
+    for when, event, pool, names in events:
+        if pool == UNKNOWN_POOL:
+            known = [captured_into[name] for name in names if name in captured_into]
+            if not known:
+                continue
+            pool = known[0]
         before = int(np.searchsorted(rising, when))
-        uses.append(PoolUse(before, POOL_EVENTS[found[1]], number(0, pool)))
-        chosen = found[4].split()
+        uses.append(PoolUse(before, POOL_EVENTS[event], number(0, pool)))
+        chosen = [name for name in names if name in POOL_TRAITS]
         if chosen or pool not in traits:
             traits[pool] = PrivatePool("", *(trait in chosen for trait in POOL_TRAITS))
     return uses, traits
+
+
+def _events(told: Sequence[Named]) -> list[tuple[int, str, PoolId, list[str]]]:
+    """When each event was, what it was, its pool, and its traits or the name of its capture."""
+    return [
+        (when, match[1], (int(match[2]), int(match[3])), match[4].split())
+        for when, name in sorted(told, key=lambda annotation: annotation[0])
+        if (match := _EVENT.fullmatch(name)) and match[1] in POOL_EVENTS
+    ]
