@@ -8,11 +8,14 @@ reports, minus what the process's CUDA context uses.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from allocbench.reports import units
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def note(device: str = "", traced_on: str = "") -> str:
         f"Cards: what their drivers report, minus {min(contexts) >> 20} to {max(contexts) >> 20}"
         " MiB for the CUDA context (an estimate)"
     )
-    if device.startswith("sim:") and label(device) == device:
+    if device.startswith("sim:") and "context=" not in device and label(device) == device:
         words += f"; a program can use all of {device}"
     if traced_on.startswith("cpu"):
         words += (
@@ -150,8 +153,16 @@ def note(device: str = "", traced_on: str = "") -> str:
 
 
 def label(device: str) -> str:
-    """The name of a device in sentences: the card's name if its spec is that of a card."""
-    return next((card.name for card in cards() if card.device == device), device)
+    """The name of a device in sentences: the card's name if its spec is that of a card.
+
+    Bytes of other simulated devices are in units: "sim:8.00 GiB (context 198 MiB)".
+    """
+    name = next((card.name for card in cards() if card.device == device), device)
+    match = re.fullmatch(r"sim:(\d+),context=(\d+)", name)
+    if match is None:
+        return name
+    capacity, reserved = (units.size(int(number)) for number in match.groups())
+    return f"sim:{capacity} (context {reserved})"
 
 
 def find(name: str) -> list[Card]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.cards import cards, context, find, read
+from allocbench.cards import cards, context, find, label, note, read
 from allocbench.questions.capacity import STEP, boundary, completes_on
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
@@ -82,6 +82,15 @@ def test_a_trace_that_no_device_holds_has_no_answer() -> None:
     (row,) = records(fit(trace, ["naive"], "sim:80GiB,fail_above=1MiB"))
     assert row["min_capacity"] is None
     assert row["cards"] == ()
+
+
+def test_a_device_has_a_name_that_one_can_read() -> None:
+    small = f"sim:{8 << 30},context={198 << 20}"
+    assert label(small) == "sim:8.00 GiB (context 198 MiB)"
+    assert label("sim:8GiB") == "sim:8GiB"
+    assert [label(card.device) for card in cards()] == [card.name for card in cards()]
+    assert "can use all of sim:8GiB" in note("sim:8GiB")
+    assert "can use all" not in note(small)
 
 
 def test_cards_are_those_on_which_it_completes() -> None:
