@@ -25,10 +25,13 @@ ALLOCATORS = (
     "buddy",
     "bump",
     "caching",
+    "cupy_pool",
     "expandable",
     "free_lists",
     "naive",
     "planned",
+    "rmm_arena",
+    "rmm_pool",
     "slab",
     "tlsf",
 )

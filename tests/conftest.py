@@ -97,7 +97,7 @@ VARIANTS = {
     "planned": [Case("planned:page=4MiB")],
     "rmm_pool": [
         Case("rmm_pool:initial_pool_size=0"),
-        Case("rmm_pool:initial_pool_size=1MiB,maximum_pool_size=48MiB"),
+        Case("rmm_pool:initial_pool_size=1MiB,maximum_pool_size=48MiB", most=48 * MIB),
     ],
     "expandable": [
         Case("expandable:page=4MiB,small=0,slack=0.5"),

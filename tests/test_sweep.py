@@ -199,7 +199,7 @@ def test_a_cluster_gives_the_same_rows_as_processes_do(scheduler: str) -> None:
     some = traces(5)
     here = sweep(some, specs, devices, "here.jsonl", FAST, workers=2)
     there = sweep(some, specs, devices, "there.jsonl", FAST, scheduler=scheduler)
-    assert len(here) == 5 * len(specs) * 4 == 200
+    assert len(here) == 5 * len(specs) * 4
     assert without_date(here) == without_date(there)
 
 

@@ -29,12 +29,18 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "caching:large_segment_size_mb": ("12", "16", "32", "64", "128", "256", "512", "1024"),
     "caching:roundup_power2_divisions": ("2", "4", "8", "16", "32", "64"),
     "caching:garbage_collection_threshold": _SHARES,
+    "bfc:allow_growth": ("false",),
+    "bfc:extend": ("requested",),
+    "bfc:first_region": ("256KiB", "1MiB", "8MiB", "32MiB", "128MiB"),
+    "bfc:largest_region": ("64MiB", "256MiB", "1GiB", "4GiB"),
     "bfc:fragmentation_fraction": ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5"),
     "expandable:slack": ("0.02", "0.05", "0.1", "0.25", "0.5", "inf"),
     "slab:empty_slabs": ("0", "2", "4", "8", "16"),
     "arena:planner": ("execution_order", "best_fit"),
+    "rmm_pool:initial_pool_size": ("0",),
 }
 LEFT_OUT: Mapping[str, str] = {
+    "bfc:preset": "the framework that is used",
     "bfc:memory_limit": "a limit",
     "bfc:per_process_memory_fraction": "a limit",
     "bfc:system_reserve": "a limit",
@@ -43,7 +49,10 @@ LEFT_OUT: Mapping[str, str] = {
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "all other options in one string",
     "cuda_async:release_threshold": "does not work on a simulated device",
+    "cupy_pool:memory_limit": "a limit",
     "planned:plan": "a file of an earlier run",
+    "rmm_arena:arena_size": "a limit",
+    "rmm_pool:maximum_pool_size": "a limit",
 }
 """Options that are not tried, and why."""
 

@@ -18,7 +18,7 @@ from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
 from tests.conftest import MIB
 from tests.traces import make as trace_of
 
-WRAPPERS = ["check", "limit", "per_stream", "record"]
+WRAPPERS = ["binning", "check", "limit", "per_stream", "record"]
 NESTED = "check:of=limit:bytes=8GiB,of=bfc:allow_growth=false,memory_limit=4GiB"
 PROGRAM = [
     (MARK, 0, 0),
@@ -66,7 +66,7 @@ def test_wrappers_are_listed_separately() -> None:
     assert [info.name for info in allocators.wrappers()] == WRAPPERS
     assert not set(WRAPPERS) & set(allocators.names())
     assert all(info.summary for info in allocators.wrappers())
-    (option,) = allocators.wrappers()[1].options
+    (option,) = allocators.wrappers()[WRAPPERS.index("limit")].options
     assert (option.name, option.type) == ("bytes", "bytes")
 
 

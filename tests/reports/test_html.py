@@ -109,8 +109,8 @@ def test_the_policy_lets_no_script_run_but_those_of_the_report(text: str, page: 
 def test_every_picture_has_a_description(page: Page) -> None:
     pictures = page.all("svg")
     # memory of one workload; for screens and for phones: the trade of two, five heat maps and
-    # ranks, five single metrics
-    assert len(pictures) == 1 + 2 * (2 + 5 + 5)
+    # ranks, six single metrics
+    assert len(pictures) == 1 + 2 * (2 + 5 + 6)
     ids = {attributes["id"]: tag for tag, attributes in page.elements if "id" in attributes}
     for picture in pictures:
         assert picture["role"] == "img"
@@ -224,7 +224,8 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     assert "Not available: fragm. ratio, internal fragm., steady per event" in words
     assert "the results contain only rows" in words
     assert "1 allocator on 1 workload, device sim:80GiB" in words
-    assert len(page.all("svg")) == 2 * 2  # min capacity and overhead, for screens and for phones
+    # min capacity, overhead and stable addresses, for screens and for phones
+    assert len(page.all("svg")) == 2 * 3
 
 
 def test_one_workload_on_two_devices_is_two_sections() -> None:

@@ -114,7 +114,8 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-pages",
-        "robson up to the page size: a small block keeps each page (targets: expandable, planned)",
+        "robson up to the page size: a small block keeps each page"
+        " (targets: expandable, planned, rmm_pool)",
         _KNUTH,
         bombs.robson,
         replace(_LOAD, default=32 * MIB),
@@ -123,7 +124,7 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-best-fit",
-        "ever larger holes, each pinned by best fit itself (target: caching)",
+        "ever larger holes, each pinned by best fit itself (targets: caching, cupy_pool)",
         _KNUTH,
         bombs.best_fit,
         _count("rounds", 64, "holes"),
