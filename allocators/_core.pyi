@@ -609,7 +609,11 @@ class ProgramMemory:
         Returns all memory to the GPU, including live blocks. Later requests fail.
         """
 
-    def stats(self) -> ProgramStats: ...
+    def stats(self) -> ProgramStats:
+        """The statistics of the program's calls."""
+
+    def seen(self) -> ProgramStats:
+        """The former name of stats()."""
 
     @property
     def device(self) -> CudaDevice: ...
