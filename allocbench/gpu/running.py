@@ -29,7 +29,7 @@ def run(
 
     A task that the budget cuts off counts as not run. Afterwards, also after an interrupt, the
     README.md of the folder is rewritten from all results, and the folder is packed into one archive
-    beside it. Returns the exit code.
+    next to it. Returns the exit code.
     """
     begun, failed, unfinished = time.monotonic(), 0, 0
     try:

@@ -112,9 +112,9 @@ Size Stitching::excess(Spot const& spot) const {
 }
 
 // Up to `most` bytes of wholly free pages outside `except`: pages of this stream first, smallest
-// free blocks first. If `except` overlaps a free block, only pages after `except` are taken. There
-// are none before it, because find_spot tries the range from the start of a free block first, and a
-// range from its middle never lacks fewer pages.
+// free blocks first. If `except` overlaps a free block, only pages after `except` are taken: the
+// block has no pages before it, because find_spot tries the range from the start of a free block
+// first, and a range from its middle never lacks fewer pages.
 std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream stream) {
   std::vector<Idle> pages;
   auto const add = [&](Pool const& pool) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <deque>
-#include <utility>
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
@@ -18,8 +18,7 @@ namespace allocbench {
 // RMM orders the lists by the addresses of CUDA events instead, which it creates in that order.
 // Source: stream_ordered_memory_resource in RMM 25.04.
 //
-// A `List` has `Index find(Size wanted) const`, which returns kNone if no block is large enough,
-// and `void absorb(List& other)`, which moves all blocks of another list into this one.
+// A `List` has `Index fit(Size wanted) const`, which returns kNone if no block is large enough.
 template <class List>
 class StreamLists {
  public:
@@ -36,17 +35,21 @@ class StreamLists {
     return entries_.emplace_back(stream, arguments...).list;
   }
 
-  Choice choose(Size wanted, List& own) {
-    if (Index const block = own.find(wanted); block != kNone) return {own, block};
+  // `absorb(other)` moves all blocks of another list into `own`, the list of the stream.
+  template <class Absorb>
+  Choice choose(Size wanted, List& own, Absorb absorb) {
+    if (Index const block = own.fit(wanted); block != kNone) return {own, block};
     for (Entry& entry : entries_)
-      if (Index const block = entry.list.find(wanted); block != kNone) return {entry.list, block};
+      if (Index const block = entry.list.fit(wanted); block != kNone) return {entry.list, block};
     for (Entry& entry : entries_) {
       if (&entry.list == &own) continue;
-      own.absorb(entry.list);
-      if (Index const block = own.find(wanted); block != kNone) return {own, block};
+      absorb(entry.list);
+      if (Index const block = own.fit(wanted); block != kNone) return {own, block};
     }
     return {own, kNone};
   }
+
+  std::size_t size() const { return entries_.size(); }
 
   template <class Visit>
   void for_each(Visit visit) {

@@ -56,7 +56,7 @@ RmmArena::RmmArena(Device& device, Options const& given)
 
 Block RmmArena::do_allocate(Size requested, Stream stream) {
   Size const size = round_up(requested, kAlignment);
-  if (size > device().capacity() || (arena_.size == 0 && !open())) return {};
+  if (arena_.size == 0 && (size > device().capacity() || !open())) return {};
   Address address = place(size, stream);
   if (address == 0) {
     count_retry();
@@ -102,7 +102,7 @@ Address RmmArena::place(Size size, Stream stream) {
 }
 
 // The lowest superblock of the global arena with room for `size` bytes, cut to what is needed if it
-// is empty. end() if there is none.
+// is empty; end() if no superblock has room.
 RmmArena::Superblocks::iterator RmmArena::acquire_superblock(Size size) {
   auto entry = global_.begin();
   for (; entry != global_.end() && entry->second.largest < size; ++entry) ++search_steps_;

@@ -13,14 +13,10 @@
 // Source: pool_memory_resource and coalescing_free_list in RMM 25.04.
 #pragma once
 
-#include <map>
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/address_map.hpp"
-#include "parts/free_index.hpp"
-#include "parts/node.hpp"
-#include "parts/stream_lists.hpp"
+#include "strategies/rmm_pool/stream_pool.hpp"
 
 namespace allocbench {
 
@@ -49,49 +45,22 @@ class RmmPool final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  // The free blocks of one stream.
-  class List {
-   public:
-    explicit List(RmmPool& pool) : pool_(pool), free_(pool.nodes_) {}
-    Index find(Size wanted) const { return free_.fit(wanted); }
-    void absorb(List& other);
-    void insert(Index block);  // coalesces it with its neighbors in this list
-    void remove(Index block);
-    FreeIndex const& index() const { return free_; }
-
-   private:
-    RmmPool& pool_;
-    FreeIndex free_;
-  };
-
-  struct Extent {
-    Size size;
-    Index first;  // its first block
-  };
-
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
-  std::vector<Segment> do_snapshot() const override;
-  Size do_largest_free() const override;
-  void do_check() const override;
-  Counters do_counters() const override;
+  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
+  Size do_largest_free() const override { return pool_.largest_free(); }
+  void do_check() const override { pool_.check(); }
+  Counters do_counters() const override { return {{"search_steps", pool_.search_steps()}}; }
 
   void start();  // obtains the initial pool
-  List& list_of(Stream stream) { return lists_.of(stream, *this); }
-  Index add(Address address, Size size, List& list);
-  Index grow(Size size, List& list);
-  Index merge_with_next(Index block);
+  Index grow(Size size);
 
   bool default_initial_;
   Size initial_;
-  Size maximum_;  // 0: none
+  Size maximum_;  // 0: no maximum
   bool started_ = false;
-  Nodes nodes_;
-  std::vector<List*> holder_;  // by block: the list that holds it; null while it is allocated
-  StreamLists<List> lists_;
-  AddressMap allocated_;
-  std::map<Address, Extent> segments_;
+  StreamPool pool_;
 };
 
 }  // namespace allocbench

@@ -43,15 +43,22 @@ void Binning::fill(Bin& bin, Queue& queue, Stream stream) {
 }
 
 Block Binning::do_allocate(Size requested, Stream stream) {
+  if (!started_ && requested <= device().capacity()) {
+    started_ = true;
+    for (Bin& bin : bins_) fill(bin, bin.queues.of(0), 0);
+  }
   Bin* const bin = bin_for(requested);
   if (bin == nullptr) return Wrapper::do_allocate(requested, stream);
-  if (!started_) {
-    started_ = true;
-    for (Bin& each : bins_) fill(each, each.queues.of(0), 0);
-  }
   Queue& own = bin->queues.of(stream);
-  if (bin->queues.choose(bin->size, own).block == kNone) fill(*bin, own, stream);
-  auto const [queue, index] = bin->queues.choose(bin->size, own);
+  auto const absorb = [&](Queue& other) {
+    own.blocks.insert(own.blocks.end(), other.blocks.begin(), other.blocks.end());
+    other.blocks.clear();
+  };
+  auto [queue, index] = bin->queues.choose(bin->size, own, absorb);
+  if (index == kNone) {
+    fill(*bin, own, stream);
+    index = own.fit(bin->size);
+  }
   if (index == kNone) return {};
   queue.blocks.pop_front();
   nodes_[index].block.requested = requested;

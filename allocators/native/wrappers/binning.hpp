@@ -3,10 +3,10 @@
 //
 // A request takes a block of the smallest bin that is large enough; requests that are larger than
 // the largest bin go to the inner allocator. The bins are powers of two. Each one gets blocks from
-// the inner allocator, 128 at a time: all bins when the first request for one of them arrives (RMM:
-// when the resource is created), later a bin that has no free block. Bins never split or coalesce
-// blocks and give none back before a trim. A free block is reused in the order in which blocks
-// became free; StreamLists describes how a stream takes blocks of another one.
+// the inner allocator, 128 at a time: first all bins, when the first request arrives (RMM: when the
+// resource is created), later a bin that has no free block. Bins never split or coalesce blocks and
+// return none before a trim. Blocks are reused in the order in which they became free; StreamLists
+// describes how a stream takes blocks of another one.
 //
 // Source: binning_memory_resource and fixed_size_memory_resource in RMM 25.04.
 #pragma once
@@ -42,11 +42,7 @@ class Binning final : public Wrapper {
   // The free blocks of one stream in one bin, first in, first out.
   struct Queue {
     std::deque<Index> blocks = {};
-    Index find(Size) const { return blocks.empty() ? kNone : blocks.front(); }
-    void absorb(Queue& other) {
-      blocks.insert(blocks.end(), other.blocks.begin(), other.blocks.end());
-      other.blocks.clear();
-    }
+    Index fit(Size) const { return blocks.empty() ? kNone : blocks.front(); }
   };
   struct Bin {
     explicit Bin(Size of) : size(of) {}
