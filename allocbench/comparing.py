@@ -33,6 +33,7 @@ _SPARE = (
     "alloc_p50_seconds",
     "seconds_per_event_cold",
     "wasted",
+    "peak_reserved",
 )
 """Metrics that are left out on a narrow terminal, in this order."""
 _NAME = 16  # letters of an allocator that are not folded
