@@ -166,7 +166,7 @@ class PrivatePools:
             pass
 
     def _begun(self, graph: Any, *_arguments: Any, **_options: Any) -> None:
-        """A graph tells its pool only after its capture; until then the capture has a number."""
+        """The pool of a graph is known only after its capture; until then, a name stands for it."""
         self._captures[graph] = f"capture{next(self._numbers)}"
         self._tell("capture_begin", UNKNOWN_POOL, self._captures[graph])
 
