@@ -187,8 +187,8 @@ class StrategyInfo:
         """knows private pools; otherwise each has an instance of its own"""
 
     @property
-    def from_pool(self) -> bool:
-        """needs a device with memory pools"""
+    def from_driver_pool(self) -> bool:
+        """needs a device whose driver has memory pools"""
 
     def largest_request(self, capacity: int) -> int:
         """
@@ -214,8 +214,8 @@ class Device:
         """the origin of the costs in seconds"""
 
     @property
-    def has_pools(self) -> bool:
-        """has stream-ordered memory pools"""
+    def has_driver_pools(self) -> bool:
+        """has stream-ordered memory pools of the driver"""
 
     def close(self) -> None:
         """

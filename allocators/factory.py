@@ -16,7 +16,7 @@ def names(device: Device | None = None) -> list[str]:
     return [
         info.name
         for info in _core.strategies()
-        if not (_core.unavailable(info, device) if device else info.from_pool)
+        if not (_core.unavailable(info, device) if device else info.from_driver_pool)
     ]
 
 

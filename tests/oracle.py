@@ -91,7 +91,7 @@ class Judge:
 
     capacity: int
     alignment: int = 256
-    from_pool: bool = (
+    from_driver_pool: bool = (
         False  # from the device's own pool: snapshots show only live blocks as segments
     )
     live: dict[int, Live] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Judge:
             Rule.REQUESTED: stats.requested == sum(b.requested for b in self.live.values()),
             Rule.ALLOCATED: stats.allocated == sum(b.size for b in allocated),
             Rule.RESERVED: stats.reserved == shown_bytes
-            or (self.from_pool and stats.reserved > shown_bytes),
+            or (self.from_driver_pool and stats.reserved > shown_bytes),
             Rule.ORDERED: 0 <= now[0] <= now[1] <= now[2] <= self.capacity,
             # Reserved bytes can exceed a peak within a request: memory is obtained, then returned.
             Rule.PEAKS: [stats.peak_requested, stats.peak_allocated] == self.peaks[:2]
@@ -185,8 +185,8 @@ class Watched:
 
     def __init__(self, allocator: allocators.Allocator, alignment: int = 256) -> None:
         self.allocator = allocator
-        from_pool = allocator.info.from_pool
-        self.judge = Judge(allocator.device.capacity, alignment, from_pool)
+        from_driver_pool = allocator.info.from_driver_pool
+        self.judge = Judge(allocator.device.capacity, alignment, from_driver_pool)
         self.asked = 0
 
     @property

@@ -149,7 +149,8 @@ void bind_records(nb::module_& m) {
               "a freed block serves only requests of its own stream")
       .def_ro("by_pool", &StrategyInfo::by_pool,
               "knows private pools; otherwise each has an instance of its own")
-      .def_ro("from_pool", &StrategyInfo::from_pool, "needs a device with memory pools")
+      .def_ro("from_driver_pool", &StrategyInfo::from_driver_pool,
+              "needs a device whose driver has memory pools")
       .def(
           "largest_request",
           [](StrategyInfo const& info, Size capacity) { return info.largest_request(capacity); },

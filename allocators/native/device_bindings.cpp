@@ -22,7 +22,13 @@ void bind_devices(nb::module_& m) {
       .def_prop_ro("reserved", &Device::reserved, "bytes in segments, mapped pages and pools")
       .def_prop_ro("simulated", &Device::simulated)
       .def_prop_ro("cost_source", &Device::cost_source, "the origin of the costs in seconds")
-      .def_prop_ro("has_pools", &Device::has_pools, "has stream-ordered memory pools")
+      .def_prop_ro(
+          "has_driver_pools",
+          [](Device const& device) {
+            auto const* pools = dynamic_cast<DriverPools const*>(&device);
+            return pools != nullptr && pools->has_driver_pools();
+          },
+          "has stream-ordered memory pools of the driver")
       .def(
           "close",
           [](Device& device) {

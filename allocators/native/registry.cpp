@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "core/driver_pools.hpp"
 #include "core/errors.hpp"
 #include "strategies/arena.hpp"
 #include "strategies/bfc.hpp"
@@ -28,6 +29,7 @@
 #include "wrappers/limit.hpp"
 #include "wrappers/per_stream.hpp"
 #include "wrappers/record.hpp"
+#include "wrappers/retry.hpp"
 
 namespace allocbench {
 namespace {
@@ -130,12 +132,16 @@ std::vector<WrapperInfo const*> wrappers() {
 StrategyInfo const& strategy(std::string_view name) { return *entry(name).info; }
 
 std::string unavailable(StrategyInfo const& info, Device const& device) {
-  if (!info.from_pool || device.has_pools()) return {};
+  if (!info.from_driver_pool) return {};
+  auto const* pools = dynamic_cast<DriverPools const*>(&device);
+  if (pools != nullptr && pools->has_driver_pools()) return {};
   return std::string("needs a device with stream-ordered memory pools, which ") +
          (device.simulated() ? "a simulated device" : "this device") + " does not have";
 }
 
-std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
+namespace {
+
+std::unique_ptr<Allocator> build(std::vector<Layer> layers, Device& device) {
   require(!layers.empty(), "an allocator has at least one layer");
   auto [name, options] = std::move(layers.front());
   layers.erase(layers.begin());
@@ -152,7 +158,19 @@ std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device) {
   }
   WrapperEntry const& registered = wrapper_entry(name);
   return registered.make(device, Options(name, registered.info->options, std::move(options)),
-                         [layers = std::move(layers), &device] { return make(layers, device); });
+                         [layers = std::move(layers), &device] { return build(layers, device); });
+}
+
+}  // namespace
+
+std::unique_ptr<Allocator> make(std::vector<Layer> const& layers, Device& device) {
+  auto allocator = build(layers, device);
+  StrategyInfo const& info = allocator->info();
+  if (info.retry_option.empty()) return allocator;
+  Options const given(layers.back().name, info.options, layers.back().options);
+  Retry::Seconds const longest(given.number(info.retry_option));
+  if (longest <= Retry::Seconds(0)) return allocator;
+  return std::make_unique<Retry>(device, longest, std::move(allocator));
 }
 
 }  // namespace allocbench

@@ -34,6 +34,6 @@ struct Layer {
 // Creates the strategy in the last layer inside the wrappers before it, outermost first. Throws
 // SpecError for an unknown name or option and for a value out of range, and Unavailable for a
 // strategy that cannot run on the device.
-std::unique_ptr<Allocator> make(std::vector<Layer> layers, Device& device);
+std::unique_ptr<Allocator> make(std::vector<Layer> const& layers, Device& device);
 
 }  // namespace allocbench

@@ -102,7 +102,7 @@ def trace(length: int) -> Trace:
 
 def names() -> list[str]:
     """The strategies that a simulated device can run."""
-    return [info.name for info in allocators.strategies() if not info.from_pool]
+    return [info.name for info in allocators.strategies() if not info.from_driver_pool]
 
 
 def drawn(name: str) -> Drawn:

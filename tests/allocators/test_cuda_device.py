@@ -71,7 +71,7 @@ def test_the_device_describes_itself(driver: Driver) -> None:
         assert device.capacity == CAPACITY
         assert device.driver_version == 12040
         assert not device.simulated
-        assert device.has_pools
+        assert device.has_driver_pools
         assert device.cost_source == "measured"
         assert allocators.names(device) == STRATEGIES
     assert set(STRATEGIES) - set(allocators.names()) == {"cuda_async"}
@@ -175,7 +175,7 @@ def test_a_limit_applies_to_the_pool(driver: Driver) -> None:
 
 def test_a_device_without_pools_says_so() -> None:
     device = allocators.SimulatedDevice("1GiB")
-    assert not device.has_pools
+    assert not device.has_driver_pools
     with pytest.raises(allocators.Unavailable, match=r"cuda_async needs .* simulated device"):
         allocators.make("check:of=cuda_async", device)
     with pytest.raises(allocators.SpecError, match="no option 'nope'"):

@@ -113,7 +113,7 @@ def test_an_option_given_twice_is_an_error() -> None:
 
 
 def test_names_are_sorted_and_complete() -> None:
-    everywhere = {info.name for info in allocators.strategies() if not info.from_pool}
+    everywhere = {info.name for info in allocators.strategies() if not info.from_driver_pool}
     assert allocators.names() == sorted(everywhere)
     assert allocators.names(allocators.SimulatedDevice("1GiB")) == allocators.names()
     every = [info.name for info in allocators.strategies()]

@@ -46,7 +46,9 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
   std::scoped_lock const guard(lock_);
   bool const hopeless = requested > kLargestRequest && !do_forwards();
   Block const block = hopeless ? Block{} : place(requested, stream);
-  return block.size == 0 ? refused(requested, stream) : served(block, requested);
+  if (block.size != 0) return served(block, requested);
+  ++stats_.failures;
+  return {};
 }
 
 Block Allocator::served(Block const& block, Size requested) {
@@ -54,24 +56,6 @@ Block Allocator::served(Block const& block, Size requested) {
   stats_.requested.add(requested);
   stats_.allocated.add(block.size);
   return block;
-}
-
-// Retries whenever memory is freed, until `patience` has passed. With wrappers, only the outermost
-// allocator waits, because frees need its lock. Does not wait if no block is allocated or if the
-// request exceeds the capacity of the device.
-Block Allocator::refused(Size requested, Stream stream) {
-  using Clock = std::chrono::steady_clock;
-  Seconds const longest_wait = patience();
-  bool in_time = outer_ == nullptr && longest_wait > Seconds(0) &&
-                 requested <= std::min(kLargestRequest, device_.capacity());
-  auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest_wait);
-  while (in_time && stats_.allocated.current > 0) {
-    in_time = memory_returned_.wait_until(lock_, deadline);
-    Block const block = place(requested, stream);
-    if (block.size != 0) return served(block, requested);
-  }
-  ++stats_.failures;
-  return {};
 }
 
 void Allocator::deallocate(Address address, Stream stream) {
@@ -89,7 +73,6 @@ Block Allocator::try_deallocate(Address address, Stream stream) {
   ++stats_.frees;
   stats_.requested.subtract(block.requested);
   stats_.allocated.subtract(block.size);
-  memory_returned_.notify_all();
   return block;
 }
 
@@ -105,7 +88,6 @@ void Allocator::trim(PoolId pool) {
     } else {
       do_trim_pool(pool);
     }
-    memory_returned_.notify_all();
   }
   throw_failure();
 }
@@ -170,7 +152,7 @@ void Allocator::check() const {
   }
   require(requested == stats_.requested.current, "requested bytes equal the sum over the blocks");
   require(allocated == stats_.allocated.current, "allocated bytes equal the sum over the blocks");
-  if (info().from_pool)
+  if (info().from_driver_pool)
     require(reserved <= stats_.reserved.current, "a pool holds at least its blocks");
   else
     require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/condition.hpp"
 #include "core/device.hpp"
 #include "core/lock.hpp"
 #include "core/options.hpp"
@@ -35,19 +33,20 @@ struct StrategyInfo {
   // The largest request that an empty device of `capacity` bytes must serve.
   Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
   std::string_view exemption = "";  // why largest_request is below the capacity
-  bool by_stream = false;           // a freed block serves only requests of its own stream
-  bool by_pool = false;             // knows private pools; otherwise each has its own instance
-  // Blocks come from the device's own memory pool, which does not expose its segments: a snapshot
-  // shows each block as a segment, and reserved bytes exceed their sum. Not every device has pools.
-  bool from_pool = false;
+  // The option with the seconds for which a failing request waits for frees by other threads.
+  std::string_view retry_option = "";
+  bool by_stream = false;  // a freed block serves only requests of its own stream
+  bool by_pool = false;    // knows private pools; otherwise each has its own instance
+  // Blocks come from a memory pool of the driver, which does not expose its segments: a snapshot
+  // shows each block as a segment, and reserved bytes exceed their sum. Not every device has such
+  // pools.
+  bool from_driver_pool = false;
 };
 
 // Public calls lock, check and count; a strategy writes the `do_` functions, which run under
 // the lock. Requests of 0 bytes give the null address, and freeing the null address does nothing.
 class Allocator {
  public:
-  using Seconds = std::chrono::duration<double>;
-
   explicit Allocator(Device& device) : device_(device) {}
   Allocator(Allocator const&) = delete;
   Allocator& operator=(Allocator const&) = delete;
@@ -84,8 +83,6 @@ class Allocator {
   Counters counters() const;
   std::string summary() const;  // what this strategy adds to an out-of-memory message
   std::string describe_failure(Size requested) const;  // the out-of-memory message
-  // How long a failing request waits for other threads to free memory.
-  virtual Seconds patience() const { return Seconds(0); }
   Device& device() const { return device_; }
   virtual StrategyInfo const& info() const = 0;
 
@@ -154,14 +151,12 @@ class Allocator {
   Size largest_of_all() const;
 
   Block served(Block const& block, Size requested);
-  Block refused(Size requested, Stream stream);
   std::vector<Segment> sorted_snapshot() const;
 
   Device& device_;
   Allocator* outer_ = nullptr;
   mutable Lock lock_;
   Stats stats_;
-  Condition memory_returned_;
   PrivatePools private_pools_;
   std::function<std::unique_ptr<Allocator>()> make_instance_;
   std::map<PoolId, std::unique_ptr<Allocator>> instances_;  // of private pools

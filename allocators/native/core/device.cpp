@@ -52,51 +52,6 @@ void Device::unreserve(Address reservation) {
   if (!closed_) free_held(held(reservation, Kind::kReservation));
 }
 
-Device::Pool Device::open_pool(Size keep, void const* owner) {
-  std::scoped_lock const guard(mutex_);
-  Pool const pool = closed_ ? 0 : do_open_pool(keep, stats_.seconds);
-  if (pool != 0) pools_.emplace(pool, OpenPool{owner});
-  return pool;
-}
-
-Address Device::allocate_from(Pool pool, Size size, Stream stream) {
-  std::scoped_lock const guard(mutex_);
-  if (closed_) return 0;
-  auto& [owner, held] = pools_.at(pool);
-  ++stats_.malloc_calls;
-  double const before = stats_.seconds;
-  Address const block = do_allocate_from(pool, size, stream, reserved_ - held, stats_.seconds);
-  note(CallKind::kMalloc, block, size, before);
-  if (block == 0)
-    ++stats_.refused_calls;
-  else
-    hold(block, size, owner, Kind::kPooled, pool);
-  recount(pool);
-  return block;
-}
-
-void Device::free_to(Pool pool, Address block, Stream stream) {
-  std::scoped_lock const guard(mutex_);
-  if (closed_) return;
-  auto const segment = held(block, Kind::kPooled);
-  segment->second.stream = stream;
-  free_held(segment);
-  recount(pool);
-}
-
-void Device::trim_pool(Pool pool) {
-  std::scoped_lock const guard(mutex_);
-  if (closed_ || keeps_memory_) return;
-  do_trim_pool(pool, stats_.seconds);
-  recount(pool);
-}
-
-Size Device::held_by(Pool pool) const {
-  std::scoped_lock const guard(mutex_);
-  auto const entry = pools_.find(pool);
-  return entry == pools_.end() ? 0 : entry->second.reserved;
-}
-
 void Device::keep_memory(bool keep) {
   std::scoped_lock const guard(mutex_);
   keeps_memory_ = keep;
@@ -110,31 +65,23 @@ void Device::keep_memory(bool keep) {
     if (held.kind == Kind::kReservation) free_pages(segment, true);
     ++segment;
   }
-  for (auto pool = pools_.begin(); pool != pools_.end();) {
-    auto const next = std::next(pool);
-    if (pool->second.owner == nullptr) close_pool(pool->first);
-    pool = next;
-  }
+  do_blocks_freed(nullptr);
 }
 
 void Device::free_all(void const* owner) {
   std::scoped_lock const guard(mutex_);
   for (auto segment = held_.begin(); segment != held_.end();)
     segment = segment->second.owner == owner ? free_held(segment) : std::next(segment);
-  for (auto pool = pools_.begin(); pool != pools_.end();) {
-    auto const next = std::next(pool);
-    if (pool->second.owner == owner) close_pool(pool->first);
-    pool = next;
-  }
+  do_blocks_freed(owner);
 }
 
 std::size_t Device::close() {
   std::scoped_lock const guard(mutex_);
   keeps_memory_ = false;
   for (auto segment = held_.begin(); segment != held_.end();) segment = free_held(segment);
-  for (auto pool = pools_.begin(); pool != pools_.end();) close_pool((pool++)->first);
+  std::size_t const more = do_blocks_freed(std::nullopt);
   closed_ = true;
-  std::size_t const left = held_.size() + pages_ + pools_.size();
+  std::size_t const left = held_.size() + pages_ + more;
   if (left == 0 && !std::exchange(empty_, true)) do_close();
   return left;
 }
@@ -203,8 +150,8 @@ Device::Segments::iterator Device::held(Address segment, Kind kind) {
   return entry;
 }
 
-void Device::hold(Address segment, Size size, void const* owner, Kind kind, Pool pool) {
-  held_.emplace(segment, Held{size, obtained_++, owner, kind, pool});
+void Device::hold(Address segment, Size size, void const* owner, Kind kind) {
+  held_.emplace(segment, Held{size, obtained_++, owner, kind});
 }
 
 void Device::note(CallKind kind, Address address, Size size, double before) {
@@ -231,32 +178,15 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment) {
     case Kind::kReservation:
       freed = free_pages(segment) && do_unreserve(start, held.size, stats_.seconds);
       break;
-    case Kind::kPooled:
+    case Kind::kBlock:
       ++stats_.free_calls;
-      freed = do_free_to(held.pool, start, held.stream, stats_.seconds);
+      freed = do_free_block(start, stats_.seconds);
       note(CallKind::kFree, start, held.size, before);
       break;
   }
   if (freed) return held_.erase(segment);
   held.owner = nullptr;
   return std::next(segment);
-}
-
-// Updates the reserved bytes with the bytes that the pool holds now.
-void Device::recount(Pool pool) {
-  Size& reserved = pools_.at(pool).reserved;
-  reserved_ -= reserved;
-  reserved = do_held_by(pool, reserved);
-  reserved_ += reserved;
-}
-
-void Device::close_pool(Pool pool) {
-  if (keeps_memory_ || !do_close_pool(pool, stats_.seconds)) {
-    pools_.at(pool).owner = nullptr;
-    return;
-  }
-  reserved_ -= pools_.at(pool).reserved;
-  pools_.erase(pool);
 }
 
 }  // namespace allocbench

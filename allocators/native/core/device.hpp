@@ -73,17 +73,6 @@ class Device {
   bool adopt_pages(Address reservation, Size size, Size page, std::vector<Segment> const& mapped,
                    void const* owner);
 
-  // A memory pool of the device (cuMemPool), which allocates and frees blocks in stream order and
-  // keeps freed memory. All memory of the pool counts as reserved.
-  using Pool = std::uint64_t;
-  virtual bool has_pools() const { return false; }
-  // A pool that keeps up to `keep` free bytes when its streams are synchronized, or 0.
-  Pool open_pool(Size keep, void const* owner);
-  Address allocate_from(Pool pool, Size size, Stream stream);  // 0 if the device refuses
-  void free_to(Pool pool, Address block, Stream stream);
-  void trim_pool(Pool pool);
-  Size held_by(Pool pool) const;  // bytes, allocated and free
-
   // While memory is kept, freed memory stays as if the device had failed to free it, and counts as
   // reserved. keep_memory(false) frees it.
   void keep_memory(bool keep);
@@ -114,25 +103,30 @@ class Device {
   virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
  protected:
-  void fail(std::string what);  // for take_failure
-
- private:
-  enum class Kind : std::uint8_t { kSegment, kReservation, kPooled };
+  // What is held: a segment, a reservation, or a block of a derived class (DriverPools).
+  enum class Kind : std::uint8_t { kSegment, kReservation, kBlock };
   struct Held {
     Size size;
     std::uint32_t ordinal;
     void const* owner;  // null: freed by its owner, but the device failed to free it
     Kind kind;
-    Pool pool = 0;           // of a kPooled block
-    Stream stream = 0;       // on which a kPooled block was freed
     MappedPages pages = {};  // of a reservation
-  };
-  struct OpenPool {
-    void const* owner;
-    Size reserved = 0;
   };
   using Segments = std::map<Address, Held>;
 
+  void fail(std::string what);  // for take_failure
+  // For derived classes that have calls of their own; the caller holds the mutex.
+  Segments::iterator held(Address segment, Kind kind);
+  void hold(Address segment, Size size, void const* owner, Kind kind);
+  Segments::iterator free_held(Segments::iterator segment);
+  void note(CallKind kind, Address address, Size size, double before);
+
+  mutable std::mutex mutex_;
+  Size reserved_ = 0;
+  DeviceStats stats_;
+  bool closed_ = false;
+
+ private:
   // Each adds the cost of the call to `seconds`; `reserved` is the value before the call. The
   // functions that free memory return false if the device fails to do so.
   virtual Address do_allocate(Size size, Size reserved, double& seconds) = 0;
@@ -144,36 +138,23 @@ class Device {
   virtual void do_close() {}
   virtual bool do_adopt(Address, Size) { return false; }  // marks addresses as used
 
-  virtual Pool do_open_pool(Size, double&) { return 0; }
-  virtual Address do_allocate_from(Pool, Size, Stream, Size, double&) { return 0; }
-  virtual bool do_free_to(Pool, Address, Stream, double&) { return false; }
-  virtual void do_trim_pool(Pool, double&) {}
-  virtual Size do_held_by(Pool, Size before) { return before; }
-  virtual bool do_close_pool(Pool, double&) { return false; }
+  virtual bool do_free_block(Address, double&) { return false; }
+  // Called when the blocks of an owner, or of all owners, have been freed. Returns how many things
+  // a derived class still holds besides its blocks.
+  virtual std::size_t do_blocks_freed(std::optional<void const*> /*owner*/) { return 0; }
 
-  Segments::iterator held(Address segment, Kind kind);
-  void hold(Address segment, Size size, void const* owner, Kind kind, Pool pool = 0);
-  Segments::iterator free_held(Segments::iterator segment);
   Segments::iterator reservation_around(Address first, Size size);
   bool map_page(Segments::iterator reservation, MappedPages::Page const& page);
   bool unmap_page(Segments::iterator reservation, MappedPages::Page page);
   bool unmapped(Address page, Size size);
   bool free_pages(Segments::iterator reservation, bool unreturned_only = false);
-  void note(CallKind kind, Address address, Size size, double before);
-  void recount(Pool pool);
-  void close_pool(Pool pool);
 
-  mutable std::mutex mutex_;
   Segments held_;
   std::size_t pages_ = 0;  // in all reservations
-  std::map<Pool, OpenPool> pools_;
   std::uint32_t obtained_ = 0;
-  Size reserved_ = 0;
-  DeviceStats stats_;
   bool keeps_calls_ = false;
   std::vector<Call> calls_;
   std::atomic<bool> keeps_memory_ = false;
-  bool closed_ = false;
   bool empty_ = false;  // closed with no memory left to free; do_close has run
   std::mutex failure_mutex_;
   std::string failure_;

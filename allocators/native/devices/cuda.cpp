@@ -99,15 +99,15 @@ CudaDevice::CudaDevice(int ordinal, std::optional<Size> limit)
   };
   std::array<char, 256> name{};
   std::size_t bytes = 0;
-  int has_pages = 0, has_pools = 0;
+  int has_pages = 0, has_driver_pools = 0;
   check(driver_.device_get, &id_, ordinal);
   check(driver_.device_name, name.data(), static_cast<int>(name.size() - 1), id_);
   check(driver_.device_bytes, &bytes, id_);
   check(driver_.device_attribute, &has_pages, static_cast<int>(cuda::kVirtualMemory), id_);
-  check(driver_.device_attribute, &has_pools, static_cast<int>(cuda::kMemoryPools), id_);
+  check(driver_.device_attribute, &has_driver_pools, static_cast<int>(cuda::kMemoryPools), id_);
   check(driver_.context_retain, &context_, id_);
   name_ = name.data();
-  has_pools_ = has_pools != 0;
+  has_driver_pools_ = has_driver_pools != 0;
   total_ = bytes;
   most_ = std::min<Size>(bytes, limit.value_or(bytes));
   capacity_ = most_;
@@ -227,7 +227,7 @@ bool CudaDevice::do_unmap(Address page, Size size, double& seconds) {
   return unmapped;
 }
 
-Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
+DriverPools::DriverPool CudaDevice::do_open_pool(Size keep, double& seconds) {
   if (!usable()) return 0;
   Current const current(*this);
   cuda::PoolProperties const properties{.location = {.id = id_}};
@@ -249,10 +249,10 @@ Device::Pool CudaDevice::do_open_pool(Size keep, double& seconds) {
     noted(driver_.pool_set_access.name,
           run(seconds, driver_.pool_set_access, pool, access.data() + 1, access.size() - 1));
   open_pools_.insert(pool);
-  return reinterpret_cast<Pool>(pool);
+  return reinterpret_cast<DriverPool>(pool);
 }
 
-Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size others,
+Address CudaDevice::do_allocate_from(DriverPool pool, Size size, Stream stream, Size others,
                                      double& seconds) {
   if (!usable() || size > capacity() - std::min(capacity(), others)) return 0;
   cuda::Stream const handle = this->stream(stream);
@@ -267,7 +267,7 @@ Address CudaDevice::do_allocate_from(Pool pool, Size size, Stream stream, Size o
   return 0;
 }
 
-bool CudaDevice::do_free_to(Pool, Address block, Stream stream, double& seconds) {
+bool CudaDevice::do_free_to(DriverPool, Address block, Stream stream, double& seconds) {
   if (inherited()) return true;
   cuda::Stream const handle = this->stream(stream);
   Current const current(*this);
@@ -276,7 +276,7 @@ bool CudaDevice::do_free_to(Pool, Address block, Stream stream, double& seconds)
   return result == kDeinitialized || noted(driver_.pool_free.name, result);
 }
 
-void CudaDevice::do_trim_pool(Pool pool, double& seconds) {
+void CudaDevice::do_trim_pool(DriverPool pool, double& seconds) {
   if (inherited()) return;
   Current const current(*this);
   if (!current) return;
@@ -285,7 +285,7 @@ void CudaDevice::do_trim_pool(Pool pool, double& seconds) {
     run_on(0, seconds, driver_.pool_trim, reinterpret_cast<cuda::MemoryPool>(pool), std::size_t{0});
 }
 
-Size CudaDevice::do_held_by(Pool pool, Size before) {
+Size CudaDevice::do_held_by(DriverPool pool, Size before) {
   if (inherited()) return before;
   std::uint64_t bytes = before;
   Current const current(*this);
@@ -296,7 +296,7 @@ Size CudaDevice::do_held_by(Pool pool, Size before) {
   return bytes;
 }
 
-bool CudaDevice::do_close_pool(Pool pool, double& seconds) {
+bool CudaDevice::do_close_pool(DriverPool pool, double& seconds) {
   if (inherited()) return true;
   Current const current(*this);
   if (!current) return false;

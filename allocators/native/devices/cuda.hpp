@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device.hpp"
+#include "core/driver_pools.hpp"
 #include "devices/cuda_driver.hpp"
 
 namespace allocbench {
@@ -33,7 +33,7 @@ namespace allocbench {
 //
 // A context does not survive a fork. In the child every call fails and no memory is freed, because
 // the memory still belongs to the parent.
-class CudaDevice final : public Device {
+class CudaDevice final : public DriverPools {
  public:
   // GPU number `ordinal`. At most `limit` bytes are reserved through this object. Throws SpecError
   // if there is no such GPU and DeviceError if its context cannot be created.
@@ -46,7 +46,7 @@ class CudaDevice final : public Device {
   Size granularity() const override { return granularity_; }
   bool simulated() const override { return false; }
   std::string cost_source() const override { return "measured"; }
-  bool has_pools() const override { return has_pools_; }
+  bool has_driver_pools() const override { return has_driver_pools_; }
 
   int ordinal() const { return ordinal_; }
   std::string const& name() const { return name_; }
@@ -93,13 +93,13 @@ class CudaDevice final : public Device {
   bool do_unreserve(Address reservation, Size size, double& seconds) override;
   bool do_map(Address page, Size size, Size reserved, double& seconds) override;
   bool do_unmap(Address page, Size size, double& seconds) override;
-  Pool do_open_pool(Size keep, double& seconds) override;
-  Address do_allocate_from(Pool pool, Size size, Stream stream, Size others,
+  DriverPool do_open_pool(Size keep, double& seconds) override;
+  Address do_allocate_from(DriverPool pool, Size size, Stream stream, Size others,
                            double& seconds) override;
-  bool do_free_to(Pool pool, Address block, Stream stream, double& seconds) override;
-  void do_trim_pool(Pool pool, double& seconds) override;
-  Size do_held_by(Pool pool, Size before) override;
-  bool do_close_pool(Pool pool, double& seconds) override;
+  bool do_free_to(DriverPool pool, Address block, Stream stream, double& seconds) override;
+  void do_trim_pool(DriverPool pool, double& seconds) override;
+  Size do_held_by(DriverPool pool, Size before) override;
+  bool do_close_pool(DriverPool pool, double& seconds) override;
   void do_close() override;
 
   bool inherited() const;  // true in a forked child process
@@ -124,7 +124,7 @@ class CudaDevice final : public Device {
   Size most_ = 0;
   std::atomic<Size> capacity_ = 0;
   Size granularity_ = 0;
-  bool has_pools_ = false;
+  bool has_driver_pools_ = false;
 
   std::vector<cuda::Allocation> unreleased_;  // handles whose release failed
 

@@ -45,11 +45,10 @@ Size reduced(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
 
-Allocator::Seconds retry_time(Options const& given) {
+void check_retry_time(Options const& given) {
   double const seconds = given.number("retry_seconds");
   if (!(seconds >= 0 && seconds <= kLongestRetry))
     given.reject("retry_seconds", "must be from 0 to 86400");
-  return Allocator::Seconds(seconds);
 }
 
 bool extends_as_requested(Options const& given) {
@@ -69,7 +68,6 @@ Size region_size(Options const& given, std::string_view name, Size fallback) {
 
 Bfc::Bfc(Device& device, Options const& given)
     : Allocator(device),
-      retry_(retry_time(given)),
       preset_(bfc_preset(given)),
       memory_limit_(memory_limit(device.capacity(), preset_, given)),
       largest_region_(region_size(given, "largest_region", preset_.largest_region)),
@@ -78,6 +76,7 @@ Bfc::Bfc(Device& device, Options const& given)
       timestamped_frees_(given.flag("timestamped_frees")),
       extend_as_requested_(extends_as_requested(given)),
       shrink_(given.flag("shrink")) {
+  check_retry_time(given);
   bool const grows =
       given.given("allow_growth") ? given.flag("allow_growth") : preset_.allow_growth;
   Size const first = region_size(given, "first_region", preset_.first_region);

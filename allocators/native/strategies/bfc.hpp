@@ -86,11 +86,11 @@ class Bfc final : public Allocator {
       .options = options,
       .largest_request = [](Size capacity) { return round_down(capacity, kRounding); },
       .exemption = "sizes are rounded up to 256 bytes",
+      .retry_option = "retry_seconds",
   };
 
   Bfc(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
-  Seconds patience() const override { return retry_; }
 
  private:
   Block do_allocate(Size requested, Stream) override;
@@ -111,7 +111,6 @@ class Bfc final : public Allocator {
   bool release_idle(Address kept = 0);
   Size reserved() const { return counted().reserved.current; }
 
-  Seconds retry_;
   BfcPreset const& preset_;
   Size memory_limit_;
   Size next_region_;

@@ -5,10 +5,10 @@
 #include "core/errors.hpp"
 
 namespace allocbench {
-
 CudaAsync::CudaAsync(Device& device, Options const& options)
     : Allocator(device),
-      pool_(device.open_pool(
+      driver_(dynamic_cast<DriverPools&>(device)),
+      pool_(driver_.open_pool(
           options.given("release_threshold") ? options.bytes("release_threshold") : ~Size{0},
           this)) {
   if (pool_ != 0) return;
@@ -17,12 +17,12 @@ CudaAsync::CudaAsync(Device& device, Options const& options)
 }
 
 Block CudaAsync::do_allocate(Size requested, Stream stream) {
-  Size const before = device().held_by(pool_);
-  Address address = device().allocate_from(pool_, requested, stream);
-  Size const held = device().held_by(pool_);
+  Size const before = driver_.held_by(pool_);
+  Address address = driver_.allocate_from(pool_, requested, stream);
+  Size const held = driver_.held_by(pool_);
   if (address != 0 && held > before && held - before > permitted()) {
-    device().free_to(pool_, address, stream);
-    device().trim_pool(pool_);
+    driver_.free_to(pool_, address, stream);
+    driver_.trim_pool(pool_);
     address = 0;
   }
   count_change(before);
@@ -32,20 +32,20 @@ Block CudaAsync::do_allocate(Size requested, Stream stream) {
 Block CudaAsync::do_deallocate(Address address, Stream stream) {
   Block const block = blocks_.erase(address);
   if (block.size == 0) return block;
-  Size const before = device().held_by(pool_);
-  device().free_to(pool_, address, stream);
+  Size const before = driver_.held_by(pool_);
+  driver_.free_to(pool_, address, stream);
   count_change(before);
   return block;
 }
 
 void CudaAsync::do_trim() {
-  Size const before = device().held_by(pool_);
-  device().trim_pool(pool_);
+  Size const before = driver_.held_by(pool_);
+  driver_.trim_pool(pool_);
   count_change(before);
 }
 
 void CudaAsync::count_change(Size before) {
-  Size const after = device().held_by(pool_);
+  Size const after = driver_.held_by(pool_);
   if (after > before) count_reserved(after - before);
   if (after < before) count_unreserved(before - after);
 }

@@ -11,6 +11,7 @@
 #include <array>
 
 #include "core/allocator.hpp"
+#include "core/driver_pools.hpp"
 #include "parts/lone_blocks.hpp"
 
 namespace allocbench {
@@ -28,10 +29,10 @@ class CudaAsync final : public Allocator {
       .options = kOptions,
       .keeps_free_blocks = false,
       .by_stream = true,
-      .from_pool = true,
+      .from_driver_pool = true,
   };
 
-  // Throws DeviceError if the device cannot create the pool.
+  // The device must have driver pools. Throws DeviceError if it cannot create one.
   CudaAsync(Device& device, Options const& options);
   StrategyInfo const& info() const override { return strategy; }
 
@@ -44,7 +45,8 @@ class CudaAsync final : public Allocator {
 
   void count_change(Size before);  // counts the change of the pool's bytes since `before`
 
-  Device::Pool pool_;
+  DriverPools& driver_;
+  DriverPools::DriverPool pool_;
   LoneBlocks blocks_;
 };
 

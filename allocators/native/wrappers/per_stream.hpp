@@ -24,7 +24,6 @@ class PerStream final : public Allocator {
 
   PerStream(Device& device, Options const&, MakeInner make_inner);
   StrategyInfo const& info() const override { return instances_.front()->info(); }
-  Seconds patience() const override { return instances_.front()->patience(); }
 
  private:
   Block do_allocate(Size requested, Stream stream) override;

@@ -30,7 +30,6 @@ class Wrapper : public Allocator {
   }
   // The info of the strategy, because a wrapper is not a strategy.
   StrategyInfo const& info() const override { return inner_->info(); }
-  Seconds patience() const override { return inner_->patience(); }
   // From outside for inspection only: calls on the inner allocator bypass the wrapper.
   Allocator& inner() const { return *inner_; }
 
