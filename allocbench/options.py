@@ -19,6 +19,8 @@ DEVICE_GIVEN = "allocbench.device"
 """Key of a command's `context.meta`: the device as it was written."""
 OR_COMMAND = "|-- COMMAND"
 """End of the placeholder of an argument that may also be a program."""
+NATIVE = "native"
+"""PyTorch's own allocator, which `run` leaves in place."""
 _COMMON = "caching"  # the allocator of most programs
 
 

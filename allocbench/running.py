@@ -3,7 +3,7 @@
 
 `allocbench run` starts the program with the hook `running_hook.py`. Each of its Python processes
 that imports torch chooses the allocator right after the import, before CUDA is used, and writes a
-report to a folder when it ends.
+report to a folder when it ends. For PyTorch's own allocator, `native_hook.py` writes the reports.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from allocbench.base.whole_file import whole_file
 _VARIABLE = "ALLOCBENCH_RUN"
 _FILES = "ALLOCBENCH_FILES"
 _HOOK = Path(__file__).with_name("running_hook.py")
+_NATIVE_VARIABLE = "ALLOCBENCH_NATIVE"
+_NATIVE_HOOK = Path(__file__).with_name("native_hook.py")
 WRONG = 2
 """Exit code of a process that cannot use the allocator."""
 
@@ -45,8 +47,8 @@ class Settings:
 class Report:
     """What one process did on one GPU.
 
-    row: metrics, named like the columns of a result row. extra: values without a column.
-    trace: the arrays of a trace, if one was recorded.
+    row: metrics, named like the columns of a result row. extra: values without a column; fewer with
+    PyTorch's own allocator. trace: the arrays of a trace, if one was recorded.
     """
 
     pid: int
@@ -75,6 +77,11 @@ def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, s
     }
 
 
+def native_environment(folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a program that keeps PyTorch's own allocator and writes reports."""
+    return {**inherited, _NATIVE_VARIABLE: folder, **hook_variables(_NATIVE_HOOK, inherited)}
+
+
 def reports(folder: str | Path) -> Iterator[Report]:
     """The reports of the processes of a program, by process and GPU."""
     for path in sorted(Path(folder).glob("*.json")):
@@ -85,6 +92,11 @@ def reports(folder: str | Path) -> Iterator[Report]:
             with np.load(arrays) as columns:
                 trace = {name: columns[name] for name in columns.files}
         yield Report(**content, trace=trace)
+
+
+def complaints(folder: str | Path) -> list[str]:
+    """Why processes wrote no report, one line each."""
+    return [path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("*.error"))]
 
 
 def native_only(folder: str | Path) -> list[str]:

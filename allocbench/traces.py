@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import typer
@@ -28,6 +29,12 @@ def check_trace_output(path: str, kind: str | None = None) -> str:
         raise UsageError(str(error)) from error
     check_outputs(path)
     return format_
+
+
+def beside(path: str, name: str) -> str:
+    """The path of one of several traces: trace.parquet and rank0 give trace-rank0.parquet."""
+    stem = Path(path).stem
+    return str(Path(path).with_stem(f"{stem}-{name}")) if name else path
 
 
 def modelled(trace: Trace, gpu: str | None, convolution: int) -> Trace:

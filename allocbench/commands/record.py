@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,7 +64,7 @@ def run(
     killed leaves no trace.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
-    from allocbench.traces import check_trace_output, write_trace
+    from allocbench.traces import beside, check_trace_output, write_trace
     from allocbench.workloads import modelled, recording
 
     if output == STDOUT:
@@ -76,9 +75,8 @@ def run(
     for complaint in recorded.complaints:
         typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)
     for name, trace in recorded.traces.items():
-        path = Path(output)
-        path = path.with_stem(f"{path.stem}-{name}") if name else path
-        write_trace(trace, str(path))
+        path = beside(output, name)
+        write_trace(trace, path)
         typer.echo(f"note: {path}: {len(trace):,} events, {trace.provenance.device}", err=True)
         if marked := modelled.sentence(modelled.modelled(trace)):
             typer.echo(f"note: {path}: {marked}", err=True)

@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,8 +21,10 @@ from rich.table import Table
 
 from allocbench import allocators, options
 from allocbench.allocators.spec import parse
+from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
+from allocbench.options import NATIVE
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import results, units
 from allocbench.terminal import plain_table
@@ -30,21 +32,40 @@ from allocbench.terminal import plain_table
 if TYPE_CHECKING:
     from allocbench.running import Report
     from allocbench.workloads import Trace
+    from allocbench.workloads.recording import Machine
 
 EXAMPLES = (
+    "allocbench run --device null:h100 -- python train.py --epochs 1",
     "allocbench run --allocator bfc -- python train.py --epochs 1",
     "allocbench run --allocator caching:expandable_segments=true --record trace.parquet -- ./serve",
     "allocbench run --device null:rtx4090,memory=23.5GiB --allocator bfc -- python train.py",
     "allocbench run --allocator tlsf --poison -- torchrun --nproc-per-node 2 train.py",
 )
 _HUGE = "1024TiB"  # device on which a spec is tried
+_SETTINGS = "its settings are those of PYTORCH_ALLOC_CONF"
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """What a program did. code: as in a shell. traces: by path."""
+
+    code: int
+    reports: list[Report]
+    traces: Mapping[str, Trace]
+    native_only: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
 
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program.")],
     allocator: Annotated[
-        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
-    ],
+        str,
+        typer.Option(
+            metavar="native|SPEC",
+            help=f"native is PyTorch's own allocator; {_SETTINGS}. SPEC is an allocator of "
+            "allocbench with options; see `list`.",
+        ),
+    ] = NATIVE,
     record: Annotated[
         str | None,
         typer.Option(
@@ -56,7 +77,9 @@ def run(
     poison: Annotated[
         bool,
         typer.Option(
-            "--poison", help="Fill freed memory with NaNs, to find code that reads it afterwards."
+            "--poison",
+            help="Fill freed memory with NaNs, to find code that reads it afterwards. Not possible "
+            "with native.",
         ),
     ] = False,
     json: options.Json = None,
@@ -70,11 +93,13 @@ def run(
     The output of the program is not changed: the table goes to standard error when the program
     ends. The exit code is that of the program.
     """
-    from allocbench import running  # imported late: --help stays fast
-    from allocbench.null_gpu import launch
+    from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.traces import check_trace_output, write_trace
 
-    _check_allocator(allocator, on_this_machine=device is None)
+    _check_allocator(allocator, poison=poison)
+    if device is None:
+        with errors_naming("run"):
+            allocators.cuda_devices()
     if record is not None:
         if record == STDOUT:
             raise UsageError("--record -: standard output is the program's")
@@ -85,66 +110,122 @@ def run(
     if shutil.which(command[0]) is None:
         raise UsageError(f"{command[0]}: no such program")
 
-    names = [layer.name for layer in parse(allocator).layers]
-    spec = f"record:of={allocator}" if record and "record" not in names else allocator
     with (
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
         launch.session(device, launch.limits_of(steps, time_limit, value)) as session,
     ):
-        settings = running.Settings(spec, folder, record=record is not None, poison=poison)
-        machine = session.machine.environment if session.machine else {}
-        done = subprocess.run(command, env=running.environment(settings, os.environ | machine))
-        found = list(running.reports(folder))
-        unavailable = running.native_only(folder)
+        if allocator == NATIVE:
+            ran = _run_native(command, folder, record, session.machine)
+        else:
+            ran = _run_on(allocator, command, folder, record, poison, session.machine)
     null_name = session.machine.name if session.machine else None
-    if record:
-        for path, report in zip(_paths(record, found), found, strict=True):
-            write_trace(_trace(report, command, null_name), path)
+    for path, trace in ran.traces.items():
+        write_trace(trace, path)
     if json:
-        pids = [report.pid for report in found]
-        names = [_name(report, command, several=pids.count(report.pid) > 1) for report in found]
-        results.write(
-            [
-                _row(report, name, allocator, null_name)
-                for name, report in zip(names, found, strict=True)
-            ],
-            json,
-        )
+        pids = [report.pid for report in ran.reports]
+        rows = [
+            _row(
+                report,
+                _name(report, command, several=pids.count(report.pid) > 1),
+                allocator,
+                null_name,
+            )
+            for report in ran.reports
+        ]
+        results.write(rows, json)
+    _tell(ran, allocator, null_name, session.notes)
+    raise typer.Exit(ran.code)
+
+
+def _check_allocator(allocator: str, *, poison: bool) -> None:
+    """Raise UsageError for a wrong spec, or for what PyTorch's own allocator cannot do."""
+    if allocator == NATIVE:
+        if poison:
+            raise UsageError("--poison needs an allocator of allocbench: --allocator caching")
+        return
+    if allocator.startswith(f"{NATIVE}:"):
+        raise UsageError(f"--allocator {allocator}: native takes no options; {_SETTINGS}")
+    with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU may support it
+        allocators.make(allocator, allocators.SimulatedDevice(_HUGE))
+
+
+def _run_on(
+    allocator: str,
+    command: Sequence[str],
+    folder: str,
+    record: str | None,
+    poison: bool,
+    machine: Machine | None,
+) -> _Ran:
+    """Run a command on an allocator of allocbench."""
+    from allocbench import running
+
+    names = [layer.name for layer in parse(allocator).layers]
+    spec = f"record:of={allocator}" if record and "record" not in names else allocator
+    settings = running.Settings(spec, folder, record=record is not None, poison=poison)
+    inherited = os.environ | (machine.environment if machine else {})
+    done = subprocess.run(command, env=running.environment(settings, inherited))
+    found = list(running.reports(folder))
+    traces = {}
+    if record:
+        null_name = machine.name if machine else None
+        for path, report in zip(_paths(record, found), found, strict=True):
+            traces[path] = _trace(report, command, null_name)
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    return _Ran(code, found, traces, running.native_only(folder))
+
+
+def _run_native(
+    command: Sequence[str], folder: str, record: str | None, machine: Machine | None
+) -> _Ran:
+    """Run a command on PyTorch's own allocator."""
+    from allocbench import running
+    from allocbench.traces import beside
+    from allocbench.workloads import recording
+
+    inherited = os.environ | (machine.environment if machine else {})
+    environment = running.native_environment(folder, inherited)
+    traces, complaints = {}, list[str]()
+    if record is None:
+        done = subprocess.run(command, env=environment)
+        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    else:
+        if machine is not None:
+            machine = replace(machine, environment=environment)
+        recorded = recording.record(command, machine=machine, variables=environment)
+        code, complaints = recorded.code, list(recorded.complaints)
+        traces = {beside(record, name): trace for name, trace in recorded.traces.items()}
+    found = list(running.reports(folder))
+    return _Ran(code, found, traces, complaints=[*complaints, *running.complaints(folder)])
+
+
+def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]) -> None:
+    """Write what happened to standard error."""
     out = Console(stderr=True, highlight=False)
-    for report in found:
+    for report in ran.reports:
         out.print(_table(report, allocator, null_name))
-    for line in session.notes:
+    for line in notes:
         print(f"note: {line}", file=sys.stderr)
-    for feature in unavailable:
+    for line in ran.complaints:
+        print(f"allocbench: a process was not reported: {one_line(line)}", file=sys.stderr)
+    for feature in ran.native_only:
         print(
             f"allocbench: the program used {feature}, which PyTorch supports only with its own "
             "allocator",
             file=sys.stderr,
         )
-    if not found:
-        ended = f"ended with exit code {done.returncode}"
+    if not ran.reports:
+        ended = f"ended with exit code {ran.code}"
         print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
-    raise typer.Exit(done.returncode if done.returncode >= 0 else 128 - done.returncode)
-
-
-def _check_allocator(allocator: str, *, on_this_machine: bool) -> None:
-    """Raise UsageError for a wrong spec, or if there is no GPU."""
-    with errors_naming("--allocator"), suppress(allocators.Unavailable):  # the GPU may support it
-        allocators.make(allocator, allocators.SimulatedDevice(_HUGE))
-    if on_this_machine:
-        with errors_naming("run"):
-            allocators.cuda_devices()
 
 
 def _paths(record: str, found: Sequence[Report]) -> list[str]:
     """A path for each report; with several reports, process and GPU are part of the name."""
-    path = Path(record)
+    from allocbench.traces import beside
+
     if len(found) <= 1:
         return [record] * len(found)
-    return [
-        str(path.with_name(f"{path.stem}-{report.pid}-cuda{report.ordinal}{path.suffix}"))
-        for report in found
-    ]
+    return [beside(record, f"{report.pid}-cuda{report.ordinal}") for report in found]
 
 
 def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Trace:
@@ -202,10 +283,11 @@ def _table(report: Report, allocator: str, null_name: str | None) -> Table:
     table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
     extra = report.extra
     for name in ("requests", "frees", "deferred_frees"):
-        table.add_row(name.replace("_", " "), f"{extra[name]:,}", str(extra[name]))
-    used, graphs = extra["gpu_peak_used"], extra["peak_reserved_for_graphs"]
-    table.add_row("GPU memory used at peak", units.size(used), f"{used:,}")
-    if graphs:
+        if name in extra:
+            table.add_row(name.replace("_", " "), f"{extra[name]:,}", str(extra[name]))
+    if (used := extra.get("gpu_peak_used")) is not None:
+        table.add_row("GPU memory used at peak", units.size(used), f"{used:,}")
+    if graphs := extra.get("peak_reserved_for_graphs"):
         table.add_row("reserved for captured graphs", units.size(graphs), f"{graphs:,}")
     for column in results.COLUMNS:
         value = report.row.get(column.name)

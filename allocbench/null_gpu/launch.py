@@ -190,10 +190,11 @@ def _notes_on_reads(found: Summary) -> list[str]:
     if not found.reads:
         return []
     total = sum(found.reads.values())
-    values = "all of them 0"
+    values = "all of them 0" if total > 1 else "which was 0"
     if found.chosen:
         values = f"{found.chosen:,} of them set by --value, the others 0"
-    lines = [f"{total:,} reads of computed values, {values}; {_most(found.reads)}"]
+    reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
+    lines = [f"{reads}, {values}; {_most(found.reads)}"]
     if found.shapes:
         count = sum(found.shapes.values())
         lines.append(

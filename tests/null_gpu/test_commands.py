@@ -7,8 +7,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from allocbench.workloads import read
-from tests.null_gpu import PROGRAMS, allocbench, python
+from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
 
 
 def test_record_writes_one_trace_with_steps(tmp_path: Path) -> None:
@@ -46,6 +48,76 @@ def test_run_puts_a_program_on_an_allocator(tmp_path: Path) -> None:
     assert row["device"] == "null:rtx-4090-24gb,memory=25232932864"
     assert row["device_seconds"] is None
     assert row["failures"] == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_run_without_an_allocator_keeps_pytorchs_own(version: str, tmp_path: Path) -> None:
+    command = [*allocbench(), "run", "--device", "null:h100", "--json", str(tmp_path / "rows.json")]
+    command += ["--record", str(tmp_path / "trace.parquet"), "--", python(version)]
+    done = subprocess.run([*command, str(PROGRAMS / "training.py")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert printed["backend"] == "native"
+    title = "native on null:h100-sxm-80gb, NVIDIA H100 80GB HBM3 (process "
+    assert title in " ".join(done.stderr.split())
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert row["device"] == "null:h100-sxm-80gb"
+    assert row["device_kind"] == "null"
+    assert row["peak_allocated"] == printed["peak allocated"]
+    assert row["peak_reserved"] == printed["peak reserved"]
+    trace = read(tmp_path / "trace.parquet")
+    assert trace.max_load == row["peak_requested"]
+    assert row["blocks"] == trace.allocs
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_numbers_of_pytorchs_own_allocator_outlast_resets_by_the_program(
+    version: str, tmp_path: Path
+) -> None:
+    command = [*allocbench(), "run", "--allocator", "native", "--device", "null:h100,memory=1GiB"]
+    command += ["--json", str(tmp_path / "rows.json"), "--", python(version)]
+    command += [str(PROGRAMS / "resets.py"), "3"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "note: 1 read of a computed value, which was 0; 1 at resets.py:" in done.stderr
+    accelerator = json.loads(done.stdout)["accelerator"]
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    assert [
+        (row["peak_reserved"] >> 20, row["blocks"], row["failures"], row["retries"]) for row in rows
+    ] == [(100, 3 + accelerator, 1, 1), (64, 1, 0, 0)]  # the program, and its forked child
+
+
+def test_the_same_program_on_caching_has_the_numbers_of_pytorchs_own(tmp_path: Path) -> None:
+    rows = []
+    for allocator in ("native", "caching"):
+        path = tmp_path / f"{allocator}.json"
+        command = [*allocbench(), "run", "--allocator", allocator, "--device", "null:h100"]
+        command += ["--json", str(path), "--", python(), str(PROGRAMS / "training.py")]
+        subprocess.run(command, capture_output=True, check=True)
+        rows += json.loads(path.read_text())
+    own, ours = ({name for name in row if row[name] is not None} for row in rows)
+    assert own < ours
+    differ = {name for name in own if rows[0][name] != rows[1][name]}
+    assert differ == {"workload", "allocator"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--allocator", "native:x=1"],
+            "--allocator native:x=1: native takes no options; its settings are those of"
+            " PYTORCH_ALLOC_CONF",
+        ),
+        (["--poison"], "--poison needs an allocator of allocbench: --allocator caching"),
+    ],
+)
+def test_what_pytorchs_own_allocator_cannot_do_is_an_error(
+    arguments: list[str], message: str
+) -> None:
+    command = [*allocbench(), "run", "--device", "null:h100", *arguments, "--", "true"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
 
 def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
