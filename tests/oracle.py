@@ -188,32 +188,35 @@ class Watched:
         from_driver_pool = allocator.info.from_driver_pool
         self.judge = Judge(allocator.device.capacity, alignment, from_driver_pool)
         self.asked = 0
+        self._pools: dict[int, int] = {}  # of the blocks of private pools
 
     @property
     def live(self) -> list[int]:
         """The live blocks in request order."""
         return list(self.judge.live)
 
-    def allocate(self, size: int, stream: int = 0) -> int | None:
+    def allocate(self, size: int, stream: int = 0, pool: int = 0) -> int | None:
         """The block's name, or None if the request of at least 1 byte failed."""
         block, self.asked = self.asked, self.asked + 1
         try:
-            address = self.allocator.allocate(size, stream)
+            address = self.allocator.allocate(size, stream, pool)
         except allocators.OutOfMemory:
             self.judge.fail()
             self.verify()
             return None
         self.judge.alloc(block, size, address)
+        if pool:
+            self._pools[block] = pool
         self.verify()
         return block
 
     def address(self, block: int) -> int:
         return self.judge.live[block].address
 
-    def free(self, block: int) -> int:
+    def free(self, block: int, stream: int = 0) -> int:
         """Frees the block; returns its former address."""
         address = self.address(block)
-        self.allocator.deallocate(address)
+        self.allocator.deallocate(address, stream, self._pools.pop(block, 0))
         self.judge.free(block)
         self.verify()
         return address
@@ -222,8 +225,8 @@ class Watched:
         for block in self.live:
             self.free(block)
 
-    def trim(self) -> None:
-        self.allocator.trim()
+    def trim(self, pool: int = 0) -> None:
+        self.allocator.trim(pool)
         self.verify()
 
     def step(self) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,41 @@ def test_a_pool_gets_memory_that_is_cached_outside_of_it(name: str) -> None:
     made.check()
     with pytest.raises(allocators.OutOfMemory):
         made.allocate(24 * MIB)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "bfc:memory_limit=32MiB",
+        "bfc:per_process_memory_fraction=0.5",
+        "cupy_pool:memory_limit=32MiB",
+        "rmm_pool:initial_pool_size=0,maximum_pool_size=32MiB",
+        "rmm_pool:maximum_pool_size=32MiB",
+    ],
+)
+@pytest.mark.parametrize("pools", [(0, 1, 2), (2, 1, 0)])
+def test_a_limit_holds_for_all_pools_together(spec: str, pools: tuple[int, ...]) -> None:
+    made = allocators.make(spec, allocators.SimulatedDevice(64 * MIB))
+    for pool in pools * 20:
+        with suppress(allocators.OutOfMemory):
+            made.allocate(MIB, pool=pool)
+        assert made.stats().reserved <= 32 * MIB
+        made.check()
+    assert made.stats().failures > 0
+
+
+@pytest.mark.parametrize("inner", ["rmm_pool", "caching"])
+def test_a_bin_serves_only_its_own_pool(inner: str) -> None:
+    made = allocators.make(
+        f"binning:smallest=256,largest=1KiB,of={inner}", allocators.SimulatedDevice(GIB)
+    )
+    made.pool_event(POOL_CREATE, 1)
+    freed = made.allocate(1000, pool=1)
+    made.deallocate(freed, pool=1)
+    outside = {made.allocate(1000) for _ in range(200)}
+    assert freed not in outside
+    assert freed in {made.allocate(1000, pool=1) for _ in range(200)}
+    made.check()
 
 
 @pytest.mark.parametrize("op", [0, 3, 10])

@@ -104,6 +104,7 @@ class Bfc final : public Allocator {
   void do_check() const override;
   Counters do_counters() const override;
   std::string do_summary() const override;
+  Size do_room() const override { return memory_limit_ - reserved(); }
 
   bool extend(Size rounded);
   void double_next_region();

@@ -66,6 +66,10 @@ class CupyPool final : public Allocator {
 
   void do_trim() override { release_idle(); }
 
+  Size do_room() const override {
+    return memory_limit_ > 0 ? memory_limit_ - counted().reserved.current : ~Size{0};
+  }
+
   // A new segment of exactly `size` bytes, as one free block; kNone if there is no memory for it.
   Index grow(BestFitPool& pool, Size size) {
     constexpr int kAttempts = 3;

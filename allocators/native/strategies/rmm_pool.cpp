@@ -22,10 +22,8 @@ RmmPool::RmmPool(Device& device, Options const& given)
 
 void RmmPool::start() {
   started_ = true;
-  if (default_initial_) {
-    initial_ = round_down(room() / 2, kAlignment);
-    if (maximum_ != 0) initial_ = std::min(initial_, maximum_);
-  }
+  if (default_initial_) initial_ = round_down(room() / 2, kAlignment);
+  initial_ = std::min(initial_, do_room());
   if (initial_ == 0) return;
   pool_.use(0);
   if (Address const first = acquire(initial_); first != 0) pool_.add(first, initial_);

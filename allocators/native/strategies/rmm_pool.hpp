@@ -53,6 +53,10 @@ class RmmPool final : public Allocator {
   void do_check() const override { pool_.check(); }
   Counters do_counters() const override { return {{"search_steps", pool_.search_steps()}}; }
 
+  Size do_room() const override {
+    return maximum_ > 0 ? maximum_ - counted().reserved.current : ~Size{0};
+  }
+
   void start();  // obtains the initial pool
   Index grow(Size size);
 

@@ -15,39 +15,50 @@ constexpr Size kLargestBlock = kGiB;
 }  // namespace
 
 Binning::Binning(Device& device, Options const& given, MakeInner const& make_inner)
-    : Wrapper(device, make_inner) {
-  Size const smallest = given.bytes("smallest"), largest = given.bytes("largest");
-  if (!std::has_single_bit(smallest) || smallest < kSmallestBlock || smallest > kLargestBlock)
+    : Wrapper(device, make_inner),
+      smallest_(given.bytes("smallest")),
+      largest_(given.bytes("largest")) {
+  if (!std::has_single_bit(smallest_) || smallest_ < kSmallestBlock || smallest_ > kLargestBlock)
     given.reject("smallest", "must be a power of two from 256 bytes to 1 GiB");
-  if (!std::has_single_bit(largest) || largest < smallest || largest > kLargestBlock)
+  if (!std::has_single_bit(largest_) || largest_ < smallest_ || largest_ > kLargestBlock)
     given.reject("largest", "must be a power of two from `smallest` to 1 GiB");
-  for (Size size = smallest; size <= largest; size *= 2) bins_.emplace_back(size);
 }
 
-Binning::Bin* Binning::bin_for(Size size) {
-  auto const bin = std::ranges::find_if(bins_, [&](Bin const& b) { return b.size >= size; });
-  return bin == bins_.end() ? nullptr : &*bin;
+Binning::Bins::Bins(PoolId of, Size smallest, Size largest) : pool(of) {
+  for (Size size = smallest; size <= largest; size *= 2) all.emplace_back(size);
+}
+
+Binning::Bin* Binning::Bins::bin_for(Size size) {
+  auto const bin = std::ranges::find_if(all, [&](Bin const& b) { return b.size >= size; });
+  return bin == all.end() ? nullptr : &*bin;
+}
+
+Binning::Bins& Binning::bins_of(Stream stream) {
+  PoolId const pool = pool_of(stream);
+  return bins_.try_emplace(pool, pool, smallest_, largest_).first->second;
 }
 
 // Gets another chunk of blocks from the inner allocator, if it has one.
-void Binning::fill(Bin& bin, Queue& queue, Stream stream) {
+void Binning::fill(Bins& bins, Bin& bin, Queue& queue, Stream stream) {
   Block const chunk = inner().try_allocate(bin.size * kBlocksPerChunk, stream);
   if (chunk.size == 0) return;
-  std::vector<Index>& blocks = chunks_[chunk.address];
+  std::vector<Index>& blocks = bins.chunks[chunk.address];
   for (Size offset = 0; offset < bin.size * kBlocksPerChunk; offset += bin.size) {
     Index const block = nodes_.create(chunk.address + offset, bin.size);
     blocks.push_back(block);
     queue.blocks.push_back(block);
-    block_at_.insert(chunk.address + offset, block);
+    bins.block_at.insert(chunk.address + offset, block);
   }
 }
 
 Block Binning::do_allocate(Size requested, Stream stream) {
-  if (!started_ && requested <= device().capacity()) {
-    started_ = true;
-    for (Bin& bin : bins_) fill(bin, bin.queues.of(0), 0);
+  Bins& bins = bins_of(stream);
+  if (!bins.started && requested <= device().capacity()) {
+    bins.started = true;
+    Stream const first = in_pool(0, bins.pool);
+    for (Bin& bin : bins.all) fill(bins, bin, bin.queues.of(first), first);
   }
-  Bin* const bin = bin_for(requested);
+  Bin* const bin = bins.bin_for(requested);
   if (bin == nullptr) return Wrapper::do_allocate(requested, stream);
   Queue& own = bin->queues.of(stream);
   auto const absorb = [&](Queue& other) {
@@ -56,7 +67,7 @@ Block Binning::do_allocate(Size requested, Stream stream) {
   };
   auto [queue, index] = bin->queues.choose(bin->size, own, absorb);
   if (index == kNone) {
-    fill(*bin, own, stream);
+    fill(bins, *bin, own, stream);
     index = own.fit(bin->size);
   }
   if (index == kNone) return {};
@@ -66,13 +77,14 @@ Block Binning::do_allocate(Size requested, Stream stream) {
 }
 
 Block Binning::do_deallocate(Address address, Stream stream) {
-  Index const index = block_at_.find(address);
+  Bins& bins = bins_of(stream);
+  Index const index = bins.block_at.find(address);
   if (index == kNone)
-    return chunks_.contains(address) ? Block{} : Wrapper::do_deallocate(address, stream);
+    return bins.chunks.contains(address) ? Block{} : Wrapper::do_deallocate(address, stream);
   Block const freed = nodes_[index].block;
   if (!freed.allocated()) return {};
   nodes_[index].block.requested = 0;
-  bin_for(freed.size)->queues.of(stream).blocks.push_back(index);
+  bins.bin_for(freed.size)->queues.of(stream).blocks.push_back(index);
   return freed;
 }
 
@@ -80,46 +92,64 @@ bool Binning::is_free(std::vector<Index> const& blocks) const {
   return std::ranges::none_of(blocks, [&](Index b) { return nodes_[b].block.allocated(); });
 }
 
-// Gives the chunks without an allocated block back to the inner allocator, and trims that.
-void Binning::do_trim() {
-  for (auto chunk = chunks_.begin(); chunk != chunks_.end();) {
+// Gives the chunks without an allocated block back to the inner allocator.
+void Binning::give_back(Bins& bins) {
+  for (auto chunk = bins.chunks.begin(); chunk != bins.chunks.end();) {
     auto const& [address, blocks] = *chunk;
     if (!is_free(blocks)) {
       ++chunk;
       continue;
     }
-    for (Index const block : blocks) block_at_.erase(nodes_[block].block.address);
-    Bin& bin = *bin_for(nodes_[blocks.front()].block.size);
+    for (Index const block : blocks) bins.block_at.erase(nodes_[block].block.address);
+    Bin& bin = *bins.bin_for(nodes_[blocks.front()].block.size);
     bin.queues.for_each([&](Queue& queue) {
       std::erase_if(queue.blocks,
-                    [&](Index b) { return block_at_.find(nodes_[b].block.address) == kNone; });
+                    [&](Index b) { return bins.block_at.find(nodes_[b].block.address) == kNone; });
     });
     for (Index const block : blocks) nodes_.drop(block);
-    inner().try_deallocate(address);
-    chunk = chunks_.erase(chunk);
+    inner().try_deallocate(address, in_pool(0, bins.pool));
+    chunk = bins.chunks.erase(chunk);
   }
+}
+
+void Binning::do_trim() {
+  for (auto& [pool, bins] : bins_)
+    if (pool == 0 || private_pools().released(pool)) give_back(bins);
   Wrapper::do_trim();
+}
+
+void Binning::do_trim_pool(PoolId pool) {
+  auto const bins = bins_.find(pool);
+  if (bins != bins_.end() && private_pools().released(pool)) give_back(bins->second);
+  Wrapper::do_trim_pool(pool);
 }
 
 std::vector<Segment> Binning::do_snapshot() const {
   auto segments = Wrapper::do_snapshot();
+  auto const blocks_of_chunk = [this](Block const& given) -> std::vector<Index> const* {
+    for (auto const& [pool, bins] : bins_) {
+      auto const chunk = bins.chunks.find(given.address);
+      if (given.allocated() && chunk != bins.chunks.end()) return &chunk->second;
+    }
+    return nullptr;
+  };
   for (Segment& segment : segments) {
-    std::vector<Block> blocks;
+    std::vector<Block> shown;
     for (Block const& block : segment.blocks) {
-      auto const chunk = chunks_.find(block.address);
-      if (chunk == chunks_.end() || !block.allocated()) {
-        blocks.push_back(block);
+      auto const* const blocks = blocks_of_chunk(block);
+      if (blocks == nullptr) {
+        shown.push_back(block);
         continue;
       }
       Address end = block.address;
-      for (Index const index : chunk->second) {
-        blocks.push_back(nodes_[index].block);
-        end = blocks.back().end();
+      for (Index const index : *blocks) {
+        shown.push_back(nodes_[index].block);
+        end = shown.back().end();
       }
       // The inner allocator may have given more than was requested.
-      if (end < block.end()) blocks.push_back({end, block.end() - end, 0});
+      if (end < block.end()) shown.push_back({end, block.end() - end, 0});
     }
-    segment.blocks = std::move(blocks);
+    segment.blocks = std::move(shown);
   }
   return segments;
 }
@@ -136,19 +166,23 @@ void Binning::do_check() const {
   inner().check();
   require(inner().stats().reserved.current == counted().reserved.current,
           "a wrapper and the allocator inside it reserve the same bytes");
+  for (auto const& [pool, bins] : bins_) check(bins);
+}
+
+void Binning::check(Bins const& bins) const {
   std::size_t blocks = 0, free = 0, queued = 0;
-  for (auto const& [address, indices] : chunks_) {
+  for (auto const& [address, indices] : bins.chunks) {
     blocks += indices.size();
     for (Index const index : indices) free += !nodes_[index].block.allocated();
   }
-  for (Bin const& bin : bins_)
+  for (Bin const& bin : bins.all)
     bin.queues.for_each([&](Queue const& queue) {
       queued += queue.blocks.size();
       for (Index const index : queue.blocks)
         require(nodes_[index].block.size == bin.size && !nodes_[index].block.allocated(),
                 "a queue contains free blocks of its bin");
     });
-  require(blocks == block_at_.size(), "every block of a bin is found by its address");
+  require(blocks == bins.block_at.size(), "every block of a bin is found by its address");
   require(free == queued, "every free block of a bin is in one queue");
 }
 

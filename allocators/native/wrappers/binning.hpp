@@ -6,7 +6,8 @@
 // the inner allocator, 128 at a time: first all bins, when the first request arrives (RMM: when the
 // resource is created), later a bin that has no free block. Bins never split or coalesce blocks and
 // return none before a trim. Blocks are reused in the order in which they became free; StreamLists
-// describes how a stream takes blocks of another one.
+// describes how a stream takes blocks of another one. Each private pool has bins of its own, whose
+// blocks come from that pool of the inner allocator.
 //
 // Source: binning_memory_resource and fixed_size_memory_resource in RMM 25.04.
 #pragma once
@@ -49,24 +50,37 @@ class Binning final : public Wrapper {
     Size size;
     StreamLists<Queue> queues;
   };
+  // The bins of a private pool, or of the memory outside of them.
+  struct Bins {
+    explicit Bins(PoolId of, Size smallest, Size largest);
+    Bin* bin_for(Size size);  // null if no bin is large enough
+
+    PoolId pool;
+    std::deque<Bin> all;  // in order of size
+    bool started = false;
+    AddressMap block_at;                           // address -> node
+    std::map<Address, std::vector<Index>> chunks;  // what the inner allocator gave, and its blocks
+  };
 
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
+  void do_trim_pool(PoolId pool) override;
   bool do_adopt(std::vector<HeldSegment> const&) override { return false; }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
 
-  Bin* bin_for(Size size);  // null if no bin is large enough
-  void fill(Bin& bin, Queue& queue, Stream stream);
+  Bins& bins_of(Stream stream);
+  void fill(Bins& bins, Bin& bin, Queue& queue, Stream stream);
+  void give_back(Bins& bins);
   bool is_free(std::vector<Index> const& blocks) const;
+  void check(Bins const& bins) const;
 
-  std::deque<Bin> bins_;  // in order of size
-  bool started_ = false;
-  Nodes nodes_;                                   // the blocks of all bins
-  AddressMap block_at_;                           // address -> node
-  std::map<Address, std::vector<Index>> chunks_;  // what the inner allocator gave, and its blocks
+  Size smallest_;
+  Size largest_;
+  Nodes nodes_;  // the blocks of all bins
+  std::map<PoolId, Bins> bins_;
 };
 
 }  // namespace allocbench
