@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test asan tsan test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -80,6 +80,10 @@ build/headers/.large: $(GET_HEADERS)
 ROWS ?= ../shared/data/xmem/xmem.csv
 truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
 	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
+
+SECONDS ?= 60
+fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files
@@ -177,6 +181,10 @@ $(VENV)/.test: $(NATIVE) | $(BIN)/pip
 $(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
 	$(call install,.[bench])
 	$(BIN)/pip install --quiet --editable ./asv_plugin
+	touch $@
+
+$(VENV)/.fuzz: $(VENV)/.test
+	$(call install,.[fuzz])
 	touch $@
 
 $(VENV)/.docs: $(NATIVE) | $(BIN)/pip

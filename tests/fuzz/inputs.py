@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is fuzzed with bytes: readers of files and of texts, each a function of the bytes.
+
+A target returns, or raises an error for users; anything else that it raises is a defect. What is
+read must also be usable: a trace is written, read again and replayed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from allocbench import allocators, graph_plans
+from allocbench.allocators import spec
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
+from allocbench.reports import results, runs
+from allocbench.reports.output import ResultError
+from allocbench.workloads import (
+    OperatorGraph,
+    Trace,
+    TraceError,
+    catalog,
+    files,
+    lifetimes,
+    write_parquet,
+)
+from allocbench.workloads.generator import Generator, settle
+from allocbench.workloads.recordings import Recording
+from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS
+
+MOST_REPLAYED = 20_000  # events
+_FOLDER = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+_PATH = _FOLDER / f"allocbench-fuzz-{os.getpid()}"
+
+
+def _read(data: bytes, reader: Callable[[Path], object]) -> object:
+    _PATH.write_bytes(data)
+    try:
+        return reader(_PATH)
+    except TraceError as error:
+        _check_message(error)
+        return None
+    finally:
+        _PATH.unlink()
+
+
+def _check_message(error: Exception) -> None:
+    assert "\n" not in str(error), "an error for users has one line"
+
+
+def _use(trace: Trace) -> None:
+    """Write the trace, read it again, find its lifetimes and replay it."""
+    content = io.BytesIO()
+    write_parquet(trace, content)
+    again = _read(content.getvalue(), files.read)
+    assert isinstance(again, Trace), "a trace that was written can be read"
+    assert again.columns().keys() == trace.columns().keys()
+    assert all(np.array_equal(again.columns()[n], c) for n, c in trace.columns().items())
+    assert again.labels == trace.labels
+    if len(trace) > MOST_REPLAYED:
+        return
+    if trace.allocs:
+        lifetimes(trace)
+    for text in ("check:of=caching", "bump"):
+        allocator = allocators.make(text, allocators.SimulatedDevice("1TiB"))
+        allocators.replay(trace, allocator)
+        allocator.check()
+
+
+def trace_file(data: bytes) -> None:
+    """Any file that a command takes as a workload."""
+    trace = _read(data, files.read)
+    if isinstance(trace, Trace):
+        _use(trace)
+
+
+def plannable_file(data: bytes) -> None:
+    """Any file that `plan` takes: also graphs of operators and TensorFlow Lite models."""
+    content = _read(data, files.read_plannable)
+    if isinstance(content, OperatorGraph):
+        graph_plans.plan_model(content, "greedy_by_size")
+
+
+def recording_file(data: bytes) -> None:
+    """Any file that `verify` takes."""
+    recording = _read(data, files.read_recording)
+    if isinstance(recording, Recording):
+        _use(recording.trace)
+
+
+def gzip_file(data: bytes) -> None:
+    """A compressed file; the fuzzer changes its content, not only what wraps it."""
+    trace_file(gzip.compress(data, 1))
+
+
+def parquet_columns(data: bytes) -> None:
+    """A well-formed Parquet file with any columns and any metadata.
+
+    The first bytes choose the number of rows and the columns, the next are their values, and the
+    rest, after a zero byte, is the metadata.
+    """
+    choice, rows, values, metadata = data[:2], data[2:3], *_halves(data[3:])
+    count = rows[0] if rows else 0
+    chosen = int.from_bytes(choice, "little")
+    arrays = {}
+    for position, (name, kind) in enumerate((COLUMNS | OPTIONAL_COLUMNS).items()):
+        if not chosen >> position & 1:
+            part = np.frombuffer(values[position:] + bytes(8), np.uint8)
+            arrays[name] = np.resize(part, count * np.dtype(kind).itemsize).view(kind)
+    table = pa.table(arrays).replace_schema_metadata({b"allocbench.trace": metadata})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    trace_file(sink.getvalue().to_pybytes())
+
+
+def snapshot_values(data: bytes) -> None:
+    """A well-formed pickle of any values, which the fuzzer writes as JSON."""
+    with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        recording_file(pickle.dumps(json.loads(data), protocol=4))
+
+
+def _halves(data: bytes) -> tuple[bytes, bytes]:
+    values, _, metadata = data.partition(b"\0\0{")
+    return values, b"{" + metadata
+
+
+def result_files(data: bytes) -> None:
+    """The files that `report` takes: JSON of `compare`, JSON lines of `sweep`."""
+    with suppress(ResultError):
+        results.from_json(data, "file")
+    with suppress(ResultError):
+        runs.parse(data, "file")
+
+
+def allocator_spec(data: bytes) -> None:
+    """An allocator as text; one that can be made also serves requests."""
+    text = data.decode("utf-8", "replace")
+    try:
+        parsed = spec.parse(text)
+        allocator = allocators.make(str(parsed), allocators.SimulatedDevice("64MiB"))
+    except allocators.SpecError as error:
+        if "\n" not in text:
+            _check_message(error)
+        return
+    assert spec.parse(str(parsed)) == parsed
+    for size in (1, 3000, 1 << 20, 3 << 20):
+        with suppress(allocators.OutOfMemory):
+            allocator.deallocate(allocator.allocate(size))
+    allocator.check()
+
+
+def device_spec(data: bytes) -> None:
+    """A device as text."""
+    with suppress(allocators.SpecError):
+        allocators.make_device(_without_gpu(data))
+
+
+def _without_gpu(data: bytes) -> str:
+    """The text, unless it names a real GPU."""
+    text = data.decode("utf-8", "replace")
+    return text if text.strip().startswith("sim") else f"sim:{text}"
+
+
+def workload_spec(data: bytes) -> None:
+    """A workload as text. It is not generated, since it may be asked to have any size."""
+    text = data.decode("utf-8", "replace")
+    with suppress(TraceError, SpecSyntaxError):
+        workload = catalog.info(name_of(text))
+        if isinstance(workload, Generator):
+            settle(workload.options, parse(text).options)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "parquet": trace_file,
+    "parquet_columns": parquet_columns,
+    "csv": trace_file,
+    "lifetimes": plannable_file,
+    "graph": plannable_file,
+    "tflite": plannable_file,
+    "snapshot": recording_file,
+    "snapshot_values": snapshot_values,
+    "profile": recording_file,
+    "rmm_log": trace_file,
+    "request_log": trace_file,
+    "gzip": gzip_file,
+    "results": result_files,
+    "allocator": allocator_spec,
+    "device": device_spec,
+    "workload": workload_spec,
+}
+"""Every target by the name of its format."""
