@@ -3,5 +3,5 @@
 
 `inputs` has a target for each format of files and each kind of text, and `seeds` the valid inputs
 from which libFuzzer derives others. `sequences` draws calls of allocators at random. `regressions`
-keeps inputs that once failed; `tests/fuzz/test_regressions.py` reads them in every test run.
+keeps inputs that once failed; `tests/test_fuzz_inputs.py` reads them in every test run.
 """

@@ -11,7 +11,7 @@ import pytest
 from tests.fuzz.inputs import TARGETS
 from tests.fuzz.seeds import seeds
 
-_ONCE_FAILED = Path(__file__).parent / "regressions"
+_ONCE_FAILED = Path(__file__).parent / "fuzz/regressions"
 _DAMAGED = 60  # inputs for each target
 
 
