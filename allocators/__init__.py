@@ -44,7 +44,14 @@ from allocbench.allocators.factory import make, names
 from allocbench.allocators.observers import Leak, Recording, leaks, recording
 from allocbench.allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
 from allocbench.allocators.programs import GpuUse, Program
-from allocbench.allocators.replays import ReplayResult, completes, replay, time_each, time_pass
+from allocbench.allocators.replays import (
+    Change,
+    ReplayResult,
+    completes,
+    replay,
+    time_each,
+    time_pass,
+)
 
 __all__ = [
     "DEVICE_SPECS",
@@ -53,6 +60,7 @@ __all__ = [
     "ArenaPlanner",
     "BadFree",
     "Block",
+    "Change",
     "CudaDevice",
     "Device",
     "DeviceError",

@@ -116,24 +116,6 @@ class DeviceStats:
     @property
     def calls(self) -> int: ...
 
-class Moment:
-    """The state of an allocator after an event, in bytes."""
-
-    @property
-    def event(self) -> int: ...
-
-    @property
-    def requested(self) -> int: ...
-
-    @property
-    def allocated(self) -> int: ...
-
-    @property
-    def reserved(self) -> int: ...
-
-    @property
-    def largest_free(self) -> int: ...
-
 class Option:
     """A named option of a strategy."""
 
@@ -307,6 +289,16 @@ class Allocator:
         Creates, enters, leaves or releases a private pool, or begins or ends a capture into it. Raises ValueError for any other op.
         """
 
+    def change_settings(self, conf: str) -> None:
+        """
+        Changes settings as torch.cuda.memory._set_allocator_settings(conf) does. Raises SpecError, and changes nothing, if it cannot.
+        """
+
+    def change_memory_fraction(self, fraction: float) -> None:
+        """
+        Changes the limit as torch.cuda.memory.set_per_process_memory_fraction does. Raises SpecError, and changes nothing, if it cannot.
+        """
+
     def reset_peaks(self) -> None:
         """Sets the peak statistics to the current values."""
 
@@ -397,10 +389,33 @@ def recording(allocator: Allocator) -> dict[str, Any]:
     The events so far, as columns. Raises SpecError without a `record` wrapper.
     """
 
+class Moment:
+    """The state of an allocator after an event, in bytes."""
+
+    @property
+    def event(self) -> int: ...
+
+    @property
+    def requested(self) -> int: ...
+
+    @property
+    def allocated(self) -> int: ...
+
+    @property
+    def reserved(self) -> int: ...
+
+    @property
+    def largest_free(self) -> int: ...
+
 class TraceArrays:
     """The arrays of a trace, with one element per event."""
 
-    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pools: Sequence[PoolTraits]) -> None: ...
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pools: Sequence[PoolTraits], changes: Sequence[Change]) -> None: ...
+
+class Change:
+    """What a program calls before an event of its trace."""
+
+    def __init__(self, event: int, trim: bool, settings: str | None, memory_fraction: float | None) -> None: ...
 
 class PoolTraits:
     """What a program chose when it made a private pool."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -119,6 +119,22 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True)
+class Change:
+    """What a program calls before an event to change how `caching` works from there on.
+
+    event: index of the event. empty_cache: whether it first gives free memory back. settings: a
+    configuration, as `torch.cuda.memory._set_allocator_settings` takes it, or None. PyTorch resets
+    some of the settings that it does not name; see the page of `caching`. memory_fraction: what
+    `torch.cuda.memory.set_per_process_memory_fraction` takes, from 0 to 1, or None.
+    """
+
+    event: int
+    empty_cache: bool = False
+    settings: str | None = None
+    memory_fraction: float | None = None
+
+
+@dataclass(frozen=True)
 class ReplayResult:
     """The result of running a trace through an allocator. Sizes are in bytes.
 
@@ -157,6 +173,7 @@ def replay(
     placements: bool | Callable[[Columns], None] = False,
     keep: bool = False,
     detail: bool = False,
+    changes: Iterable[Change] = (),
 ) -> ReplayResult:
     """Run `trace` through `allocator` and measure it.
 
@@ -164,12 +181,14 @@ def replay(
     still alive at the end are freed afterwards unless `keep` is true. With `placements=True`, the
     result contains where each alloc was placed; a callable receives the placements in batches of
     some thousand allocs instead, and the result keeps none. With `detail`, the result contains the
-    data for charts; the snapshots that this needs add to the allocator's search steps. Raises
-    ValueError if the arrays are not a valid trace.
+    data for charts; the snapshots that this needs add to the allocator's search steps. `changes`
+    are made before their events, in this order. Raises ValueError if the arrays are not a valid
+    trace, if a change has an event that the trace does not have, or if the changes are not in the
+    order of their events; SpecError for a change that the allocator cannot make.
     """
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
-    measurement = _core.measure(_arrays(trace), allocator, samples, sink, keep, detail)
+    measurement = _core.measure(_arrays(trace, changes), allocator, samples, sink, keep, detail)
     return ReplayResult(
         max_load=measurement.max_load,
         peak=measurement.peak,
@@ -199,9 +218,9 @@ def time_each(
     return _core.time_each(_arrays(trace), allocator)
 
 
-def completes(trace: Trace, allocator: Allocator) -> bool:
-    """Whether every request succeeds; stops at the first failure."""
-    return _core.completes(_arrays(trace), allocator)
+def completes(trace: Trace, allocator: Allocator, changes: Iterable[Change] = ()) -> bool:
+    """Whether every request succeeds; stops at the first failure. `changes`: as for `replay`."""
+    return _core.completes(_arrays(trace, changes), allocator)
 
 
 def _joined(parts: list[Columns]) -> Columns:
@@ -211,7 +230,7 @@ def _joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def _arrays(trace: Trace) -> _core.TraceArrays:
+def _arrays(trace: Trace, changes: Iterable[Change] = ()) -> _core.TraceArrays:
     import numpy as np
 
     layout = [] if trace.layout is None else _held(trace.layout, trace.size)
@@ -224,7 +243,22 @@ def _arrays(trace: Trace) -> _core.TraceArrays:
         layout,
         np.empty(0, np.uint16) if trace.pool is None else trace.pool,
         [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
+        _changes(changes, len(trace.op)),
     )
+
+
+def _changes(changes: Iterable[Change], events: int) -> list[_core.Change]:
+    made, last = [], 0
+    for change in changes:
+        if not 0 <= change.event < events:
+            raise ValueError(f"a change before event {change.event} of {events:,} events")
+        if change.event < last:
+            raise ValueError(f"a change before event {change.event} after one before event {last}")
+        last = change.event
+        made.append(
+            _core.Change(change.event, change.empty_cache, change.settings, change.memory_fraction)
+        )
+    return made
 
 
 def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegment]:

@@ -36,5 +36,6 @@ NumpyArray<T> to_numpy(std::vector<T> values) {
 void bind_devices(nb::module_& m);
 void bind_programs(nb::module_& m);
 void bind_planners(nb::module_& m);
+void bind_replay(nb::module_& m);
 
 }  // namespace allocbench

@@ -44,11 +44,20 @@ std::size_t count_blocks(TraceView const& trace) {
   return blocks;
 }
 
+void apply(Change const& change, Allocator& allocator) {
+  if (change.trim) allocator.trim();
+  if (change.settings) allocator.change_settings(*change.settings);
+  if (change.memory_fraction) allocator.change_memory_fraction(*change.memory_fraction);
+}
+
 // Replays the events from `first` on. `pass.alloc(event)` and `pass.free(event)` return false to
 // stop the replay.
 template <class Pass>
 void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
+  auto change = trace.changes.begin();
   for (std::size_t event = first; event < trace.events(); ++event) {
+    for (; change != trace.changes.end() && change->event <= event; ++change)
+      apply(*change, allocator);
     bool proceed = true;
     switch (static_cast<Op>(trace.op[event])) {
       case Op::kAlloc:

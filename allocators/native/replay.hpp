@@ -6,12 +6,22 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
 #include "detail.hpp"
 
 namespace allocbench {
+
+// What a program calls before an event to change how its allocator works: first a trim, if `trim`
+// is true, then what Allocator::change_settings and change_memory_fraction take.
+struct Change {
+  std::size_t event = 0;
+  bool trim = false;
+  std::optional<std::string> settings;
+  std::optional<double> memory_fraction;
+};
 
 // Arrays of equal length with one element per event. A mark whose `block` is `step_label` begins a
 // step; allocators ignore other marks.
@@ -29,6 +39,7 @@ struct TraceView {
   // have any, because its block knows its pool.
   std::span<std::uint16_t const> pool = {};
   std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
+  std::vector<Change> changes = {};    // in the order of their events
 
   std::size_t events() const { return op.size(); }
   PoolId pool_at(std::size_t event) const { return pool.empty() ? 0 : pool[event]; }
@@ -68,8 +79,9 @@ struct Measurement {
 };
 
 // The following functions throw std::invalid_argument, with the event, if the arrays are not a
-// valid trace. A failing request is counted and the replay continues; the free of its block is
-// skipped. Blocks still alive at the end are freed after the measurement.
+// valid trace, and SpecError for a change that the allocator cannot make. A failing request is
+// counted and the replay continues; the free of its block is skipped. Blocks still alive at the end
+// are freed after the measurement.
 
 // `samples` is the approximate length of the timeline; `placements` may be empty. With `keep`,
 // blocks still alive at the end are not freed. With `detail`, the replay also takes snapshots at

@@ -97,6 +97,21 @@ void Allocator::throw_failure() {
     throw DeviceError(*failure);
 }
 
+void Allocator::change_settings(std::string const& conf) {
+  std::scoped_lock const guard(lock_);
+  do_change_settings(conf);
+}
+
+void Allocator::change_memory_fraction(double fraction) {
+  std::scoped_lock const guard(lock_);
+  do_change_memory_fraction(fraction);
+}
+
+void Allocator::throw_unchangeable() const {
+  throw SpecError(std::string(info().name) +
+                  " has no settings that can change while a program runs; only caching has");
+}
+
 bool Allocator::adopt(std::vector<HeldSegment> const& layout) {
   std::scoped_lock const guard(lock_);
   Size bytes = 0;

@@ -65,6 +65,11 @@ class Allocator {
   // The private pools 1, 2, ... of the requests to come.
   void describe_pools(std::vector<PoolTraits> const& traits);
   void pool_event(Op op, PoolId pool);
+  // What a running program changes, as torch.cuda.memory._set_allocator_settings(conf) and
+  // set_per_process_memory_fraction(fraction) do. Both throw SpecError, and change nothing, for a
+  // value that is not valid and if this strategy has no such settings.
+  void change_settings(std::string const& conf);
+  void change_memory_fraction(double fraction);
   // How an allocator that does not know private pools makes the instance for each of them.
   void make_pools_with(std::function<std::unique_ptr<Allocator>()> make) {
     make_instance_ = std::move(make);
@@ -129,6 +134,8 @@ class Allocator {
   virtual void do_trim_pool(PoolId) {}
   virtual void do_describe_pools(std::vector<PoolTraits> const&) {}
   virtual void do_pool_event(Op, PoolId) {}
+  virtual void do_change_settings(std::string const&) { throw_unchangeable(); }
+  virtual void do_change_memory_fraction(double) { throw_unchangeable(); }
   virtual bool do_adopt(std::vector<HeldSegment> const&) { return false; }
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;
@@ -143,6 +150,7 @@ class Allocator {
     return ~Size{0};
   }  // the most that an enclosed allocator may reserve
 
+  [[noreturn]] void throw_unchangeable() const;
   Block place(Size requested, Stream stream);
   Block take_back(Address address, Stream stream);
   bool has_instances() const { return !info().by_pool && !do_forwards(); }

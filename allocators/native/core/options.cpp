@@ -88,6 +88,14 @@ void Options::give(std::map<std::string, std::string> more) {
 
 bool Options::given(std::string_view name) const { return values_.contains(name); }
 
+std::map<std::string, std::string> Options::written(
+    std::initializer_list<std::string_view> names) const {
+  std::map<std::string, std::string> found;
+  for (auto const name : names)
+    if (auto const value = values_.find(name); value != values_.end()) found.insert(*value);
+  return found;
+}
+
 Size Options::bytes(std::string_view name) const {
   return *parse_bytes(value(name, OptionType::kBytes));
 }

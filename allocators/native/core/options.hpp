@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <span>
@@ -34,6 +35,9 @@ class Options {
           std::map<std::string, std::string> given);
   // Adds options. Throws SpecError like the constructor, and if an option was given before.
   void give(std::map<std::string, std::string> more);
+
+  // Those of these options that have a value, as it is written.
+  std::map<std::string, std::string> written(std::initializer_list<std::string_view> names) const;
 
   bool given(std::string_view name) const;  // true if the option has a value, also by default
   Size bytes(std::string_view name) const;

@@ -33,14 +33,14 @@ void Caching::do_trim() {
   blocks_.streams_done();
   blocks_.free_deferred();
   blocks_.free_waiting();
-  for (bool const small : {false, true})
+  for (bool const small : {false, true}) {
+    std::vector<Pool*> ordinary;
     for (auto& [stream, pools] : blocks_.pools())
-      if (pool_of(stream) == 0) release_free(small ? pools.small : pools.large);
+      if (pool_of(stream) == 0) ordinary.push_back(small ? &pools.small : &pools.large);
+    release_free(ordinary);
+  }
   for (auto& [stream, pools] : blocks_.pools())
-    if (private_pools().released(pool_of(stream))) {
-      release_free(pools.small);
-      release_free(pools.large);
-    }
+    if (private_pools().released(pool_of(stream))) release_free({&pools.small, &pools.large});
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
@@ -48,8 +48,9 @@ void Caching::do_trim() {
 Index Caching::find(Pool& pool, Size wanted) {
   if (settings_.collects() && !pool.small && pool_of(pool.stream) == 0) blocks_.tick();
   Index fit = pool.free.fit(wanted);
+  if (settings_.expandable && fit != kNone) fit = roomier(pool, fit);
+  while (!settings_.expandable && fit != kNone && expandable(fit)) fit = pool.free.next(fit);
   if (fit == kNone) return kNone;
-  if (settings_.expandable) fit = roomier(pool, fit);
   Size const size = blocks_.size(fit);
   bool const suits = wanted < settings_.max_split
                          ? size < settings_.max_split
@@ -59,17 +60,18 @@ Index Caching::find(Pool& pool, Size wanted) {
   return fit;
 }
 
-// Moves on from the best fit while the next larger block can grow less. A block counts as large as
-// it can grow into the unmapped addresses after it.
+// Moves on from the best fit, while it is in an expandable segment, as long as the next larger
+// block can grow less. A block counts as large as it can grow into the unmapped addresses after it.
 Index Caching::roomier(Pool const& pool, Index fit) const {
   auto const room = [&](Index block) {
     Index const next = blocks_[block].next;
     bool const grows = next != kNone && !blocks_.facts(next).mapped;
     return blocks_.size(block) + (grows ? blocks_.size(next) : 0);
   };
-  for (Index next = pool.free.next(fit); next != kNone && room(next) < room(fit);
-       next = pool.free.next(next))
-    fit = next;
+  for (Index next = kNone; expandable(fit); fit = next) {
+    next = pool.free.next(fit);
+    if (next == kNone || room(next) >= room(fit)) break;
+  }
   return fit;
 }
 
@@ -100,7 +102,9 @@ Index Caching::obtain(Pool& pool, Size wanted) {
 
 Index Caching::obtain_after_release(Pool& pool, Size wanted, Stream stream) {
   if (!returns_memory()) return kNone;
-  if (release_oversize(pool, wanted))
+  Released const released = release_oversize(pool, wanted);
+  if (released == Released::kPartOfSegment) return kNone;
+  if (released == Released::kEnough)
     if (Index const block = obtain(pool, wanted); block != kNone) return block;
   if (during_capture(stream)) return kNone;
   do_trim();
@@ -114,32 +118,39 @@ std::uint64_t Caching::next_rank() {
 }
 
 // Returns the best fit among the oversize blocks to the device or, if none is large enough, the
-// largest ones. True if the returned bytes suffice for the request.
-bool Caching::release_oversize(Pool& pool, Size wanted) {
-  if (settings_.max_split == CachingSettings::kNoLimit || settings_.expandable) return false;
+// largest ones. kEnough if the returned bytes suffice for the request; kPartOfSegment, and nothing
+// more is returned, at a block that is only part of its segment.
+Caching::Released Caching::release_oversize(Pool& pool, Size wanted) {
+  if (settings_.max_split == CachingSettings::kNoLimit) return Released::kTooLittle;
   Size const needed = std::max(wanted, settings_.max_split);
-  if (Index const fit = pool.free.fit(needed); fit != kNone) {
-    release_segment(fit);
-    return true;
-  }
+  Index const fit = pool.free.fit(needed);
+  bool const single = fit != kNone && !expandable(fit);
+  Index block = single ? fit : fit == kNone ? pool.free.last() : pool.free.previous(fit);
   Size released = 0;
-  while (released < needed && pool.free.largest() >= settings_.max_split) {
-    Index const largest = pool.free.last();
-    released += blocks_.size(largest);
-    release_segment(largest);
+  while (released < needed && block != kNone && blocks_.size(block) >= settings_.max_split) {
+    Index const smaller = pool.free.previous(block);
+    if (!expandable(block)) {
+      if (!blocks_.whole(block)) return Released::kPartOfSegment;
+      released += blocks_.size(block);
+      release_segment(block);
+    }
+    block = smaller;
   }
-  return released >= needed;
+  return released >= needed ? Released::kEnough : Released::kTooLittle;
 }
 
-// Returns the free segments to the device, and the free pages of expandable segments.
-void Caching::release_free(Pool& pool) {
-  for (Index block = pool.free.first(), next; block != kNone; block = next) {
-    next = pool.free.next(block);
-    if (blocks_.facts(block).reservation != nullptr)
-      unmap_pages(block);
-    else if (blocks_.whole(block))
-      release_segment(block);
-  }
+// Returns the free segments of these pools to the device, then the free pages of expandable ones.
+void Caching::release_free(std::vector<Pool*> const& pools) {
+  std::vector<Index> expandable_blocks;
+  for (Pool* const pool : pools)
+    for (Index block = pool->free.first(), next; block != kNone; block = next) {
+      next = pool->free.next(block);
+      if (expandable(block))
+        expandable_blocks.push_back(block);
+      else if (blocks_.whole(block))
+        release_segment(block);
+    }
+  for (Index const block : expandable_blocks) unmap_pages(block);
 }
 
 void Caching::release_segment(Index block) {
@@ -162,7 +173,7 @@ void Caching::collect() {
     if (pool_of(stream) != 0) continue;
     FreeIndex const& free = pools.large.free;
     for (Index block = free.first(); block != kNone; block = free.next(block))
-      if (blocks_.whole(block)) {
+      if (blocks_.whole(block) && !expandable(block)) {
         idle.push_back(block);
         ages += age(block);
       }
@@ -183,7 +194,7 @@ void Caching::collect() {
 
 void Caching::do_check() const {
   blocks_.check();
-  require(!settings_.limit || settings_.expandable || reserved() <= *settings_.limit,
+  require(!settings_.limit || settings_.expandable || changed_ || reserved() <= *settings_.limit,
           "the segments together stay below the limit");
 }
 

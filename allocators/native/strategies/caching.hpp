@@ -23,6 +23,11 @@
 // device refuses a request. During a capture, no other memory is returned either, and a block that
 // was used on another stream becomes free when the capture has ended.
 //
+// Settings can change at any time. Blocks stay as they are: those in expandable segments serve no
+// request while expandable segments are off, and those larger than a new max_split_size_mb may be
+// parts of a segment. PyTorch returns even such a part to the device when that refuses a request,
+// which is an error or frees memory in use, so here the request fails.
+//
 // Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13, reproduced block for block.
 #pragma once
 
@@ -73,6 +78,14 @@ class Caching final : public Allocator {
   void do_trim() override;
   void do_trim_pool(PoolId pool) override;
   bool do_adopt(std::vector<HeldSegment> const& layout) override;
+  void do_change_settings(std::string const& conf) override {
+    settings_ = settings_.changed(conf, device().capacity());
+    changed_ = true;
+  }
+  void do_change_memory_fraction(double fraction) override {
+    settings_.limit_to(fraction, device().capacity());
+    changed_ = true;
+  }
   void do_step() override { blocks_.streams_done(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
   Size do_largest_free() const override { return blocks_.largest_free(); }
@@ -86,8 +99,10 @@ class Caching final : public Allocator {
   Index obtain(Pool& pool, Size wanted);
   Index obtain_after_release(Pool& pool, Size wanted, Stream stream);
   std::uint64_t next_rank();
-  bool release_oversize(Pool& pool, Size wanted);
-  void release_free(Pool& pool);
+  enum class Released { kTooLittle, kEnough, kPartOfSegment };
+  Released release_oversize(Pool& pool, Size wanted);
+  void release_free(std::vector<Pool*> const& pools);
+  bool expandable(Index block) const { return blocks_.facts(block).reservation != nullptr; }
   void release_segment(Index block);
   void collect();
 
@@ -112,6 +127,7 @@ class Caching final : public Allocator {
 
   CachingSettings settings_;
   PooledBlocks blocks_;
+  bool changed_ = false;  // the settings, since the allocator was made
 };
 
 }  // namespace allocbench

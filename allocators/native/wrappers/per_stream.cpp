@@ -48,6 +48,17 @@ void PerStream::do_pool_event(Op op, PoolId pool) {
   for (auto const& instance : instances_) instance->pool_event(op, pool);
 }
 
+void PerStream::do_change_settings(std::string const& conf) {
+  for (auto const& instance : instances_) instance->change_settings(conf);
+  changes_.emplace_back([conf](Allocator& instance) { instance.change_settings(conf); });
+}
+
+void PerStream::do_change_memory_fraction(double fraction) {
+  for (auto const& instance : instances_) instance->change_memory_fraction(fraction);
+  changes_.emplace_back(
+      [fraction](Allocator& instance) { instance.change_memory_fraction(fraction); });
+}
+
 void PerStream::do_step() {
   for (auto const& instance : instances_) instance->step();
 }
@@ -113,6 +124,7 @@ Index PerStream::instance_of(Stream stream) {
   enclose(instance);
   instance.describe_pools(traits_);
   for (auto const& [op, pool] : pool_events_) instance.pool_event(op, pool);
+  for (auto const& change : changes_) change(instance);
   return by_stream_[stream] = static_cast<Index>(instances_.size() - 1);
 }
 

@@ -32,6 +32,8 @@ class PerStream final : public Allocator {
   void do_trim_pool(PoolId pool) override;
   void do_describe_pools(std::vector<PoolTraits> const& traits) override;
   void do_pool_event(Op op, PoolId pool) override;
+  void do_change_settings(std::string const& conf) override;
+  void do_change_memory_fraction(double fraction) override;
   void do_step() override;
   bool do_forwards() const override { return true; }
   std::vector<Segment> do_snapshot() const override;
@@ -44,9 +46,10 @@ class PerStream final : public Allocator {
   bool trim_all_but(Index kept);  // true if that returned any memory
 
   MakeInner make_inner_;
-  std::vector<PoolTraits> traits_;                     // of private pools
-  std::vector<std::pair<Op, PoolId>> pool_events_;     // an instance made later knows them too
-  std::vector<std::unique_ptr<Allocator>> instances_;  // the first is for stream 0
+  std::vector<PoolTraits> traits_;                        // of private pools
+  std::vector<std::pair<Op, PoolId>> pool_events_;        // an instance made later knows them too
+  std::vector<std::function<void(Allocator&)>> changes_;  // likewise
+  std::vector<std::unique_ptr<Allocator>> instances_;     // the first is for stream 0
   std::unordered_map<Stream, Index> by_stream_;
   AddressMap owner_;  // address of a live block -> its instance
 };

@@ -46,6 +46,10 @@ class Wrapper : public Allocator {
     inner_->describe_pools(traits);
   }
   void do_pool_event(Op op, PoolId pool) override { inner_->pool_event(op, pool); }
+  void do_change_settings(std::string const& conf) override { inner_->change_settings(conf); }
+  void do_change_memory_fraction(double fraction) override {
+    inner_->change_memory_fraction(fraction);
+  }
   void do_step() override { inner_->step(); }
   void do_check() const override {
     inner_->check();

@@ -23,10 +23,7 @@ void Caching::do_trim_pool(PoolId pool) {
   blocks_.free_deferred();
   blocks_.free_waiting_of(pool);
   for (auto& [stream, pools] : blocks_.pools())
-    if (pool_of(stream) == pool) {
-      release_free(pools.small);
-      release_free(pools.large);
-    }
+    if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
 }
 
 // A free block of a MemPool made with use_on_oom, for a request outside of private pools. From

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/errors.hpp"
+
 namespace allocbench {
 namespace {
 
@@ -97,6 +99,8 @@ double read_share(Options const& given, std::string_view name, std::string_view 
   return share;
 }
 
+bool is_fraction(double share) { return share >= 0 && share <= 1; }
+
 // The exponent of the power of two that a text states; nullopt for any other text.
 std::optional<int> read_exponent(std::string_view text) {
   Size value = 0;
@@ -179,16 +183,35 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
     settings.collection_threshold =
         read_share(given, "garbage_collection_threshold", "must be greater than 0 and less than 1",
                    [](double share) { return share > 0 && share < 1; });
-  if (given.given("per_process_memory_fraction")) {
-    double const share = read_share(given, "per_process_memory_fraction", "must be from 0 to 1",
-                                    [](double fraction) { return fraction >= 0 && fraction <= 1; });
-    if (share < 1 || is_2_9)  // in later versions a share of 1 means no limit
-      settings.limit = static_cast<Size>(share * static_cast<double>(capacity));
-  }
+  if (given.given("per_process_memory_fraction"))
+    settings.limit_to(
+        read_share(given, "per_process_memory_fraction", "must be from 0 to 1", is_fraction),
+        capacity);
   settings.expandable = given.flag("expandable_segments");
   if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
+  settings.kept = given.written({"version", "expandable_segments", "large_segment_size_mb"});
+  if (!settings.resets_rounding())
+    settings.kept.merge(given.written({"max_non_split_rounding_mb"}));
   return settings;
+}
+
+// PyTorch takes a memory fraction from a conf only when it creates the allocator of a device.
+CachingSettings CachingSettings::changed(std::string const& conf, Size capacity) const {
+  auto named = read_conf(Options("caching", options, {{"conf", conf}}));
+  for (auto const& [name, value] : kept) named.emplace(name, value);
+  CachingSettings settings = read(Options("caching", options, named), capacity);
+  settings.limit = limit;
+  return settings;
+}
+
+void CachingSettings::limit_to(double fraction, Size capacity) {
+  if (!is_fraction(fraction))
+    throw SpecError("caching: a memory fraction of " + std::to_string(fraction) +
+                    " must be from 0 to 1");
+  limit.reset();
+  if (fraction < 1 || minor <= 9)  // in later versions a fraction of 1 means no limit
+    limit = static_cast<Size>(fraction * static_cast<double>(capacity));
 }
 
 Size CachingSettings::rounded(Size requested) const {

@@ -4,7 +4,9 @@
 
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "core/options.hpp"
 #include "core/types.hpp"
@@ -55,6 +57,11 @@ struct CachingSettings {
 
   // Throws SpecError for a value out of range and for a conf that cannot be read.
   static CachingSettings read(Options given, Size capacity);
+  // The settings after a running program has PyTorch read `conf`: those that it does not name are
+  // reset to their defaults, except for the ones in `kept`. Throws like `read`.
+  CachingSettings changed(std::string const& conf, Size capacity) const;
+  // Sets the limit to a fraction of the capacity. Throws SpecError for one that is not from 0 to 1.
+  void limit_to(double fraction, Size capacity);
 
   // Bytes allocated for a request; a block that is not split can be larger.
   Size rounded(Size requested) const;
@@ -67,6 +74,8 @@ struct CachingSettings {
   bool knows_no_split() const { return minor >= 10; }  // of a MemPool
   // Whether a MemPool with use_on_oom is tried before memory is returned to the device, not after.
   bool lends_first() const { return minor >= 11; }
+  // Whether max_non_split_rounding_mb is reset when settings are read again.
+  bool resets_rounding() const { return minor >= 11; }
   bool marks_captures() const { return minor >= 13; }  // entering a MemPool is no capture
 
   int minor = 13;
@@ -78,6 +87,8 @@ struct CachingSettings {
   double collection_threshold = 0;
   std::optional<Size> limit;  // bytes that may be reserved
   bool expandable = false;
+  // Options as they were given that PyTorch does not reset when it reads settings again.
+  std::map<std::string, std::string> kept;
 };
 
 }  // namespace allocbench

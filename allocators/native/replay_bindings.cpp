@@ -1,0 +1,190 @@
+// replay_bindings.cpp: traces and replays for Python.
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "core/allocator.hpp"
+#include "replay.hpp"
+
+namespace allocbench {
+namespace {
+
+using Columns = nb::typed<nb::dict, nb::str, nb::any>;  // of numpy arrays
+
+// One numpy array for each field of a vector of records, by the field's name.
+template <class Record, class... Fields>
+Columns columns(std::vector<Record> const& records,
+                std::pair<char const*, Fields Record::*>... fields) {
+  Columns table;
+  auto const add = [&]<class Field>(char const* name, Field Record::* field) {
+    std::vector<Field> values;
+    values.reserve(records.size());
+    for (Record const& record : records) values.push_back(record.*field);
+    table[name] = to_numpy(std::move(values));
+  };
+  (add(fields.first, fields.second), ...);
+  return table;
+}
+
+// None if the replay recorded no detail.
+std::optional<std::map<std::string, Columns>> to_tables(std::optional<Detail> const& detail) {
+  if (!detail) return std::nullopt;
+  return std::map<std::string, Columns>{
+      {"envelope",
+       columns(detail->envelope, std::pair("event", &Level::event),
+               std::pair("requested", &Level::requested), std::pair("allocated", &Level::allocated),
+               std::pair("reserved", &Level::reserved))},
+      {"placements", columns(detail->placements, std::pair("address", &Extent::address),
+                             std::pair("size", &Extent::size))},
+      {"device_calls",
+       columns(detail->device_calls, std::pair("event", &StampedCall::event),
+               std::pair("kind", &StampedCall::kind), std::pair("refused", &StampedCall::refused),
+               std::pair("address", &StampedCall::address), std::pair("size", &StampedCall::size),
+               std::pair("seconds", &StampedCall::seconds))},
+      {"free_blocks",
+       columns(detail->free_blocks, std::pair("event", &FreeClass::event),
+               std::pair("size_class", &FreeClass::size_class),
+               std::pair("blocks", &FreeClass::blocks), std::pair("bytes", &FreeClass::bytes))}};
+}
+
+std::map<std::string, std::uint64_t> to_map(Counters const& counters) {
+  return {counters.begin(), counters.end()};
+}
+
+// The arrays of a trace, kept alive during a replay.
+struct TraceArrays {
+  Array<std::uint8_t> op;
+  Array<std::uint32_t> block;
+  Array<std::uint64_t> size;
+  Array<std::uint16_t> stream;
+  std::int64_t step_label;
+  std::vector<HeldSegment> layout;
+  Array<std::uint16_t> pool;
+  std::vector<PoolTraits> pools;
+  std::vector<Change> changes;
+
+  TraceView view_all() const {
+    return {view(op), view(block), view(size), view(stream), step_label,
+            layout,   view(pool),  pools,      changes};
+  }
+};
+
+}  // namespace
+
+void bind_replay(nb::module_& m) {
+  nb::class_<Moment>(m, "Moment", "The state of an allocator after an event, in bytes.")
+      .def_ro("event", &Moment::event)
+      .def_ro("requested", &Moment::requested)
+      .def_ro("allocated", &Moment::allocated)
+      .def_ro("reserved", &Moment::reserved)
+      .def_ro("largest_free", &Moment::largest_free);
+  nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, with one element per event.")
+      .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
+                    Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>,
+                    Array<std::uint16_t>, std::vector<PoolTraits>, std::vector<Change>>(),
+           "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
+           "step_label"_a, "layout"_a, "pool"_a.noconvert(), "pools"_a, "changes"_a);
+  nb::class_<Change>(m, "Change", "What a program calls before an event of its trace.")
+      .def(nb::init<std::size_t, bool, std::optional<std::string>, std::optional<double>>(),
+           "event"_a, "trim"_a, "settings"_a.none(), "memory_fraction"_a.none());
+  nb::class_<PoolTraits>(m, "PoolTraits", "What a program chose when it made a private pool.")
+      .def(
+          "__init__",
+          [](PoolTraits* self, bool use_on_oom, bool no_split, std::uint64_t rank) {
+            new (self) PoolTraits{use_on_oom, no_split, rank};
+          },
+          "use_on_oom"_a, "no_split"_a, "rank"_a);
+  nb::class_<HeldSegment>(m, "HeldSegment", "A segment that a program held before its trace.")
+      .def(
+          "__init__",
+          [](HeldSegment* self, Address address, Size size, Stream stream, bool small,
+             Address reservation, std::uint64_t rank, PoolId pool,
+             std::vector<std::tuple<Address, Size, Size>> const& blocks) {
+            new (self)
+                HeldSegment{{address, size, {}}, in_pool(stream, pool), small, reservation, rank};
+            for (auto const& [at, bytes, requested] : blocks)
+              self->segment.blocks.push_back({at, bytes, requested});
+          },
+          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "pool"_a,
+          "blocks"_a,
+          "`blocks`: (address, size, requested) of those allocated, in order of address.");
+  nb::class_<Measurement>(m, "Measurement", "The results of a replay. Sizes are in bytes.")
+      .def_ro("max_load", &Measurement::max_load,
+              "peak of the requested bytes of the blocks alive in the trace")
+      .def_ro("peak", &Measurement::peak,
+              "the event at which reserved bytes first reached their maximum")
+      .def_ro("stats", &Measurement::stats, "after the last event")
+      .def_ro("device", &Measurement::device, "after the last event")
+      .def_prop_ro("counters",
+                   [](Measurement const& measurement) { return to_map(measurement.counters); })
+      .def_ro("internal_fragmentation_mean", &Measurement::internal_fragmentation_mean)
+      .def_ro("external_fragmentation_mean", &Measurement::external_fragmentation_mean)
+      .def_prop_ro("timeline",
+                   [](Measurement const& measurement) {
+                     return columns(measurement.timeline, std::pair("event", &Moment::event),
+                                    std::pair("requested", &Moment::requested),
+                                    std::pair("allocated", &Moment::allocated),
+                                    std::pair("reserved", &Moment::reserved),
+                                    std::pair("largest_free", &Moment::largest_free));
+                   })
+      .def_prop_ro("detail",
+                   [](Measurement const& measurement) { return to_tables(measurement.detail); });
+
+  m.def(
+      "measure",
+      [](TraceArrays const& trace, Allocator& allocator, std::size_t samples,
+         std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep, bool detail) {
+        PlacementSink sink;
+        if (placements) {
+          sink = [&placements](std::vector<BlockPlacement> const& part) {
+            nb::gil_scoped_acquire acquire;
+            (*placements)(columns(part, std::pair("block", &BlockPlacement::block),
+                                  std::pair("segment", &BlockPlacement::segment),
+                                  std::pair("offset", &BlockPlacement::offset),
+                                  std::pair("size", &BlockPlacement::size)));
+          };
+        }
+        nb::gil_scoped_release release;
+        return measure(trace.view_all(), allocator, samples, sink, keep, detail);
+      },
+      "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a,
+      "Replays a trace. `samples`: approximate length of the timeline. `placements` is called with "
+      "batches of columns. With `keep`, live blocks are not freed at the end. Raises ValueError "
+      "for "
+      "an invalid trace.");
+  m.def(
+      "time_pass",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        nb::gil_scoped_release release;
+        return time_pass(trace.view_all(), allocator);
+      },
+      "trace"_a, "allocator"_a, "Seconds per event of one replay of the whole trace.");
+  m.def(
+      "time_each",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        Latencies latencies;
+        {
+          nb::gil_scoped_release release;
+          latencies = time_each(trace.view_all(), allocator);
+        }
+        return std::tuple(to_numpy(std::move(latencies.alloc)), to_numpy(std::move(latencies.free)),
+                          latencies.timer_seconds);
+      },
+      "trace"_a, "allocator"_a,
+      "Seconds of each alloc and of each free, without the cost of reading the timer, and that "
+      "cost.");
+  m.def(
+      "completes",
+      [](TraceArrays const& trace, Allocator& allocator) {
+        nb::gil_scoped_release release;
+        return completes(trace.view_all(), allocator);
+      },
+      "trace"_a, "allocator"_a, "Whether every request succeeds. Stops at the first failure.");
+}
+
+}  // namespace allocbench
