@@ -68,8 +68,8 @@ def libraries_for(
 ) -> dict[str, dict[str, tuple[str, elf.Jump]]]:
     """SONAME -> its functions, with the version and the jump of each.
 
-    Each library has the functions that PyTorch imports and all that the core offers, because Triton
-    and others look them up by name.
+    Each library has the functions that PyTorch and its extensions import, and all that the core
+    offers, because Triton and others look them up by name.
     """
     sonames = {name for name in wanted.needed if symbols.is_stubbed(name)}
     sonames |= {library for library, _ in wanted.symbols.values() if symbols.is_stubbed(library)}
@@ -86,7 +86,7 @@ def libraries_for(
         if home in symbols.ALWAYS:
             functions[home].setdefault(name, "")
     own = (name.removeprefix("null_") for name in offered if name.startswith("null_"))
-    for name in own:
+    for name in (*own, *symbols.EXTENSIONS):
         home = by_library.get(symbols.family(name), "")
         if home and name not in functions[home]:
             functions[home][name] = next(iter(functions[home].values()), "")

@@ -36,6 +36,8 @@ _FAMILIES = (
 _STUBBED = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvToolsExt|nvidia-ml|nvJitLink)")
 ALWAYS = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The driver's libraries, which are opened by name when the program runs."""
+EXTENSIONS = ("cublasHgemm",)
+"""Functions that extensions of PyTorch import and PyTorch does not: vLLM's `_C`."""
 
 _STATUS = {"libcudnn.so": 3000, "libcublas.so": 15, "libcublasLt.so": 15, "libnccl.so": 5}
 _NOT_SUPPORTED = 801  # of the runtime and the driver

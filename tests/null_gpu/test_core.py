@@ -115,6 +115,18 @@ seen["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert found == {"child": status}
 
 
+def test_nvml_reports_the_compute_capability() -> None:
+    program = """
+device, major, minor = c_size_t(), c_int(), c_int()
+seen["status"] = gpu.null_nvmlInitWithFlags(0)
+gpu.null_nvmlDeviceGetHandleByIndex_v2(0, byref(device))
+gpu.null_nvmlDeviceGetCudaComputeCapability(device, byref(major), byref(minor))
+seen["capability"] = [major.value, minor.value]
+"""
+    assert seen(program, compute_capability=89) == {"status": 0, "capability": [8, 9]}
+    assert seen(program, compute_capability=120)["capability"] == [12, 0]
+
+
 def test_physical_memory_counts_while_it_is_held_or_mapped() -> None:
     found = seen(
         """

@@ -92,9 +92,16 @@ def test_the_hash_is_that_of_the_abi() -> None:
 
 def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() -> None:
     wanted = imports.Imports(
-        needed={"libcudart.so.13", "libnccl.so.2", "libc.so.6", "libcurand.so.10"},
+        needed={
+            "libcudart.so.13",
+            "libcublas.so.13",
+            "libnccl.so.2",
+            "libc.so.6",
+            "libcurand.so.10",
+        },
         symbols={
             "cudaMalloc": ("libcudart.so.13", "libcudart.so.13"),
+            "cublasSgemm_v2": ("libcublas.so.13", "libcublas.so.13"),
             "ncclAllReduce": ("", ""),
             "ncclNewest": ("", ""),
             "printf": ("libc.so.6", "GLIBC_2.2.5"),
@@ -104,13 +111,16 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
     offered = {"null_cudaMalloc", "null_cudaFree", "null_ncclAllReduce", "null_cuInit"}
     made = libraries_for(wanted, offered)
     assert made.keys() == {
-        "libcudart.so.13", "libnccl.so.2", "libcurand.so.10", "libcuda.so.1", "libnvidia-ml.so.1",
+        "libcudart.so.13", "libcublas.so.13", "libnccl.so.2", "libcurand.so.10", "libcuda.so.1",
+        "libnvidia-ml.so.1",
     }  # fmt: skip
     version = "libcudart.so.13"
     assert made["libcudart.so.13"] == {
         "cudaMalloc": (version, elf.Jump("null_cudaMalloc")),
         "cudaFree": (version, elf.Jump("null_cudaFree")),
     }
+    extension = made["libcublas.so.13"]["cublasHgemm"]  # torch does not need it
+    assert extension == ("libcublas.so.13", elf.Jump("null_work"))
     assert made["libnccl.so.2"]["ncclNewest"] == ("", elf.Jump("null_missing", "ncclNewest", 5))
     assert made["libcuda.so.1"]["cuInit"] == ("", elf.Jump("null_cuInit"))
     missing = elf.Jump("null_missing", "cuMulticastCreate", 801)

@@ -34,6 +34,10 @@ int main(int, char** arguments) {
   Room<nvmlGpuP2PStatus_t> peers;
   NULL_GPU(nvmlDeviceGetP2PStatus)(device, device, NVML_P2P_CAPS_INDEX_READ, &peers.here);
   check("peers", peers.here, NVML_P2P_STATUS_OK);
+  int major = 0, minor = 0;
+  check("start", NULL_GPU(nvmlInitWithFlags)(0), NVML_SUCCESS);
+  NULL_GPU(nvmlDeviceGetCudaComputeCapability)(device, &major, &minor);
+  check("compute capability", 10 * major + minor, 90);
   int version = 0;
   NULL_GPU(nvmlSystemGetCudaDriverVersion_v2)(&version);
   check("version of CUDA", version, 13000);

@@ -1,5 +1,5 @@
 // null_gpu/libraries/nvml.cpp: the part of NVML with which PyTorch counts devices and finds
-// fabrics. SPDX-License-Identifier: Apache-2.0
+// fabrics, and with which vLLM recognizes a card. SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <cstring>
 
@@ -21,6 +21,7 @@ struct Memory {  // nvmlMemory_t
 
 NULL_GPU_API int null_nvmlInit() { return kSuccess; }
 NULL_GPU_API int null_nvmlInit_v2() { return kSuccess; }
+NULL_GPU_API int null_nvmlInitWithFlags(unsigned) { return kSuccess; }
 NULL_GPU_API int null_nvmlShutdown() { return kSuccess; }
 
 NULL_GPU_API char const* null_nvmlErrorString(int status) {
@@ -57,6 +58,13 @@ NULL_GPU_API int null_nvmlDeviceGetUUID(Handle device, char* uuid, unsigned size
 
 NULL_GPU_API int null_nvmlDeviceGetName(Handle, char* name, unsigned size) {
   std::snprintf(name, size, "%s", Machine::get().settings().name.c_str());
+  return kSuccess;
+}
+
+NULL_GPU_API int null_nvmlDeviceGetCudaComputeCapability(Handle, int* major, int* minor) {
+  int const capability = Machine::get().settings().compute_capability;
+  *major = capability / 10;
+  *minor = capability % 10;
   return kSuccess;
 }
 
