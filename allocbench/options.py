@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench.cards import cards, find
+from allocbench.cards import Card, cards, find
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import read
 from allocbench.workloads.serving.models import MODELS
@@ -95,6 +95,27 @@ Values = Annotated[
 ]
 
 
+def card_of(given: str, name: str) -> Card:
+    """The only card that matches a name; otherwise raises UsageError.
+
+    given: the option as it was written.
+    """
+    found = find(name)
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(card.name for card in found or cards())
+    wrong = "more than one card has that name" if found else "no such card"
+    raise UsageError(f"{given}: {wrong}; {'they' if found else 'the cards'} are {names}")
+
+
+def bytes_of(option: str, text: str | None) -> int | None:
+    """The bytes of an option, None if it was not given; raises UsageError."""
+    from allocbench.allocators.devices import parse_bytes
+
+    with errors_naming(option):
+        return None if text is None else parse_bytes(text)
+
+
 def device_of(text: str) -> str:
     """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
 
@@ -107,12 +128,7 @@ def device_of(text: str) -> str:
         return f"sim:{null.memory},context={null.context}"
     if kind != "card":
         return text
-    found = find(name)
-    if len(found) == 1:
-        return found[0].device
-    names = ", ".join(card.name for card in found or cards())
-    wrong = "more than one card has that name" if found else "no such card"
-    raise UsageError(f"--device {text}: {wrong}; {'they' if found else 'the cards'} are {names}")
+    return card_of(f"--device {text}", name).device
 
 
 def recorded_on(text: str | None) -> str | None:
@@ -154,6 +170,22 @@ Pin = Annotated[
     int | None,
     typer.Option(metavar="CPU", help="Run on one processor, for steadier times."),
 ]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="What the CUDA context, the libraries and their kernels take, such as 600MiB;"
+        " default: an estimate for each card.",
+    ),
+]
+Nccl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="What NCCL's buffers take; default: an estimate for programs with several ranks.",
+    ),
+]
+Other = Annotated[str, typer.Option(metavar="BYTES", help="What other processes use on the card.")]
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, Provenance, TraceError
+from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, TRIM, Provenance, TraceError
 
 if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
@@ -51,6 +51,10 @@ class Events:
     def mark(self, label: str) -> None:
         """Begin a step ("step") or a phase."""
         self._add(MARK, self._labels.setdefault(label, len(self._labels)), 0, 0, "")
+
+    def trim(self) -> None:
+        """Return unused segments to the device."""
+        self._add(TRIM, 0, 0, 0, "")
 
     def trace(self, provenance: Provenance) -> Trace:
         """The trace of the events written so far."""

@@ -44,6 +44,10 @@ COMMANDS = (
     ),
     Command("fit", "Find the smallest device on which each allocator completes a trace."),
     Command(
+        "serving",
+        "Show what fills a card on which vLLM or SGLang serves a model, and how much to give it.",
+    ),
+    Command(
         "explain",
         "Explain the first request that fails: was the device full, or its memory in pieces?",
     ),

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from allocbench import options
 from allocbench.cards import cards, find, note
-from allocbench.errors import errors_naming
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
 from allocbench.reports import units
@@ -65,24 +64,9 @@ def run(
             help="Show for each card whether caching, else the first allocator, completes.",
         ),
     ] = False,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            help="What the CUDA context, the libraries and their kernels take, such as 600MiB;"
-            " default: an estimate for each card.",
-        ),
-    ] = None,
-    nccl: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            help="What NCCL's buffers take; default: an estimate for programs with several ranks.",
-        ),
-    ] = None,
-    other: Annotated[
-        str, typer.Option(metavar="BYTES", help="What other processes use on the card.")
-    ] = "0",
+    context: options.Context = None,
+    nccl: options.Nccl = None,
+    other: options.Other = "0",
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -104,7 +88,7 @@ def run(
         varying.answer(workload, vary, device, json)
         return
     given = {"--context": context, "--nccl": nccl, "--other": other}
-    sizes = {option: _bytes(option, text) for option, text in given.items()}
+    sizes = {option: options.bytes_of(option, text) for option, text in given.items()}
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, specs, device)
     outside = Outside(sizes["--context"], sizes["--other"] or 0, ranks_of(trace), sizes["--nccl"])
@@ -132,14 +116,6 @@ def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> Non
         if row["fails_above"] is not None:
             above = f"it fails on {units.size(row['fails_above'])}, which is larger"
             out.print(Text(f"{row['allocator']} is not monotone: {above}"))
-
-
-def _bytes(option: str, text: str | None) -> int | None:
-    """The bytes of an option, None if it was not given."""
-    from allocbench.allocators.devices import parse_bytes
-
-    with errors_naming(option):
-        return None if text is None else parse_bytes(text)
 
 
 def _print_filled(run: Runner, outside: Outside, found: pd.DataFrame) -> None:

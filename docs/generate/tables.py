@@ -27,6 +27,8 @@ from allocbench.reports import units
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
+from docs.generate.serving import example as served_example
+from docs.generate.serving import rows as published_servers
 
 ROOT = Path(__file__).parent.parent.parent
 _TYPE = re.compile(r" <(?:str|list\[str\])>$")
@@ -279,6 +281,17 @@ def _paragraph(text: str) -> str:
     return f"{_plain(parts[0])}\n\n{listed}"
 
 
+def serving() -> str:
+    """Published numbers of servers, beside those of `allocbench serving`."""
+    parts = ("weights", "activations", "KV cache")
+    return table(("published in", "server", "allocbench serving", *parts), published_servers())
+
+
+def serving_example() -> str:
+    """What `allocbench serving` shows, for the beginning of a log of drawn requests."""
+    return f"```text\n{served_example()}```"
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -295,5 +308,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
         workloads,
         functions,
         workspaces,
+        serving,
+        serving_example,
     )
 }

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What fills a card on which vLLM or SGLang serves a model, and how much is left for its KV cache.
+
+The weights follow from the model's configuration. The activations of the largest batch, the pool of
+the captured graphs and what the allocator wastes are replays of the engine's requests through
+`caching`. What is outside of PyTorch is estimated (`Outside`, and the constants here).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from allocbench import allocators
+from allocbench.cards import Card
+from allocbench.questions.occupancy import Outside
+from allocbench.reports import units
+from allocbench.workloads import Provenance
+from allocbench.workloads.events import Events
+from allocbench.workloads.serving import engines
+from allocbench.workloads.serving.architectures import Architecture
+from allocbench.workloads.serving.engines import SGLANG, VLLM, Batch
+from allocbench.workloads.vocabulary import TraceError
+
+EXACT, REPLAYED, MODELLED, GIVEN = "exact", "replayed", "modelled", "given"
+REST = "the rest"
+_MIB, _GIB = 1 << 20, 1 << 30
+_LATE = 164 * _MIB
+"""Of the context and the libraries: what appears only while an engine profiles.
+
+vLLM printed "non_torch_memory takes 0.16GiB" with one GPU in vllm-project/vllm#12126.
+"""
+_GRAPH_LAYER = 353_000
+"""Bytes of the driver for one layer in one graph.
+
+vLLM printed "Graph capturing finished in 14 secs, took 0.21 GiB" for 35 graphs of the 16 layers of
+Llama-3.2-1B in vllm-project/vllm#11349; less 22 MiB for their pool.
+"""
+_WORKSPACE, _HOPPER_WORKSPACE = 8_519_680, 32 * _MIB
+"""Bytes of cuBLAS's workspace in PyTorch (`CUDABlas.cpp`, `getChosenWorkspaceSize`)."""
+_HOPPER = 90
+_UNLIMITED = "sim:8TiB"
+_ALLOCATOR = "caching"
+_HUNDREDTHS = 100
+_SHRINKING = 4  # passes after the largest one, each of half the tokens
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A server.
+
+    share: gpu_memory_utilization, a share of the card; SGLang: mem-fraction-static, a share of what
+    is free when it starts. block_tokens: tokens of a block of the KV cache.
+    """
+
+    model: Architecture
+    engine: str
+    card: Card
+    batch: Batch
+    block_tokens: int
+    share: float
+    outside: Outside
+
+
+@dataclass(frozen=True)
+class Line:
+    """A part of a card: its bytes, and how they are known.
+
+    how: exact, replayed, modelled, given, or the rest: what an engine's rule leaves.
+    """
+
+    name: str
+    size: int
+    how: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What fills the card. Bytes.
+
+    lines: disjoint parts, with `left`, which can be negative, add up to the card. blocks: of the KV
+    cache. largest_share: the largest share, in hundredths, with which everything fits.
+    """
+
+    asked: Asked
+    lines: tuple[Line, ...]
+    blocks: int
+    left: int
+    largest_share: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that fit into the KV cache."""
+        return self.blocks * self.asked.block_tokens
+
+    def share_for(self, tokens: int) -> float:
+        """The smallest share, in hundredths, with which so many tokens fit into the KV cache."""
+        asked = self.asked
+        blocks = -(-tokens // asked.block_tokens)
+        wanted = sum(kv_sizes(asked, blocks))
+        fixed = _fixed(asked, self.size("weights"), self.size("activations"))
+        return math.ceil((wanted + fixed) / _base(asked) * _HUNDREDTHS) / _HUNDREDTHS
+
+    def size(self, name: str) -> int:
+        """Bytes of a line."""
+        return next(line.size for line in self.lines if line.name == name)
+
+
+def answer(asked: Asked) -> Answer:
+    """What fills the card, line by line.
+
+    Raises TraceError if nothing is left for the KV cache.
+    """
+    lines, blocks = _filled(asked)
+    return Answer(asked, lines, blocks, _left(asked, lines), _largest_share(asked))
+
+
+def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
+    """The parts of the card, and the blocks of the KV cache; raises as `answer` does."""
+    weights = asked.model.weight_bytes
+    activations = _peak(asked, _write_profile)
+    base = _base(asked)
+    room = int(base * asked.share) - _fixed(asked, weights, activations)
+    blocks = engines.kv_blocks(asked.engine, asked.model, asked.block_tokens, max(0, room))
+    if not blocks:
+        raise TraceError(
+            f"no room for the KV cache: {asked.share:g} of {base / _GIB:.2f} GiB is"
+            f" {int(base * asked.share) / _GIB:.2f} GiB; the weights take {weights / _GIB:.2f} GiB,"
+            f" the activations {activations / _GIB:.2f} GiB"
+        )
+    cache = sum(kv_sizes(asked, blocks))
+    pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
+    driver = _GRAPH_LAYER * asked.model.model.layers * graphs(asked)
+    served = _reserved(asked, lambda events, asked: _write_server(events, asked, blocks))
+    wasted = served - weights - cache - activations
+    parts = asked.outside.parts(asked.card)
+    batch = f"{asked.batch.tokens:,} tokens, {asked.batch.sampled:,} rows of logits"
+    lines = (
+        Line("other processes", parts["other"], GIVEN),
+        Line("context and libraries", parts["context"], _told(asked.outside.context)),
+        Line(
+            "NCCL",
+            parts["nccl"],
+            _told(asked.outside.nccl),
+            units.count(asked.outside.ranks, "GPU"),
+        ),
+        Line("weights", weights, EXACT),
+        Line("activations", activations, REPLAYED, batch),
+        Line("KV cache", cache, REST, f"{blocks:,} blocks of {asked.block_tokens:,}"),
+        Line("graphs: pool", pool, REPLAYED, units.count(len(asked.batch.captured), "size")),
+        Line("graphs: driver", driver, MODELLED, units.count(graphs(asked), "graph")),
+        Line("allocator's waste", wasted, REPLAYED),
+    )
+    return lines, blocks
+
+
+def _left(asked: Asked, lines: Sequence[Line]) -> int:
+    return asked.card.usable - sum(line.size for line in lines)
+
+
+def _largest_share(asked: Asked) -> float:
+    """The largest share in hundredths with which everything fits; 0 if none does."""
+    for hundredths in range(_HUNDREDTHS, 0, -1):
+        tried = replace(asked, share=hundredths / _HUNDREDTHS)
+        try:
+            lines, _ = _filled(tried)
+        except TraceError:  # nothing is left for the KV cache, and less would not help
+            return 0.0
+        if _left(tried, lines) >= 0:
+            return tried.share
+    return 0.0
+
+
+def kv_sizes(asked: Asked, blocks: int) -> list[int]:
+    """Bytes of the tensors of a KV cache with so many blocks."""
+    return engines.kv_tensors(asked.engine, asked.model, asked.block_tokens, blocks)
+
+
+def graphs(asked: Asked) -> int:
+    """How many times the layers are captured: vLLM captures pieces, and whole passes as well."""
+    return len(asked.batch.captured) * (2 if asked.engine == VLLM else 1)
+
+
+def _base(asked: Asked) -> int:
+    """Bytes that the share refers to: the card, or what is free before SGLang loads the weights."""
+    if asked.engine != SGLANG:
+        return asked.card.usable
+    return asked.outside.free(asked.card) + _late(asked)
+
+
+def _late(asked: Asked) -> int:
+    return min(_LATE, asked.outside.parts(asked.card)["context"])
+
+
+def _fixed(asked: Asked, weights: int, activations: int) -> int:
+    """What an engine subtracts from its share before the rest becomes the KV cache; bytes."""
+    if asked.engine == SGLANG:
+        return weights
+    nccl = asked.outside.parts(asked.card)["nccl"]
+    return weights + activations + _late(asked) + nccl
+
+
+def _told(given: int | None) -> str:
+    return MODELLED if given is None else GIVEN
+
+
+def _workspace(asked: Asked) -> int:
+    compute = asked.card.compute
+    return _HOPPER_WORKSPACE if compute and compute.capability >= _HOPPER else _WORKSPACE
+
+
+def _write_pass(events: Events, asked: Asked, tokens: int) -> None:
+    hidden = engines.write_pass(events, asked.model, tokens)
+    rows = min(asked.batch.sampled, tokens)
+    engines.write_sampling(events, asked.model, rows, asked.engine)
+    events.free(hidden)
+
+
+def _write_profile(events: Events, asked: Asked) -> None:
+    events.alloc(_workspace(asked), "cublas workspace")
+    _write_pass(events, asked, asked.batch.tokens)
+
+
+def _write_graphs(events: Events, asked: Asked) -> None:
+    compute = asked.card.compute
+    splits = asked.engine == VLLM and compute is not None and compute.capability == _HOPPER
+    engines.write_graphs(events, asked.model, asked.batch.captured, _workspace(asked), splits)
+
+
+def _write_server(events: Events, asked: Asked, blocks: int) -> None:
+    """Loading, profiling, the KV cache, and passes that get smaller and then large again."""
+    for name, size in asked.model.weights:
+        events.alloc(size, name)
+    _write_profile(events, asked)
+    events.trim()
+    for size in kv_sizes(asked, blocks):
+        events.alloc(size, "kv")
+    tokens = [max(1, asked.batch.tokens >> n) for n in range(_SHRINKING + 1)]
+    for count in (*tokens, asked.batch.tokens):
+        _write_pass(events, asked, count)
+
+
+Write = Callable[[Events, Asked], None]
+
+
+def _stats(asked: Asked, write: Write) -> allocators.Stats:
+    events = Events()
+    write(events, asked)
+    allocator = allocators.make(_ALLOCATOR, allocators.make_device(_UNLIMITED))
+    return allocators.replay(events.trace(Provenance()), allocator).stats
+
+
+def _peak(asked: Asked, write: Write) -> int:
+    return _stats(asked, write).peak_allocated
+
+
+def _reserved(asked: Asked, write: Write) -> int:
+    return _stats(asked, write).peak_reserved

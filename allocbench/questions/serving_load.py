@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much load of a request log a KV cache survives: no sequence is preempted or refused.
+
+The requests are served as the serving workloads do it (`workloads.serving.server`), with pages of
+the size of a block. Passes take modelled time: the card's memory bandwidth, and the multiplications
+that its tensor cores can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from allocbench.cards import Card
+from allocbench.questions.serving import Answer
+from allocbench.workloads.events import Events
+from allocbench.workloads.generator import settle
+from allocbench.workloads.serving import server
+from allocbench.workloads.serving.requests import Requests
+from allocbench.workloads.vocabulary import TraceError
+
+_OPERATIONS = {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
+"""16-bit operations of a multiprocessor's tensor cores per clock, by compute capability.
+
+From NVIDIA's architecture white papers: the peak of a data sheet, divided by clock and
+multiprocessors. GeForce cards with 32-bit accumulation do half of it.
+"""
+_KV_PAGE = "kv_page"
+_MOST, _LEAST = 1024.0, 1 / 1024  # relative arrival rates
+_PRECISION = 1.02
+_SMALLEST_PAGE = 16  # tokens: smaller blocks are not followed one by one
+
+
+class _Pages(Events):
+    """Keeps no events, only how many bytes of pages are and were alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._held = dict[int, int]()
+        self._bytes = 0
+
+    def alloc(self, size: int, label: str = "", stream: int = 0) -> int:
+        self._blocks += 1
+        if label == _KV_PAGE:
+            self._held[self._blocks] = size
+            self._bytes += size
+            self.peak = max(self.peak, self._bytes)
+        return self._blocks
+
+    def free(self, block: int, stream: int = 0) -> None:
+        self._bytes -= self._held.pop(block, 0)
+
+    def mark(self, label: str) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Served:
+    """A log served at one arrival rate.
+
+    peak_tokens: of the KV cache, in whole blocks. preemptions: of running sequences. rejected:
+    requests that can never fit. seconds: until the last answer.
+    """
+
+    peak_tokens: int
+    preemptions: int
+    rejected: int
+    seconds: float
+
+    @property
+    def survived(self) -> bool:
+        """Whether every request was answered without interruption."""
+        return not self.preemptions and not self.rejected
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a log asks of a server.
+
+    requests: that are served; too_long: those longer than the longest sequence, which are not.
+    seconds: between first and last arrival. needed_tokens: of the KV cache, with which nothing
+    would be preempted at the log's own rate. at_rate: at that rate, with the server's KV cache.
+    largest: the largest arrival rate that the server survives, relative to the log's; None: even
+    1/1024 of it is too much; infinite: 1024 times as much is not too much.
+    """
+
+    requests: int
+    too_long: int
+    seconds: float
+    needed_tokens: int
+    at_rate: Served
+    largest: float | None
+
+
+def load(found: Answer, asked: Requests, longest: int) -> Load:
+    """Serve a log with the KV cache of an answer, at several arrival rates.
+
+    longest: tokens of the longest sequence. Raises TraceError if no request is served, or if a
+    block does not divide the log's blocks of prefixes.
+    """
+    kept, too_long = _shorter(asked, longest)
+    cache = found.tokens
+    plenty = int((kept.prompt + kept.output).sum()) + len(kept) * found.asked.block_tokens
+    needed = _needed(found, kept, plenty)
+    at_rate = _serve(found, kept, cache, 1.0)
+    largest = None if at_rate.rejected else _largest(found, kept, cache, at_rate.survived)
+    seconds = float(kept.arrival[-1] - kept.arrival[0])
+    return Load(len(kept), too_long, seconds, needed, at_rate, largest)
+
+
+def _needed(found: Answer, asked: Requests, plenty: int) -> int:
+    """Tokens of the smallest KV cache that survives the log at its own rate."""
+    enough = _serve(found, asked, plenty, 1.0).peak_tokens
+    if asked.prefix is None:
+        return enough
+    least = int((asked.prompt + asked.output).max())
+    while enough / least > _PRECISION:
+        middle = round((enough * least) ** 0.5)
+        if _serve(found, asked, middle, 1.0).survived:
+            enough = middle
+        else:
+            least = middle
+    return enough
+
+
+def _largest(found: Answer, asked: Requests, cache: int, survived: bool) -> float | None:
+    """The largest relative rate that is survived, within 2 %."""
+    fits, fails = (1.0, None) if survived else (None, 1.0)
+    while fails is None:
+        assert fits is not None
+        if fits >= _MOST:
+            return float("inf")
+        if _serve(found, asked, cache, 2 * fits).survived:
+            fits *= 2
+        else:
+            fails = 2 * fits
+    while fits is None:
+        if fails <= _LEAST:
+            return None
+        if _serve(found, asked, cache, fails / 2).survived:
+            fits = fails / 2
+        else:
+            fails /= 2
+    while fails / fits > _PRECISION:
+        middle = (fits * fails) ** 0.5
+        if _serve(found, asked, cache, middle).survived:
+            fits = middle
+        else:
+            fails = middle
+    return fits
+
+
+def _serve(found: Answer, asked: Requests, cache_tokens: int, speed: float) -> Served:
+    server_asked = found.asked
+    model = server_asked.model.model
+    token = model.layers * model.token_bytes
+    pages = _Pages()
+    values: dict[str, Any] = {
+        "kv": "paged",
+        "page": max(server_asked.block_tokens, _SMALLEST_PAGE),
+        "token_budget": max(server_asked.batch.tokens, server_asked.batch.rows),
+        "max_sequences": server_asked.batch.rows,
+        "kv_budget": cache_tokens * token,
+        "activation_layers": 0,
+        **_speed(server_asked.card),
+    }
+    settings = server.Settings(**settle(server.OPTIONS, values))
+    counts = server.serve(pages, model, settings, asked.first(0, speed))
+    return Served(pages.peak // token, counts.preemptions, counts.rejected, counts.seconds)
+
+
+def _speed(card: Card) -> dict[str, float]:
+    """Bytes and operations per second of a card; of an H100 for cards that are not NVIDIA's."""
+    compute = card.compute
+    if compute is None or compute.capability not in _OPERATIONS:
+        return {}
+    clock = compute.clock_mhz * 1e6
+    return {
+        "bandwidth": 2e6 * compute.memory_clock_mhz * compute.bus_bits / 8,
+        "flops": _OPERATIONS[compute.capability] * compute.multiprocessors * clock,
+    }
+
+
+def _shorter(asked: Requests, longest: int) -> tuple[Requests, int]:
+    """The requests of at most so many tokens, and how many are longer."""
+    kept = np.flatnonzero(asked.prompt + asked.output <= longest)
+    if not len(kept):
+        raise TraceError(f"every request of the log is longer than {longest:,} tokens")
+    prefix = asked.prefix and [asked.prefix[n] for n in kept.tolist()]
+    chosen = replace(
+        asked,
+        arrival=asked.arrival[kept],
+        prompt=asked.prompt[kept],
+        output=asked.output[kept],
+        prefix=prefix,
+    )
+    return chosen, len(asked) - len(kept)

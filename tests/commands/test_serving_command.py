@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`allocbench serving`: its table, its JSON, its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import error, folder, output
+from tests.workloads.serving.test_architectures import LLAMA, write
+from tests.workloads.serving.test_requests import AZURE, MOONCAKE
+
+__all__ = ["folder"]  # a fixture, used by importing it
+
+
+def test_the_table_says_how_each_line_is_known() -> None:
+    shown = output("serving llama-3.1-8b --block-size 128 --other 1GiB")
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["weights", "15.0", "GiB", "15,349", "exact"] in lines
+    assert ["other", "processes", "1.00", "GiB", "1,024", "given"] in lines
+    assert "3,286 blocks of 128 tokens, 420,608 tokens: 3.21 sequences of 131,072 tokens" in shown
+    assert "gpu_memory_utilization: 0.9 was asked; up to 0.95 fits." in shown
+    assert "mem-fraction-static: 0.88 was asked" in output("serving qwen2.5-7b --engine sglang")
+
+
+def test_too_little_is_said() -> None:
+    shown = output("serving llama-3-8b --fraction 1")
+    assert "too little" in shown
+    assert "1 was asked; up to 0.96 fits." in shown
+
+
+def test_json_has_the_lines_in_bytes() -> None:
+    told = json.loads(output("serving llama-3-8b --card l40s --capture-sizes 1,8 --json -"))
+    lines = {line["part"]: line["bytes"] for line in told["lines"]}
+    assert lines["weights"] == 16_062_619_648
+    assert told["capture_sizes"] == [1, 8]
+    assert told["kv_tokens"] == 16 * told["kv_blocks"]
+    assert lines["KV cache"] == told["kv_tokens"] * 128 * 1024
+    assert told["log"] is None
+    assert output("serving llama-3-8b --json made.json") != ""
+    assert json.loads(Path("made.json").read_text())["card"] == "H100 SXM 80GB"
+
+
+@pytest.mark.parametrize("text", [AZURE, MOONCAKE])
+def test_a_log_is_served(text: str) -> None:
+    Path("log").write_text(text)
+    told = json.loads(output("serving llama-3-8b --log log --json -"))["log"]
+    assert told["at_rate"]["preemptions"] == 0
+    assert told["needed_tokens"] > 0
+    assert told["fraction"] == 0.26
+    shown = output("serving llama-3-8b --log log")
+    assert "gpu_memory_utilization 0.26 would be enough" in shown
+    assert "0 preemptions, 0 requests refused; largest load without either: more than" in shown
+
+
+def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
+    write(Path(), LLAMA)
+    assert "15.0 GiB" in output("serving config.json")
+    assert "KV cache" in output("serving . --quantization fp8 --kv-dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("serving gpt-5", "model gpt-5: not one of llama-2-7b,"),
+        ("serving text.csv", "text.csv: not JSON"),
+        ("serving llama-3-8b --card h100", "--card h100: more than one card has that name"),
+        ("serving llama-3-8b --card nope", "--card nope: no such card"),
+        ("serving llama-3-70b", "no room for the KV cache: 0.9 of 79.18 GiB"),
+        ("serving llama-3-8b --max-model-len 9000", "--max-model-len 9,000: the model has 8,192"),
+        ("serving llama-3-8b --capture-sizes 1,x", "--capture-sizes 1,x: write whole numbers"),
+        ("serving llama-3-8b --capture-sizes 0", "--capture-sizes 0: write whole numbers"),
+        ("serving llama-3-8b --tensor-parallel 3", "tensor parallelism of 3 does not divide"),
+        ("serving llama-3-8b --context much", "--context: "),
+        ("serving llama-3-8b --engine tgi", "tgi"),
+        ("serving llama-3-8b --fraction 2", "--fraction"),
+        ("serving llama-3-8b --log good.csv", "good.csv: is not a log of requests"),
+        ("serving llama-3-8b --log absent", "absent: No such file or directory"),
+        ("serving llama-3-8b --block-size 48 --log log", "page=48 does not divide 512"),
+        ("serving llama-3-8b --json no/such.json", "no/such.json: cannot write"),
+    ],
+)
+def test_a_wrong_option_is_named(line: str, message: str) -> None:
+    Path("log").write_text(AZURE)
+    assert message in error(line)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weights that a server loads, from a list and from config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocbench.workloads.serving import model_configs
+from allocbench.workloads.serving.architectures import (
+    LISTED,
+    Architecture,
+    Quantization,
+    Stored,
+    divided,
+    listed,
+)
+from tests.traces import message_of
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0},
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128256,
+}
+
+
+def parameters(model: Architecture) -> int:
+    """Weights without the rotary cache, which is computed."""
+    return sum(size for name, size in model.weights if name != "rotary_cache") // 2
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("llama-2-7b", 6_738_415_616),
+        ("llama-2-70b", 68_976_648_192),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3-70b", 70_553_706_496),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("mistral-7b", 7_241_732_096),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-72b", 72_706_203_648),
+        ("qwen3-0.6b", 596_049_920),
+        ("qwen3-8b", 8_190_735_360),
+        ("qwen3-32b", 32_762_123_264),
+        ("qwen3-30b-a3b", 30_532_122_624),
+        ("qwen3-235b-a22b", 235_093_634_560),
+        ("gemma-7b", 8_537_680_896),
+    ],
+)
+def test_listed_models_have_the_published_parameter_counts(name: str, count: int) -> None:
+    assert parameters(listed(name)) == count
+
+
+def test_every_listed_model_was_checked() -> None:
+    assert len(LISTED) == 16
+
+
+def test_the_rotary_cache_has_a_row_for_each_position() -> None:
+    assert dict(listed("llama-3.1-8b").weights)["rotary_cache"] == 131072 * 128 * 2
+
+
+def test_the_vocabulary_is_rounded_up() -> None:
+    odd = model_from(vocab_size=128250)
+    assert odd.vocabulary == 128256
+    assert dict(odd.weights)["head"] == 128256 * 4096 * 2
+
+
+def test_gpus_share_matrices_and_repeat_norms() -> None:
+    whole, half = listed("llama-3-8b"), divided(listed("llama-3-8b"), Stored(tensor_parallel=2))
+    repeated = 65 * 4096 * 2 + 8192 * 128 * 2  # norms and the rotary cache
+    assert half.weight_bytes == (whole.weight_bytes - repeated) // 2 + repeated
+    assert half.token_bytes == whole.token_bytes // 2
+    with pytest.raises(Exception, match="tensor parallelism of 5 does not divide the 32 heads"):
+        divided(whole, Stored(tensor_parallel=5))
+
+
+def test_quantized_matrices_have_scales_and_embeddings_stay() -> None:
+    whole = dict(listed("llama-3-8b").weights)
+    int8 = dict(divided(listed("llama-3-8b"), Stored(quantization="int8")).weights)
+    assert int8["down"] == whole["down"] // 2 + 4096 * 4
+    assert int8["embedding"] == whole["embedding"]
+    int4 = dict(divided(listed("llama-3-8b"), Stored(quantization="int4")).weights)
+    groups = 4096 * 14336 // 128
+    assert int4["down"] == whole["down"] // 4 + groups * 2 + groups // 2
+
+
+def test_a_configuration_is_the_listed_model(tmp_path: Path) -> None:
+    assert model_from() == listed("llama-3.1-8b")
+    write(tmp_path, LLAMA)
+    assert model_configs.read(tmp_path) == listed("llama-3.1-8b")
+
+
+def test_a_configuration_says_what_differs() -> None:
+    qwen = model_from(architectures=["Qwen2ForCausalLM"], tie_word_embeddings=True)
+    assert qwen.model.qkv_bias == 1
+    assert "head" not in dict(qwen.weights)
+    assert dict(model_from(attention_bias=True).weights)["o_bias"] == 4096 * 2
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 64}
+    assert model_from(quantization_config=awq).quantization == Quantization(4, 64)
+    packed = {"weights": {"num_bits": 8, "strategy": "channel", "group_size": None}}
+    compressed = {"quant_method": "compressed-tensors", "config_groups": {"group_0": packed}}
+    assert model_from(quantization_config=compressed).quantization == Quantization(8)
+    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert model_from(rope_scaling=yarn, max_position_embeddings=32768).positions == 131072
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["T5Model"]}, "architecture T5Model is not one of GemmaForCausalLM,"),
+        ({"architectures": None}, "architecture None is not one of"),
+        ({"hidden_size": None}, "no hidden_size"),
+        ({"hidden_size": "4096"}, "hidden_size 4096 is not a whole number from 1 to 10,000,000"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers 0 is not a whole number"),
+        ({"torch_dtype": "int4"}, "torch_dtype int4 is not one of bfloat16, float16, float32"),
+        ({"mlp_only_layers": [0]}, "some layers have experts and some have not"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization mxfp4 is not one of"),
+        ({"quantization_config": {"quant_method": "awq"}}, "no bits"),
+    ],
+)
+def test_a_wrong_configuration_is_named(changes: dict[str, Any], message: str) -> None:
+    assert message in message_of(lambda: model_from(**changes))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "not JSON"), ("[1]", "not a JSON object"), ("{}", "architecture None is not one of")],
+)
+def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text)
+    said = message_of(lambda: model_configs.read(file))
+    assert said.startswith(f"{file}: {message}")
+
+
+def model_from(**changes: Any) -> Architecture:
+    """The architecture of LLAMA with changes; None removes a number."""
+    return model_configs.parse(LLAMA | changes)
+
+
+def write(folder: Path, told: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(told))

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vLLM and SGLang allocate: their defaults, their profiling pass, their captured graphs.
+
+Read from the sources of vLLM 0.7.3 and 0.11.2 and SGLang 0.4 to 0.5; the requests of vLLM's pass
+were compared with recordings of both versions on a null GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from allocbench.workloads.events import Events
+from allocbench.workloads.serving.architectures import Architecture
+
+VLLM, VLLM_0, SGLANG = "vllm", "vllm-v0", "sglang"
+ENGINES = (VLLM, VLLM_0, SGLANG)
+"""vllm: the V1 engine. vllm-v0: the engine before it, up to 0.8 or with VLLM_USE_V1=0."""
+_GIB = 1 << 30
+_LARGE_CARD = 70 * _GIB
+_FLOAT, _INDEX = 4, 8  # bytes
+_SPLITS = 32
+"""vLLM's limit for captured passes with FlashAttention 3."""
+_FEW_ROWS = 128
+"""PyTorch sorts fewer rows than this in another way (`SortStable.cu`)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The largest batch of an engine.
+
+    tokens: of a pass (max_num_batched_tokens; SGLang: chunked_prefill_size). rows: sequences that
+    get a token in a pass (max_num_seqs, max_running_requests). captured: numbers of sequences for
+    which there is a graph.
+    """
+
+    tokens: int
+    rows: int
+    captured: tuple[int, ...]
+
+    @property
+    def sampled(self) -> int:
+        """Rows of logits of the largest pass."""
+        return min(self.rows, self.tokens)
+
+
+def batch(
+    engine: str,
+    card_bytes: int,
+    positions: int,
+    *,
+    small_batches: bool = False,
+    tokens: int | None = None,
+    rows: int | None = None,
+    captured: tuple[int, ...] | None = None,
+) -> Batch:
+    """The largest batch of a server with an engine's defaults where nothing is given.
+
+    card_bytes: memory of the card. positions: the longest sequence (max_model_len).
+    small_batches: whether vLLM counts the card among those for small batches, as it does the A100.
+    """
+    large = card_bytes >= _LARGE_CARD and not small_batches
+    if engine == VLLM:
+        default = (8192, 1024) if large else (2048, 256)
+    elif engine == VLLM_0:
+        default = (max(positions, 2048) if positions <= 32768 else 2048), 256
+    else:
+        default = (8192 if large else 4096 if card_bytes > 35 * _GIB else 2048), 256
+    most_tokens = tokens or default[0]
+    most_rows = rows or min(default[1], most_tokens)
+    sizes = captured if captured is not None else _captured(engine, most_tokens, most_rows, large)
+    return Batch(most_tokens, most_rows, sizes)
+
+
+def _captured(engine: str, tokens: int, rows: int, large: bool) -> tuple[int, ...]:
+    """The numbers of sequences for which an engine captures a graph by default."""
+    if engine == VLLM:
+        most = min(2 * rows, 512, tokens)
+        sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    elif engine == VLLM_0:
+        most = min(rows, 256)
+        sizes = [1, 2, 4, *range(8, 257, 8)]
+    else:
+        most = min(rows, 256 if large else 160)
+        sizes = [1, 2, 4, *range(8, 161, 8), *range(176, 257, 16)]
+    return tuple(size for size in sizes if size <= most)
+
+
+def write_pass(events: Events, model: Architecture, tokens: int) -> int:
+    """Write a forward pass through one layer; returns the block with the final hidden states.
+
+    The largest moment is that of the feed-forward network: the gate and up projections and their
+    product are alive, and three tensors of the hidden size.
+    """
+    shapes = model.model
+    feature = tokens * shapes.dtype_bytes
+    residual = events.alloc(feature * shapes.hidden, "embedding")
+    normed = events.alloc(feature * shapes.hidden, "norm")
+    qkv = events.alloc(feature * (shapes.query + shapes.key_value), "qkv")
+    events.free(normed)
+    attended = events.alloc(feature * shapes.query, "attention")
+    projected = events.alloc(feature * shapes.hidden, "o_proj")
+    events.free(attended)
+    events.free(qkv)
+    normed = events.alloc(feature * shapes.hidden, "norm")
+    routed = feature * shapes.experts_per_token
+    gate_up = events.alloc(2 * routed * shapes.ffn_rows, "gate_up")
+    product = events.alloc(routed * shapes.ffn_rows, "silu_mul")
+    events.free(gate_up)
+    if shapes.experts > 1:
+        experts = events.alloc(routed * shapes.hidden, "experts")
+        events.free(product)
+        product = experts
+    down = events.alloc(feature * shapes.hidden, "down")
+    for block in (product, normed, projected, residual):
+        events.free(block)
+    return down
+
+
+def write_sampling(events: Events, model: Architecture, rows: int, engine: str) -> None:
+    """Write how the next tokens of `rows` sequences are sampled with top-k and top-p.
+
+    PyTorch sorts all logits. The values (4 bytes) and indices (8 bytes) of the result stay; while
+    it sorts, there are 20 more bytes for each logit: the unsorted indices and a copy of both. Up to
+    127 rows are sorted in two stages, with 32 more bytes.
+    """
+    shapes = model.model
+    logits = rows * model.vocabulary
+    chosen = [events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "last_tokens")]
+    if engine == VLLM:  # its profiling replaces the hidden states by random ones
+        chosen.append(events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "random"))
+    held = [
+        events.alloc(logits * shapes.dtype_bytes, "logits"),
+        events.alloc(logits * _FLOAT, "float_logits"),
+    ]
+    if engine == SGLANG:  # its kernels sample from probabilities, without a sort
+        held.append(events.alloc(logits * _FLOAT, "softmax"))
+    else:
+        values = events.alloc(logits * _FLOAT, "sort")
+        indices = events.alloc(logits * _INDEX, "sort")
+        scratch = [events.alloc(logits * _INDEX, "sort")]
+        if 1 < rows < _FEW_ROWS:
+            scratch.append(events.alloc(logits * _INDEX, "sort"))
+            scratch.append(events.alloc(logits * 2 * _INDEX, "sort"))
+        else:
+            scratch.append(events.alloc(logits * (_FLOAT + _INDEX), "sort"))
+        for block in scratch:
+            events.free(block)
+        probabilities = events.alloc(logits * _FLOAT, "softmax")
+        held += [values, indices, probabilities]
+    for block in (*held, *chosen):
+        events.free(block)
+
+
+def write_graphs(
+    events: Events, model: Architecture, sizes: Sequence[int], workspace: int, splits: bool
+) -> None:
+    """Write the requests in the private pool of the captured graphs, the largest graph first.
+
+    workspace: bytes of cuBLAS's. splits: whether whole passes are captured as well with
+    FlashAttention 3: their attention is divided among 32 blocks of keys, and each has a float32
+    output and a float32 sum for each head.
+    """
+    shapes = model.model
+    heads = shapes.query // shapes.head_dim
+    kept = events.alloc(workspace, "cublas workspace")
+    for size in sorted(sizes, reverse=True):
+        events.free(write_pass(events, model, size))
+    for size in sorted(sizes, reverse=True) if splits else ():
+        outputs = _SPLITS * heads * size * _FLOAT
+        split = [events.alloc(outputs, "splits"), events.alloc(outputs * shapes.head_dim, "splits")]
+        events.free(write_pass(events, model, size))
+        for block in split:
+            events.free(block)
+    events.free(kept)
+
+
+def kv_blocks(engine: str, model: Architecture, block_tokens: int, room: int) -> int:
+    """How many blocks of the KV cache fit in a number of bytes; SGLang's blocks are pages."""
+    layer = block_tokens * model.token_bytes
+    if engine == SGLANG:
+        return room // (layer * model.model.layers)
+    if engine == VLLM:
+        return max(0, room) // layer // model.model.layers
+    return max(0, room) // (layer * model.model.layers)
+
+
+def kv_tensors(engine: str, model: Architecture, block_tokens: int, blocks: int) -> list[int]:
+    """Bytes of each tensor of the KV cache: one for each layer; SGLang: keys and values apart."""
+    layers, layer = model.model.layers, block_tokens * model.token_bytes
+    if engine == SGLANG:  # and one page for the tokens that are not stored
+        return [(blocks + 1) * layer // 2] * (2 * layers)
+    return [blocks * layer] * layers

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the config.json of a model on huggingface.co as an architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from allocbench.workloads.serving.architectures import Architecture, Quantization
+from allocbench.workloads.serving.models import Model
+from allocbench.workloads.vocabulary import TraceError
+
+_FILE = "config.json"
+_FAMILIES: Mapping[str, Mapping[str, bool]] = {
+    "GemmaForCausalLM": {"tied": True},
+    "LlamaForCausalLM": {},
+    "MistralForCausalLM": {},
+    "MixtralForCausalLM": {},
+    "Qwen2ForCausalLM": {"qkv_bias": True},
+    "Qwen3ForCausalLM": {"qk_norm": True},
+    "Qwen3MoeForCausalLM": {"qk_norm": True, "sparse": True},
+}
+"""The architectures of which all weights are known here, and what a configuration leaves out."""
+_DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}
+_MOST_BYTES = 1 << 20
+_MOST = 10**7
+
+
+def read(path: Path) -> Architecture:
+    """The architecture in a config.json, or in the one of a folder.
+
+    Raises TraceError if the file cannot be read, lacks a number, or describes a model of which not
+    all weights are known.
+    """
+    file = path / _FILE if path.is_dir() else path
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise TraceError(f"{file}: larger than 1 MiB: not a config.json")
+        told = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise TraceError(f"{file}: not JSON") from error
+    if not isinstance(told, dict):
+        raise TraceError(f"{file}: not a JSON object")
+    try:
+        return parse(told)
+    except TraceError as error:
+        raise TraceError(f"{file}: {error}") from error
+
+
+def parse(told: Mapping[str, Any]) -> Architecture:
+    """The architecture that a configuration describes; raises as `read` does."""
+    names = told.get("architectures")
+    name = names[0] if isinstance(names, list) and names else None
+    if not isinstance(name, str) or name not in _FAMILIES:
+        raise TraceError(f"architecture {name} is not one of {', '.join(_FAMILIES)}")
+    family = _FAMILIES[name]
+    heads, hidden = _count(told, "num_attention_heads"), _count(told, "hidden_size")
+    experts = _count(told, "num_local_experts", _count(told, "num_experts", 1))
+    ffn = "moe_intermediate_size" if family.get("sparse") else "intermediate_size"
+    _check_layers(told)
+    attention_bias = bool(told.get("attention_bias", False))
+    model = Model(
+        layers=_count(told, "num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=_count(told, "num_key_value_heads", heads),
+        head_dim=_count(told, "head_dim", hidden // heads),
+        ffn=_count(told, ffn),
+        vocabulary=_count(told, "vocab_size"),
+        experts=experts,
+        experts_per_token=_count(told, "num_experts_per_tok", 1),
+        qkv_bias=int(attention_bias or family.get("qkv_bias", False)),
+        dtype_bytes=_dtype(told),
+    )
+    return Architecture(
+        model,
+        positions=_positions(told),
+        tied=bool(told.get("tie_word_embeddings", family.get("tied", False))),
+        qk_norm=family.get("qk_norm", False),
+        output_bias=attention_bias,
+        quantization=_quantization(told.get("quantization_config")),
+    )
+
+
+def _check_layers(told: Mapping[str, Any]) -> None:
+    """Raise TraceError for layers that differ from each other."""
+    sparse = _count(told, "decoder_sparse_step", 1) == 1 and not told.get("mlp_only_layers")
+    if not sparse:
+        raise TraceError("some layers have experts and some have not, which is not supported")
+
+
+def _positions(told: Mapping[str, Any]) -> int:
+    """Rows of the rotary cache: YaRN and linear scaling have more than the configuration says."""
+    positions = _count(told, "max_position_embeddings")
+    scaling = told.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "yarn":
+        original = _count(scaling, "original_max_position_embeddings", positions)
+        return int(original * float(scaling.get("factor", 1)))
+    return int(positions * float(scaling.get("factor", 1))) if kind == "linear" else positions
+
+
+def _dtype(told: Mapping[str, Any]) -> int:
+    name = told.get("torch_dtype", told.get("dtype", "bfloat16"))
+    if name not in _DTYPES:
+        raise TraceError(f"torch_dtype {name} is not one of {', '.join(_DTYPES)}")
+    # vLLM and SGLang serve a float32 model with float16
+    return min(_DTYPES[name], 2)
+
+
+def _quantization(told: object) -> Quantization | None:
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise TraceError("quantization_config is not an object")
+    method = told.get("quant_method")
+    if method in ("awq", "gptq"):
+        return Quantization(_count(told, "bits"), max(0, int(told.get("group_size", 128))))
+    if method == "fp8":
+        return Quantization(8)
+    if method == "compressed-tensors":
+        groups: Mapping[str, Any] = told.get("config_groups") or {}
+        first: Mapping[str, Any] = next(iter(groups.values()), {})
+        weights: Mapping[str, Any] = first.get("weights") or {}
+        group = weights.get("group_size") or 0
+        return Quantization(_count(weights, "num_bits"), max(0, int(group)))
+    raise TraceError(
+        f"quantization {method} is not one of awq, gptq, fp8, compressed-tensors; --quantization"
+        " replaces it"
+    )
+
+
+def _count(told: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    number = told.get(name)
+    if number is None:
+        if default is None:
+            raise TraceError(f"no {name}")
+        return default
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST:
+        raise TraceError(f"{name} {str(number)[:40]} is not a whole number from 1 to {_MOST:,}")
+    return number
