@@ -68,7 +68,7 @@ def recording(allocator: Allocator) -> Recording:
     )
 
 
-class LabelledTrace(Protocol):
+class LabeledTrace(Protocol):
     """The part of a trace that shows where its requests come from. Arrays have equal lengths."""
 
     @property
@@ -116,7 +116,7 @@ class Leak:
         )
 
 
-def leaks(allocator: Allocator, trace: LabelledTrace | None = None) -> list[Leak]:
+def leaks(allocator: Allocator, trace: LabeledTrace | None = None) -> list[Leak]:
     """The live blocks of an allocator with a `check` wrapper, in request order.
 
     `trace` must be the only trace that the allocator has served. Each leak then has the label of
@@ -140,7 +140,7 @@ def leaks(allocator: Allocator, trace: LabelledTrace | None = None) -> list[Leak
     ]
 
 
-def _labels(trace: LabelledTrace, requests: list[int]) -> list[str]:
+def _labels(trace: LabeledTrace, requests: list[int]) -> list[str]:
     import numpy as np
 
     events = np.flatnonzero(trace.op == ALLOC)

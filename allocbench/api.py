@@ -2,10 +2,10 @@
 """The four questions, many runs and their history, from Python: each function returns a DataFrame.
 
 A workload is a trace, or what the command line takes: the name of a workload, or a file. It may
-also be a program, as "-- python train.py" or `Program`, or a function without arguments, which is
-called in a process of its own. Both run on the GPU of this machine or on a null GPU, that of
-`device` if it is "null:CARD". Devices and allocators are written as specs. Errors are those of the
-command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
+also be a program, as "-- python train.py" or `ProgramWorkload`, or a function without arguments,
+which is called in a process of its own. Both run on the GPU of this machine or on a null GPU, that
+of `device` if it is "null:CARD". Devices and allocators are written as specs. Errors are those of
+the command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
 
     from allocbench import api
 
@@ -30,7 +30,7 @@ import pandas as pd
 from allocbench import inputs, options
 from allocbench.experiment import Effort
 from allocbench.programs import functions, program
-from allocbench.programs.program import Program, Settings
+from allocbench.programs.program import ProgramWorkload, Settings
 from allocbench.questions import ORDERS, TUNING
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
@@ -40,7 +40,7 @@ from allocbench.reports import asv
 from allocbench.reports.recommending import WEIGHTS, Weights
 from allocbench.workloads import Trace
 
-Workload: TypeAlias = Trace | str | Program | Callable[[], object]
+Workload: TypeAlias = Trace | str | ProgramWorkload | Callable[[], object]
 
 _TIME_LIMIT = 5.0  # seconds
 
@@ -166,7 +166,7 @@ def _case(workload: Workload, device: str) -> tuple[Trace, str]:
     if isinstance(workload, str):
         with program.asked(settings):
             return inputs.load(workload), simulated
-    if not isinstance(workload, Program):
+    if not isinstance(workload, ProgramWorkload):
         workload = functions.program_of(workload, settings)
     return program.load(workload), simulated
 

@@ -193,7 +193,7 @@ Json = Annotated[
 Scratch = Annotated[
     Gpu | None,
     typer.Option(
-        help="Add modelled scratch memory of the kernels of such a GPU, labelled as a model."
+        help="Add modelled scratch memory of the kernels of such a GPU, labeled as a model."
     ),
 ]
 ConvolutionScratch = Annotated[

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from allocbench import peaks
 from allocbench.errors import USER_ERRORS
 from allocbench.peaks import Peak
-from allocbench.programs.program import DEFAULT_DEVICE, STEPS, Program, Settings
+from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramWorkload, Settings
 from allocbench.reports import units
 
 _WRONG = 2
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked, command = parser.parse_args(given[:dashes]), tuple(given[dashes + 1 :])
     if not command:
         parser.error("no command follows: -- python train.py")
-    program = Program(command, Settings(device=asked.device, steps=asked.steps, quiet=True))
+    program = ProgramWorkload(command, Settings(device=asked.device, steps=asked.steps, quiet=True))
     try:
         with contextlib.chdir(asked.base):
             before, _ = peaks.run(program)

@@ -15,7 +15,7 @@ from allocbench.base.text import one_line
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.programs import program
-from allocbench.programs.program import Program
+from allocbench.programs.program import ProgramWorkload
 from allocbench.programs.ran import AMPLE
 from allocbench.questions.holding import by_kind, holders, places_in_words
 from allocbench.questions.runner import Runner
@@ -55,7 +55,7 @@ def peak_of(trace: Trace) -> Peak:
     )
 
 
-def run(asked: Program) -> tuple[Peak, Trace]:
+def run(asked: ProgramWorkload) -> tuple[Peak, Trace]:
     """The peak of a program, now or as kept; raises as `programs.program.load`."""
     trace = program.load(asked)
     return peak_of(trace), trace

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from allocbench.programs.program import Program
+    from allocbench.programs.program import ProgramWorkload
 
 _MARKER = "limit_peak"
 _FILE = "peaks.json"
@@ -96,9 +96,9 @@ def _marker(item: pytest.Item) -> Any:
     return None if is_inside() else marker
 
 
-def _program(item: pytest.Function, card: str | None) -> Program:
+def _program(item: pytest.Function, card: str | None) -> ProgramWorkload:
     """A pytest command that runs only this test."""
-    from allocbench.programs.program import Program
+    from allocbench.programs.program import ProgramWorkload
     from allocbench.testing import settings_for
 
     config = item.config
@@ -107,4 +107,4 @@ def _program(item: pytest.Function, card: str | None) -> Program:
     if own is not None:  # it was named with -p, and is not installed
         command += ["-p", __name__]
     command += [f"--rootdir={config.rootpath}", f"{item.path}::{item.nodeid.partition('::')[2]}"]
-    return Program(tuple(command), settings_for(card), item.name)
+    return ProgramWorkload(tuple(command), settings_for(card), item.name)

@@ -13,7 +13,7 @@ from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.questions.recorded import in_force
 from allocbench.workloads import Trace
-from allocbench.workloads.exporters.replayed import Block, DeviceEvent, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed import Block, DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import spans
 
@@ -39,7 +39,7 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     last = allocators.make(allocator, memory)
     detail = allocators.replay(trace, last, samples=1, keep=True, detail=True).detail
     assert detail is not None
-    events = list(_device_events(detail["device_calls"]))
+    events = list(_device_calls(detail["device_calls"]))
 
     allocs, ends = spans(trace.op, trace.block)
     alloc_address = detail["placements"]["address"]
@@ -76,13 +76,13 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
         capacity=memory.capacity,
         address=address,
         **_levels(timeline, events, len(trace)),
-        device_events=events,
+        device_calls=events,
         segments=segments,
         taken_over=taken_over,
     )
 
 
-def _begun(layout: Layout, events: Sequence[DeviceEvent]) -> dict[int, dict[str, Any]]:
+def _begun(layout: Layout, events: Sequence[DeviceCall]) -> dict[int, dict[str, Any]]:
     """What is known of the segments of a layout that were never returned, by address."""
     returned = {event.address for event in events if event.action in _RELEASES}
     columns = (layout.address, layout.stream, layout.small, layout.reservation, layout.pool)
@@ -95,11 +95,11 @@ def _begun(layout: Layout, events: Sequence[DeviceEvent]) -> dict[int, dict[str,
     }
 
 
-def _device_events(calls: Mapping[str, NDArray[Any]]) -> Iterator[DeviceEvent]:
+def _device_calls(calls: Mapping[str, NDArray[Any]]) -> Iterator[DeviceCall]:
     """The successful calls; consecutive pages of one event are one range."""
     granted = calls["refused"] == 0
     names = ("event", "kind", "address", "size")
-    last: DeviceEvent | None = None
+    last: DeviceCall | None = None
     for event, kind, address, size in zip(
         *(calls[name][granted].tolist() for name in names), strict=True
     ):
@@ -110,13 +110,13 @@ def _device_events(calls: Mapping[str, NDArray[Any]]) -> Iterator[DeviceEvent]:
             continue
         if last:
             yield last
-        last = DeviceEvent(event, action, address, size)
+        last = DeviceCall(event, action, address, size)
     if last:
         yield last
 
 
 def _levels(
-    timeline: Mapping[str, NDArray[Any]], device_events: list[DeviceEvent], count: int
+    timeline: Mapping[str, NDArray[Any]], device_calls: list[DeviceCall], count: int
 ) -> dict[str, NDArray[np.uint64]]:
     """Requested, allocated and reserved bytes after each event.
 
@@ -130,7 +130,7 @@ def _levels(
         for name in ("requested", "allocated", "reserved")
     }
     change = np.zeros(count, np.int64)
-    for event, action, _, size in device_events:
+    for event, action, _, size in device_calls:
         change[event] += -size if action in _RELEASES else size
     held = np.cumsum(change)
     held_at_sample = np.append(0, held[sampled])[sample]

@@ -14,7 +14,7 @@ from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT
 from allocbench.programs import program, vary
-from allocbench.programs.program import Program
+from allocbench.programs.program import ProgramWorkload
 from allocbench.programs.vary import Between, Largest, Probe, Variation
 from allocbench.reports import units
 from allocbench.terminal import console, plain_table
@@ -62,7 +62,7 @@ def _outcome(probe: Probe) -> str:
     return "fits" if probe.need is None else f"fits, reserving {units.size(probe.need)}"
 
 
-def _rows(found: Largest, asked: Program) -> pd.DataFrame:
+def _rows(found: Largest, asked: ProgramWorkload) -> pd.DataFrame:
     rows = [
         {
             "device": asked.settings.device,
@@ -77,7 +77,7 @@ def _rows(found: Largest, asked: Program) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"peak_reserved": "Int64"})
 
 
-def _print_card(asked: Program, varied: Variation, found: Largest, device: str) -> None:
+def _print_card(asked: ProgramWorkload, varied: Variation, found: Largest, device: str) -> None:
     out = console()
     where = asked.settings.device or "the GPU of this machine"
     table = plain_table(f"{varied.name} on {where}", varied.name, "", right=(varied.name,))

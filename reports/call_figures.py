@@ -111,8 +111,8 @@ def _whiskers(panel: Axes, rows: pd.DataFrame, names: Sequence[str], looks: Look
             continue
         n, look = names.index(name), looks[name]
         if low > 0 and high > 0:
-            panel.plot([low, high], [n, n], color=look.colour, lw=4, alpha=0.35)
-        panel.plot(value, n, look.marker, color=look.colour, ms=5)
+            panel.plot([low, high], [n, n], color=look.color, lw=4, alpha=0.35)
+        panel.plot(value, n, look.marker, color=look.color, ms=5)
         right = max(right, value, high if high > 0 else value)
         panel.annotate(
             units.seconds(value),
@@ -146,7 +146,7 @@ def _tick(seconds: float) -> str:
 
 def _stroke(look: theme.Look) -> dict[str, Any]:
     dashes = (0, look.dash) if look.dash else "-"
-    return {"color": look.colour, "lw": 1.3, "linestyle": dashes}
+    return {"color": look.color, "lw": 1.3, "linestyle": dashes}
 
 
 def _names(figure: Figure, names: Sequence[str], looks: Looks) -> None:

@@ -135,8 +135,8 @@ def across(table: pd.DataFrame) -> list[Chart]:
         Chart(
             f"heat-{metric}",
             f"{schema[metric].heading.capitalize()} on every workload",
-            "Colour: ratio to the best allocator of the workload; darkest is best. Cells without"
-            " colour were not measured, or requests failed.",
+            "Color: ratio to the best allocator of the workload; darkest is best. Cells without"
+            " color were not measured, or requests failed.",
             findings.describe(found, metric),
             table[[*_IDENTITY, metric]],
             partial(workload_figures.heat_map, found, metric),

@@ -311,7 +311,7 @@ COLUMNS: tuple[Column, ...] = (
         "plan",
         "count",
         "fallback requests",
-        "Requests outside the plan, served by the fallback pool.",
+        "Requests outside the plan, served by best fit.",
     ),
     Column("planned_bytes", "plan", "bytes", "planned bytes", "Bytes served by the plan."),
     Column(
@@ -319,7 +319,7 @@ COLUMNS: tuple[Column, ...] = (
         "plan",
         "bytes",
         "fallback bytes",
-        "Bytes outside the plan, served by the fallback pool.",
+        "Bytes outside the plan, served by best fit.",
     ),
     Column("allocbench_version", "origin", "", "allocbench", "Version that wrote the row."),
     Column("python", "origin", "", "Python", "Version of Python."),

@@ -30,8 +30,8 @@ def timeline(panel: Axes, line: Timeline, max_load: int | None, look: Look, divi
     """Bytes over events: areas for reserved and allocated, a line for requested, the bound."""
     event = line["event"]
     for name, opacity in (("reserved", 0.3), ("allocated", 0.5)):
-        panel.fill_between(event, line[name] / divisor, color=look.colour, alpha=opacity, lw=0)
-    panel.plot(event, line["reserved"] / divisor, color=look.colour, lw=1.2)
+        panel.fill_between(event, line[name] / divisor, color=look.color, alpha=opacity, lw=0)
+    panel.plot(event, line["reserved"] / divisor, color=look.color, lw=1.2)
     panel.plot(event, line["requested"] / divisor, color=INK, lw=0.7)
     if max_load is not None:
         panel.axhline(max_load / divisor, color=INK, lw=0.9, ls=":")
@@ -64,7 +64,7 @@ def bars(
         range(len(ends)),
         [min(start, top) / divisor for start in starts.values()],
         height=0.7,
-        color=[looks[name].colour for name in ends],
+        color=[looks[name].color for name in ends],
     )
     panel.set_yticks(range(len(ends)), [looks[name].label for name in ends])
     panel.set_ylim(len(ends) - 0.5, -0.5)
@@ -107,7 +107,7 @@ def dots(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> 
     for row, (name, value) in enumerate(values.items()):
         if value:
             look = looks[name]
-            panel.plot(value / divisor, row, look.marker, color=look.colour, ms=6.5)
+            panel.plot(value / divisor, row, look.marker, color=look.color, ms=6.5)
         _number(panel, (value / divisor if value else left, row), case, name, column, [])
     panel.set_yticks(range(len(values)), [looks[name].label for name in values])
     panel.set_ylim(len(values) - 0.5, -0.5)
@@ -148,9 +148,9 @@ def trade(
     for name, (x, low, high) in points.items():
         look = looks[name]
         xs, ys = [x / x_unit] * 2, [low / y_unit, high / y_unit]
-        panel.plot(xs, ys, color=look.colour, lw=1.2, zorder=3)
-        panel.plot(xs[0], ys[0], look.marker, color=look.colour, ms=6, zorder=4)
-        panel.plot(xs[1], ys[1], look.marker, mfc=PAPER, mec=look.colour, ms=6, zorder=4)
+        panel.plot(xs, ys, color=look.color, lw=1.2, zorder=3)
+        panel.plot(xs[0], ys[0], look.marker, color=look.color, ms=6, zorder=4)
+        panel.plot(xs[1], ys[1], look.marker, mfc=PAPER, mec=look.color, ms=6, zorder=4)
     front = pareto_front({name: points[name][:2] for name in points if name in _served(case)})
     if len(front) > 1:
         xs, ys = zip(*(points[name][:2] for name in front), strict=True)

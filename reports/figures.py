@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures: a checked frame in, a Matplotlib figure out; one panel per workload or allocator.
 
-Every allocator looks the same in all figures and is named next to its marks. Floors are grey and
-never stretch an axis: a bar that does not fit is cut at the edge and labelled with its number.
+Every allocator looks the same in all figures and is named next to its marks. Floors are gray and
+never stretch an axis: a bar that does not fit is cut at the edge and labeled with its number.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +132,7 @@ def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda cas
 def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
     """A row per allocator: a panel per workload, and per column side by side when there are two.
 
-    Names are shown at the left panel only if its neighbours have the same allocators.
+    Names are shown at the left panel only if its neighbors have the same allocators.
     """
     found = cases(table)
     looks, titles = theme.looks(found), theme.titles(found)

@@ -43,7 +43,7 @@ def history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Figure:
             Line2D(
                 [],
                 [],
-                color=looks[name].colour,
+                color=looks[name].color,
                 marker=looks[name].marker,
                 ms=4,
                 label=looks[name].label,
@@ -62,14 +62,14 @@ def _line(panel: Axes, line: pd.DataFrame, commits: list[str], look: theme.Look)
         line["value"],
         marker=look.marker,
         ms=3.5,
-        color=look.colour,
+        color=look.color,
         lw=1.2,
         linestyle=dashes,
     )
     bounded = line["low"].notna() & line["high"].notna()
     for x, low, high, shown in zip(positions, line["low"], line["high"], bounded, strict=True):
         if shown:
-            panel.plot([x, x], [low, high], color=look.colour, lw=3, alpha=0.35)
+            panel.plot([x, x], [low, high], color=look.color, lw=3, alpha=0.35)
 
 
 def _axes(panel: Axes, commits: list[str], unit: str) -> None:

@@ -235,7 +235,7 @@ def _about(
         "allocators": [
             {
                 "name": name,
-                "colour": looks[name].colour,
+                "color": looks[name].color,
                 "dash": list(looks[name].dash),
                 "first": name in first,
             }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Matplotlib figure as inline SVG that follows the page: its colours, its font, its words."""
+"""A Matplotlib figure as inline SVG that follows the page: its colors, its font, its words."""
 
 import io
 import re
@@ -19,7 +19,7 @@ _VARIABLES = {
     theme.GRID: "var(--line)",
     theme.PAPER: "var(--paper)",
 }
-_COLOUR = re.compile("|".join(_VARIABLES))
+_COLOR = re.compile("|".join(_VARIABLES))
 _FONT_FAMILY = re.compile(r"font-family:[^;]*;?")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 _ROUNDED = ("d", "x", "y", "transform")
@@ -73,5 +73,5 @@ def _attribute(name: str, value: str, key: str) -> str:
     if name in _ROUNDED:
         return _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}", " ".join(value.split()))
     if name in ("style", "fill", "stroke"):
-        value = _COLOUR.sub(lambda colour: _VARIABLES[colour[0]], _FONT_FAMILY.sub("", value))
+        value = _COLOR.sub(lambda color: _VARIABLES[color[0]], _FONT_FAMILY.sub("", value))
     return value.replace("url(#", f"url(#{key}-")

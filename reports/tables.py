@@ -156,7 +156,7 @@ def to_rich(table: Table) -> RichTable:
     """The table for a terminal: 122 columns wide for `TERMINAL` with names of 22 letters.
 
     The first memory and the first time column carry the ratio to the reference row. Marks are
-    signs as well as colours: + best, - worst, ! failed requests.
+    signs as well as colors: + best, - worst, ! failed requests.
     """
     drawn = RichTable(
         title=Text(table.title, style="bold"),

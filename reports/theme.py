@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How figures look: colours, one look per allocator, panels."""
+"""How figures look: colors, one look per allocator, panels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ INK, FAINT, FLOOR, GRID, PAPER = "#1d2430", "#5c6675", "#9aa3ad", "#dfe3e8", "#f
 WIDTH = 11.0  # inches: a laptop's page at 100 dots per inch
 NARROW_WIDTH = 3.7  # a phone's
 LABEL_LETTERS, TITLE_LETTERS = 26, 34
-_COLOURS = [seaborn.color_palette("colorblind").as_hex()[n] for n in (0, 1, 2, 3, 4, 9, 5)]
+_COLORS = [seaborn.color_palette("colorblind").as_hex()[n] for n in (0, 1, 2, 3, 4, 9, 5)]
 _MARKERS = "osD^vPX*<>"
 _narrow: ContextVar[bool] = ContextVar("narrow", default=False)
 _DASHES = ((), (6, 2), (2, 2), (6, 2, 1, 2))
@@ -35,17 +35,17 @@ class Look:
     """
 
     label: str
-    colour: str
+    color: str
     marker: str
     hatch: str
     dash: tuple[int, ...]
 
 
 def looks(cases: Sequence[Case]) -> dict[str, Look]:
-    """One look per allocator over all cases; a floor is grey and hatched.
+    """One look per allocator over all cases; a floor is gray and hatched.
 
-    The colours suit colour-blind readers; after the seventh they repeat with another marker and
-    dashed lines, and no figure relies on colour alone.
+    The colors suit color-blind readers; after the seventh they repeat with another marker and
+    dashed lines, and no figure relies on color alone.
     """
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
     floors = {name for case in cases for name in case.floors}
@@ -53,15 +53,15 @@ def looks(cases: Sequence[Case]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     for name in names:
         n = len(found)
-        colour = FLOOR if name in floors else _COLOURS[n % len(_COLOURS)]
+        color = FLOOR if name in floors else _COLORS[n % len(_COLORS)]
         hatch = "////" if name in floors else ""
-        dash = _DASHES[n // len(_COLOURS) % len(_DASHES)]
-        found[name] = Look(labels[name], colour, _MARKERS[n % len(_MARKERS)], hatch, dash)
+        dash = _DASHES[n // len(_COLORS) % len(_DASHES)]
+        found[name] = Look(labels[name], color, _MARKERS[n % len(_MARKERS)], hatch, dash)
     return found
 
 
 def looks_too(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
-    """The known looks, and a look for every other name: another shade of grey ink, own marker."""
+    """The known looks, and a look for every other name: another shade of gray ink, own marker."""
     found = dict(known)
     others = [name for name in dict.fromkeys(names) if name not in found]
     for n, (name, label) in enumerate(units.short(others, LABEL_LETTERS).items()):

@@ -23,7 +23,7 @@ with needs_extra("report"):
     from allocbench.reports import theme
 
 Looks = Mapping[str, theme.Look]
-_DARK, _LIGHT = "#101418", "#ffffff"  # text on a coloured cell, the same on light and dark pages
+_DARK, _LIGHT = "#101418", "#ffffff"  # text on a colored cell, the same on light and dark pages
 
 
 def lifetimes(table: pd.DataFrame) -> Figure:
@@ -105,7 +105,7 @@ def free_grid(rows: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64],
 def heat_map(cases: Sequence[Case], metric: str) -> Figure:
     """One metric of every allocator on every workload; the ratio to the best of each workload.
 
-    Colour shows the ratio; the number is the metric itself, and n/a has no colour.
+    Color shows the ratio; the number is the metric itself, and n/a has no color.
     """
     column = SCHEMA[metric]
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
@@ -155,10 +155,10 @@ def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) 
             for n, name in enumerate(order):
                 found = table.loc[name].dropna()
                 look = looks[str(name)]
-                panel.plot([found.min(), found.max()], [n, n], color=look.colour, lw=3, alpha=0.35)
-                panel.plot(found.mean(), n, look.marker, color=look.colour, ms=6)
+                panel.plot([found.min(), found.max()], [n, n], color=look.color, lw=3, alpha=0.35)
+                panel.plot(found.mean(), n, look.marker, color=look.color, ms=6)
                 for rank, count in found.value_counts().items():
-                    panel.plot(rank, n, "|", color=look.colour, ms=5 + count)
+                    panel.plot(rank, n, "|", color=look.color, ms=5 + count)
             panel.set_yticks(range(len(order)), [looks[str(name)].label for name in order])
             panel.set_ylim(len(order) - 0.5, -0.5)
             panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -199,7 +199,7 @@ def _cells(
 
 
 def _amounts(bar: Any, of_bytes: bool) -> None:
-    """The logarithmic scale next to a coloured panel: bytes or counts."""
+    """The logarithmic scale next to a colored panel: bytes or counts."""
     bar.outline.set_visible(False)
     say = units.size if of_bytes else "{:,.0f}".format
     bar.ax.yaxis.set_major_locator(LogLocator(base=32 if of_bytes else 10))

@@ -53,7 +53,7 @@ struct Hooks final : at::CUDAHooksInterface {
 // The values of at::native's SDPBackend.
 enum Attention : int64_t { math = 0, flash = 1, efficient = 2 };
 
-// The attention that a data-centre GPU (compute capability 8.0 or later) would run, among those
+// The attention that a data-center GPU (compute capability 8.0 or later) would run, among those
 // that the program has not disabled.
 int64_t choose_attention(at::Tensor const& query, at::Tensor const& key, at::Tensor const& value,
                          std::optional<at::Tensor> const& mask, double /*dropout*/, bool /*causal*/,

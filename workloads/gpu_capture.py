@@ -21,7 +21,7 @@ import numpy as np
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.ordering import ordered
 from allocbench.workloads.recording import Machine, Recorded, record
-from allocbench.workloads.relabelling import relabelled
+from allocbench.workloads.relabeling import relabeled
 from allocbench.workloads.trace import MARK, Trace
 
 _PACKAGE = Path(str(sys.modules["allocbench"].__file__)).parent
@@ -70,7 +70,7 @@ def capture_on_gpu(
     python: str = sys.executable,
     keep: Path | None = None,
 ) -> Trace:
-    """The trace of the full configuration of a module's `PROGRAM`, labelled with operators.
+    """The trace of the full configuration of a module's `PROGRAM`, labeled with operators.
 
     module: dotted name of a module with a `PROGRAM` (see allocbench.workloads.program).
     name, date: for the provenance; default: the module's own name, and today.
@@ -116,7 +116,7 @@ def _own_marks(trace: Trace) -> Trace:
     foreign = [place for place, label in enumerate(trace.labels) if label.startswith(_OF_PYTORCH)]
     kept = (trace.op != MARK) | ~np.isin(trace.block, foreign)
     columns = {name: column[kept] for name, column in trace.columns().items()}
-    return relabelled(replace(trace, **columns | {"time_ns": None}), {})
+    return relabeled(replace(trace, **columns | {"time_ns": None}), {})
 
 
 def _captured(trace: Trace, module: str, name: str, date: str, told: Mapping[str, Any]) -> Trace:

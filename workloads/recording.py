@@ -27,7 +27,7 @@ from typing import Any
 
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
-from allocbench.workloads.relabelling import relabelled
+from allocbench.workloads.relabeling import relabeled
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
@@ -86,7 +86,7 @@ def record(
 ) -> Recorded:
     """Run a command with the standard streams of this process, and read its recordings.
 
-    labels: how allocs are labelled, a key of STACKS. last: number of newest events of each process
+    labels: how allocs are labeled, a key of STACKS. last: number of newest events of each process
     to keep; None keeps all. path: folders that its Python searches for modules first. machine:
     GPUs that the command sees instead of this machine's. steps: optimizer steps after which each
     process ends, None for no limit. stdout, stderr: file
@@ -190,7 +190,7 @@ def _with_provenance(
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
     return replace(
-        relabelled(trace, about["operators"]),
+        relabeled(trace, about["operators"]),
         provenance=replace(
             provenance,
             name="",

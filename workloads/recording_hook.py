@@ -41,7 +41,7 @@ def annotation(event: str, pool: Sequence[int], *traits: str) -> str:
     return " ".join((POOL_EVENT, event, ".".join(map(str, pool)), *traits))
 
 
-class Recording:
+class HistoryRecorder:
     """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
 
     def __init__(self, torch: Any, folder: Path) -> None:
@@ -49,7 +49,7 @@ class Recording:
         self._path = folder / f"{time.time_ns()}-{self._process}.pickle"
 
     def start(self) -> None:
-        """Make PyTorch keep the history of its allocator; called when CUDA has been initialised."""
+        """Make PyTorch keep the history of its allocator; called when CUDA has been initialized."""
         stacks, last = os.environ.get("ALLOCBENCH_STACKS"), os.environ.get("ALLOCBENCH_LAST")
         try:
             self._torch.cuda.memory._record_memory_history(
@@ -274,9 +274,9 @@ def _imported() -> list[str]:
 
 
 def after_torch(torch: ModuleType) -> None:
-    """Record from the initialisation of CUDA on; a program that forks must not find it done."""
+    """Record from the initialization of CUDA on; a program that forks must not find it done."""
     folder = Path(os.environ["ALLOCBENCH_RECORD"])
-    torch.cuda._lazy_call(lambda: Recording(torch, folder).start())
+    torch.cuda._lazy_call(lambda: HistoryRecorder(torch, folder).start())
     limit = os.environ.get("ALLOCBENCH_STEPS")
     with suppress(Exception):  # a program that is not watched runs all the same
         _watch_features(torch)
@@ -286,4 +286,4 @@ def after_torch(torch: ModuleType) -> None:
         Steps(torch, int(limit) if limit else None)
     except Exception as error:
         if limit:
-            Recording(torch, folder).complain(error)
+            HistoryRecorder(torch, folder).complain(error)

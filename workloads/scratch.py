@@ -2,7 +2,7 @@
 """A model of the memory that CUDA kernels allocate, which captures under fake tensors do not see.
 
 It derives a new trace from the sizes and operator names of a trace, and labels its additions: the
-modelled allocs are labelled "scratch::...", and the provenance contains the model. A raw capture is
+modelled allocs are labeled "scratch::...", and the provenance contains the model. A raw capture is
 never changed. The model covers the following, with sizes from the sources of PyTorch 2.5 to 2.13:
 
 - cuBLAS: one workspace per handle and stream, allocated by the first matrix product and kept;

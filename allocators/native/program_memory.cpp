@@ -38,10 +38,10 @@ Address ProgramMemory::allocate(Size size, cuda::Stream stream, std::string& fai
   std::uint64_t const begin = Timer::now();
   std::scoped_lock const guard(mutex_);
   Size const peak = stats_.totals.reserved.gauge.peak;
-  process_events();
+  process_cuda_events();
   Graph* const graph = graph_of(stream);
   Address address = request(graph, size, stream);
-  if (address == 0 && wait_for_events()) address = request(graph, size, stream);
+  if (address == 0 && wait_for_cuda_events()) address = request(graph, size, stream);
   if (address == 0 && returned_by_graphs()) address = request(graph, size, stream);
   if (address == 0) {
     ++stats_.failures;
@@ -60,7 +60,7 @@ bool ProgramMemory::deallocate(Address address) {
   auto const entry = live_.find(address);
   if (entry == live_.end() || entry->second.freed) return false;
   Live& live = entry->second;
-  process_events();
+  process_cuda_events();
   stats_.totals.allocated.subtract(live.size);
   stats_.totals.allocated_blocks.subtract(1);
   if (live.used_on.empty()) {
@@ -69,7 +69,7 @@ bool ProgramMemory::deallocate(Address address) {
     ++stats_.deferred;
     live.freed = true;
     if (captures_.empty())
-      record_events(address, live);
+      record_cuda_events(address, live);
     else
       unrecorded_.push_back(address);
   }
@@ -90,7 +90,7 @@ void ProgramMemory::use_on(Address address, cuda::Stream stream) {
 void ProgramMemory::trim() {
   std::scoped_lock const guard(mutex_);
   if (!captures_.empty()) return;
-  wait_for_events();
+  wait_for_cuda_events();
   try {
     allocator_->trim();
     trim_graphs();
@@ -120,7 +120,7 @@ void ProgramMemory::reset_counts() {
 void ProgramMemory::close() {
   std::scoped_lock const guard(mutex_);
   captures_.clear();
-  wait_for_events();
+  wait_for_cuda_events();
   device_.close();
 }
 
@@ -167,7 +167,7 @@ ProgramMemory::ProgramStats ProgramMemory::stats() const {
   stats.totals.reserved.set(device_.reserved());
   stats.totals.graphs.set(graph_bytes());
   stats.waiting = unrecorded_.size();
-  for (auto const& [address, live] : live_) stats.waiting += live.events > 0;
+  for (auto const& [address, live] : live_) stats.waiting += live.cuda_events > 0;
   return stats;
 }
 
@@ -227,16 +227,16 @@ void ProgramMemory::for_each_total(Visit visit) {
 
 // Waits for all events and frees their blocks. False if there was no event, and during a capture,
 // which the wait would make invalid.
-bool ProgramMemory::wait_for_events() {
+bool ProgramMemory::wait_for_cuda_events() {
   if (!captures_.empty()) return false;
-  process_events();
+  process_cuda_events();
   bool any = false;
   for (auto& [stream, queue] : events_)
     for (auto const& [event, address] : queue) {
       device_.wait(event);
       any = true;
     }
-  process_events();
+  process_cuda_events();
   stats_.retries += any;
   return any;
 }
@@ -263,28 +263,28 @@ void ProgramMemory::trim_graphs() {
 }
 
 // Frees the blocks whose events are done.
-void ProgramMemory::process_events() {
+void ProgramMemory::process_cuda_events() {
   if (!captures_.empty()) return;
   for (Address const address : std::exchange(unrecorded_, {}))
-    record_events(address, live_.at(address));
+    record_cuda_events(address, live_.at(address));
   for (auto& [stream, queue] : events_)
     while (!queue.empty() && device_.done(queue.front().first)) {
       auto const [event, address] = queue.front();
       queue.pop_front();
       device_.destroy(event);
-      if (--live_.at(address).events == 0) free_block(address);
+      if (--live_.at(address).cuda_events == 0) free_block(address);
     }
 }
 
-void ProgramMemory::record_events(Address address, Live& live) {
+void ProgramMemory::record_cuda_events(Address address, Live& live) {
   for (CudaDevice::StreamName const& stream : live.used_on)
     if (cuda::Event const event = device_.record(stream)) {
-      ++live.events;
+      ++live.cuda_events;
       events_[stream].emplace_back(event, address);
     } else {
       device_.synchronize(stream.context);  // no event could be recorded
     }
-  if (live.events == 0) free_block(address);
+  if (live.cuda_events == 0) free_block(address);
 }
 
 void ProgramMemory::free_block(Address address) {

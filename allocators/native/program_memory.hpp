@@ -131,7 +131,7 @@ class ProgramMemory {
     Size size;       // of the block
     Size requested;  // bytes
     std::vector<CudaDevice::StreamName> used_on;
-    std::size_t events = 0;  // unfinished; only a freed block has events
+    std::size_t cuda_events = 0;  // unfinished; only a freed block has any
     bool freed = false;
   };
   struct Capture {
@@ -142,12 +142,12 @@ class ProgramMemory {
   Graph* graph_of(cuda::Stream stream);
   Allocator& allocator_of(Graph* graph);
   Address request(Graph* graph, Size size, cuda::Stream stream);
-  bool wait_for_events();
+  bool wait_for_cuda_events();
   bool returned_by_graphs();
   void trim_graphs();
   void finish_captures();
-  void process_events();
-  void record_events(Address address, Live& live);
+  void process_cuda_events();
+  void record_cuda_events(Address address, Live& live);
   void free_block(Address address);
   void drop_idle_graphs();
   void count_reserved();

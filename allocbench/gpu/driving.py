@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program of the catalogue: configure it, time its steps, keep what it computes."""
+"""Run a program of the catalog: configure it, time its steps, keep what it computes."""
 
 from __future__ import annotations
 

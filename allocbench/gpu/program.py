@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: run a program of the catalogue at full size on one contestant."""
+"""Task: run a program of the catalog at full size on one contestant."""
 
 from __future__ import annotations
 

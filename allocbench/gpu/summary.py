@@ -22,7 +22,7 @@ def markdown(folder: Path) -> str:
     """All results of a folder; an empty table for an empty folder."""
     parts = [
         *_provenance(folder),
-        *_programs(folder, "programs", "Programs of the catalogue"),
+        *_programs(folder, "programs", "Programs of the catalog"),
         *_programs(folder, "drift", "200 steps of varying lengths"),
         *_hunt(folder),
         *_cupy(folder),

@@ -39,7 +39,7 @@ class Task:
 
 
 def workloads(*, main: bool = True) -> list[str]:
-    """The workloads of the catalogue that are programs: the main ones, or the others."""
+    """The workloads of the catalog that are programs: the main ones, or the others."""
     captured = [name for name in catalog.names() if isinstance(catalog.info(name), Workload)]
     return [name for name in captured if (name in MAIN) == main]
 
@@ -56,7 +56,7 @@ def programs() -> Iterator[Task]:
 
 
 def others() -> Iterator[Task]:
-    """The other programs of the catalogue."""
+    """The other programs of the catalog."""
     for workload in workloads(main=False):
         yield from _on_all(workload)
 

@@ -17,12 +17,12 @@ from allocbench.base.extra import needs_extra
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.programs import call
-from allocbench.programs.program import Program, Settings
+from allocbench.programs.program import ProgramWorkload, Settings
 
 _MOST = 100  # files
 
 
-def program_of(function: Callable[[], object], settings: Settings) -> Program:
+def program_of(function: Callable[[], object], settings: Settings) -> ProgramWorkload:
     """The program that calls a function, copied by cloudpickle with everything that it refers to.
 
     Raises UsageError for a function that cannot be copied, and ModuleNotFoundError without
@@ -42,4 +42,4 @@ def program_of(function: Callable[[], object], settings: Settings) -> Program:
         file.write(data)
     keep_newest(folder, _MOST)
     called = name.rpartition(".")[2].strip("<>")
-    return Program((sys.executable, str(Path(call.__file__)), str(path)), settings, called)
+    return ProgramWorkload((sys.executable, str(Path(call.__file__)), str(path)), settings, called)

@@ -72,7 +72,7 @@ def asked(settings: Settings) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramWorkload:
     """A command line, and how to run it. name: of its traces; default: its script's."""
 
     command: tuple[str, ...]
@@ -93,7 +93,7 @@ def is_program(workload: str) -> bool:
     return workload.startswith(_PREFIX)
 
 
-def of_text(workload: str) -> Program:
+def of_text(workload: str) -> ProgramWorkload:
     """The program of a workload's text, with the active settings; raises UsageError."""
     try:
         command = tuple(shlex.split(workload.removeprefix(_PREFIX)))
@@ -101,10 +101,10 @@ def of_text(workload: str) -> Program:
         raise UsageError(f"{workload}: {error}") from error
     if not command:
         raise UsageError("--: no command follows; write -- python train.py")
-    return Program(command, _settings.get())
+    return ProgramWorkload(command, _settings.get())
 
 
-def load(program: Program) -> Trace:
+def load(program: ProgramWorkload) -> Trace:
     """The trace of a program; if there are several, the one with the largest load.
 
     Raises UsageError, RecordError, SpecError, NullGpuError.
@@ -120,7 +120,7 @@ def load(program: Program) -> Trace:
     return traces[largest]
 
 
-def load_all(program: Program) -> tuple[Mapping[str, Trace], bool]:
+def load_all(program: ProgramWorkload) -> tuple[Mapping[str, Trace], bool]:
     """The traces of a program by what distinguishes them ("" for a single one), and whether it ran
     out of memory. Raises as `load`.
     """
@@ -138,7 +138,7 @@ def load_all(program: Program) -> tuple[Mapping[str, Trace], bool]:
     return traces, any(entry.out_of_memory for entry in found.values())
 
 
-def _ranks(program: Program) -> list[str]:
+def _ranks(program: ProgramWorkload) -> list[str]:
     world = program.settings.world
     return [""] if world is None else [f"rank{rank}" for rank in dict.fromkeys((0, world - 1))]
 
@@ -156,7 +156,7 @@ def _devices(settings: Settings) -> list[str | None]:
     return [f"{device},rank={rank},world={settings.world}" for rank in dict.fromkeys((0, last))]
 
 
-def _one(program: Program, device: str | None) -> Entry:
+def _one(program: ProgramWorkload, device: str | None) -> Entry:
     settings = program.settings
     name = kept.key(_known(program, device))
     entry = None if settings.again else kept.load(name)
@@ -173,7 +173,7 @@ def _one(program: Program, device: str | None) -> Entry:
     return entry
 
 
-def _known(program: Program, device: str | None) -> dict[str, object]:
+def _known(program: ProgramWorkload, device: str | None) -> dict[str, object]:
     """Everything known before a program runs that affects what it allocates."""
     settings, command = program.settings, program.command
     executable = Path(shutil.which(command[0]) or command[0]).resolve()
@@ -197,7 +197,7 @@ def _known(program: Program, device: str | None) -> dict[str, object]:
     }
 
 
-def _recorded(program: Program, device: str | None) -> tuple[Entry, set[str]]:
+def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[str]]:
     """A new recording, and the files that it depends on."""
     settings, command = program.settings, program.command
     notes = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from allocbench import allocators, cards
 from allocbench.errors import UsageError
-from allocbench.programs.program import Program, load_all
+from allocbench.programs.program import ProgramWorkload, load_all
 from allocbench.questions.runner import Runner
 from allocbench.workloads import Trace
 
@@ -28,14 +28,14 @@ class Variation:
     name: str
     values: Sequence[int]
 
-    def of(self, program: Program, value: int) -> Program:
+    def of(self, program: ProgramWorkload, value: int) -> ProgramWorkload:
         """The program with one value in place of {name}."""
         hole = f"{{{self.name}}}"
         return replace(
             program, command=tuple(word.replace(hole, str(value)) for word in program.command)
         )
 
-    def check(self, program: Program) -> None:
+    def check(self, program: ProgramWorkload) -> None:
         """Raise UsageError if the command lacks the placeholder."""
         hole = f"{{{self.name}}}"
         if not any(hole in word for word in program.command):
@@ -165,7 +165,7 @@ def _guess(
 ) -> int:
     """Where a line through the two largest fitting runs reaches the capacity, in (low, high).
 
-    The largest value that fits by the line; its neighbour if that value was already run.
+    The largest value that fits by the line; its neighbor if that value was already run.
     """
     middle = (low + high) // 2
     run = [(index, known[index].need) for index in sorted(known) if known[index].fits]
@@ -185,7 +185,7 @@ ALLOCATOR = "caching"
 
 
 def on_card(
-    program: Program, varied: Variation, device: str, tell: Callable[[Probe], None]
+    program: ProgramWorkload, varied: Variation, device: str, tell: Callable[[Probe], None]
 ) -> Largest:
     """The largest value with which a program runs on one card without running out of memory.
 
@@ -208,7 +208,7 @@ def on_card(
 
 
 def on_every_card(
-    program: Program, varied: Variation, tell: Callable[[Probe], None]
+    program: ProgramWorkload, varied: Variation, tell: Callable[[Probe], None]
 ) -> list[Between]:
     """Which values fit each card, by replaying a few runs, each about twice as large as the last.
 

@@ -186,9 +186,9 @@ def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     end = np.where(whole, steps.ends[np.minimum(step, len(steps.ends) - 1)], len(trace))
 
     update = (allocs > begin) & (allocs < end)
-    unlabelled = np.array([not name for name in trace.labels])
+    unlabeled = np.array([not name for name in trace.labels])
     passes = _names(trace, trace.kind, allocs)
-    backward = (unlabelled[trace.label[allocs]] | (passes == BACKWARD_PASS)) & ~update
+    backward = (unlabeled[trace.label[allocs]] | (passes == BACKWARD_PASS)) & ~update
     forward = ~backward & ~update
     lasting = (ends > last_end) & (allocs < last_end)
     backward_at = allocs[backward]

@@ -19,7 +19,7 @@ WIDTH, HEIGHT = 1280, 1745  # pixels of the page
 
 
 def take(page: Path, picture: Path, width: int = WIDTH, height: int = HEIGHT) -> None:
-    """Write a PNG of the first `height` pixels of a page, in light colours.
+    """Write a PNG of the first `height` pixels of a page, in light colors.
 
     Raises FileNotFoundError without a Chromium, CalledProcessError when it fails.
     """

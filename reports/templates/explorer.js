@@ -106,7 +106,7 @@ class Explorer {
       return [found.event || [], found[this.metric.value] || []];
     });
     const series = shown.map((one) => ({
-      label: one.name, stroke: one.colour, width: 1.5, dash: one.dash, spanGaps: true,
+      label: one.name, stroke: one.color, width: 1.5, dash: one.dash, spanGaps: true,
       points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
     }));
     const bound = ["reserved", "allocated"].includes(this.metric.value);
@@ -123,8 +123,8 @@ class Explorer {
   panel(figure, one, top) {
     const { memory, free } = this.runs.get(one.name);
     const series = [
-      { label: "reserved", stroke: one.colour, fill: `${one.colour}38`, width: 1.2 },
-      { label: "allocated", stroke: `${one.colour}90`, fill: `${one.colour}70`, width: 0.5 },
+      { label: "reserved", stroke: one.color, fill: `${one.color}38`, width: 1.2 },
+      { label: "allocated", stroke: `${one.color}90`, fill: `${one.color}70`, width: 0.5 },
       { label: "requested", stroke: ink("ink"), width: 1 },
     ].map((line) => ({ ...line, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }) }));
     const data = [memory.event, memory.reserved, memory.allocated, memory.requested];
@@ -306,14 +306,14 @@ function dotted(u, value) {
   ctx.restore();
 }
 
-// A short stroke in the colour and the dashes of an allocator's lines.
+// A short stroke in the color and the dashes of an allocator's lines.
 function swatch(one) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", "0 0 24 10");
   svg.setAttribute("class", "swatch");
   svg.setAttribute("aria-hidden", "true");
   const line = document.createElementNS(svg.namespaceURI, "line");
-  const look = { x1: 0, x2: 24, y1: 5, y2: 5, stroke: one.colour, "stroke-width": 3, "stroke-dasharray": one.dash.join(" ") };
+  const look = { x1: 0, x2: 24, y1: 5, y2: 5, stroke: one.color, "stroke-width": 3, "stroke-dasharray": one.dash.join(" ") };
   for (const [name, value] of Object.entries(look)) line.setAttribute(name, value);
   svg.append(line);
   return svg;
@@ -373,6 +373,6 @@ function freePicture(place, chart, one, free, [low, high]) {
   });
 }
 
-// Colours of the scale cividis, which is perceptually uniform for colour-blind readers too.
+// Colors of the scale cividis, which is perceptually uniform for color-blind readers too.
 const SHADES = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
 const shade = (part) => SHADES[Math.min(SHADES.length - 1, Math.max(0, Math.floor(part * SHADES.length)))];

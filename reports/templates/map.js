@@ -9,14 +9,14 @@ class AddressMap {
     this.canvas = root.querySelector("canvas");
     this.slider = root.querySelector("input[type=range]");
     this.allocator = root.querySelector("select[name=allocator]");
-    this.colour = root.querySelector("select[name=colour]");
+    this.color = root.querySelector("select[name=color]");
     this.selected = null;
     const held = new Set(rowsOf("blocks", { workload: about.workload, device: about.device }).columns.allocator);
     for (const one of about.allocators)
       if (held.has(one.name)) this.allocator.append(make("option", { value: one.name, text: one.name }));
     if (held.has(about.reference)) this.allocator.value = about.reference;
     this.allocator.addEventListener("change", () => this.load());
-    this.colour.addEventListener("change", () => this.draw());
+    this.color.addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.show());
     root.querySelector("button[name=peak]").addEventListener("click", () => this.goTo(this.peak()));
     root.querySelector("button[name=failure]").addEventListener("click", () => this.goTo(this.failure.event[0]));
@@ -141,7 +141,7 @@ class AddressMap {
       this.spots.push({ start, size: this.blocks.size[n], n });
       this.fill(context, start, this.blocks.size[n], this.paint(n));
       const waste = this.blocks.size[n] - this.blocks.requested[n];
-      if (this.colour.value === "state" && waste > 0) this.fill(context, start + this.blocks.requested[n], waste, ink("waste"));
+      if (this.color.value === "state" && waste > 0) this.fill(context, start + this.blocks.requested[n], waste, ink("waste"));
     }
     context.fillStyle = ink("ink");
     for (const area of this.layout.areas) {
@@ -163,8 +163,8 @@ class AddressMap {
 
   paint(n) {
     if (this.blocks.pins[n] && this.atFailure()) return ink("failed");
-    if (this.colour.value === "state") return this.one.colour;
-    if (this.colour.value === "age") return shade(Math.log1p(this.event - this.blocks.first[n]) / Math.log1p(this.about.events));
+    if (this.color.value === "state") return this.one.color;
+    if (this.color.value === "age") return shade(Math.log1p(this.event - this.blocks.first[n]) / Math.log1p(this.about.events));
     const at = this.operators.indexOf(this.blocks.label[n]);
     return at < 0 ? OTHER : OPERATORS[at];
   }
@@ -187,13 +187,13 @@ class AddressMap {
     }
   }
 
-  fill(context, start, size, colour) {
-    context.fillStyle = colour;
+  fill(context, start, size, color) {
+    context.fillStyle = color;
     this.pieces(start, size, (x, y, width, height) => context.fillRect(x, y, width > 2 ? width - 0.5 : width, height));
   }
 
-  outline(context, start, size, colour) {
-    context.strokeStyle = colour;
+  outline(context, start, size, color) {
+    context.strokeStyle = color;
     context.lineWidth = 2;
     this.pieces(start, size, (x, y, width, height) => context.strokeRect(x, y, Math.max(2, width), height));
   }
@@ -239,19 +239,19 @@ class AddressMap {
   }
 
   legend() {
-    const entries = { state: [[this.one.colour, "allocated"], [ink("waste"), "lost to rounding"]], age: [[shade(0), "new"], [shade(0.5), ""], [shade(1), "old"]] }[this.colour.value]
+    const entries = { state: [[this.one.color, "allocated"], [ink("waste"), "lost to rounding"]], age: [[shade(0), "new"], [shade(0.5), ""], [shade(1), "old"]] }[this.color.value]
       || [...this.operators.map((name, n) => [OPERATORS[n], name || "unnamed"]), [OTHER, "other"]];
     const every = [...entries, [ink("free"), "free"], ...(this.atFailure() ? [[ink("failed"), "pins the failed request"]] : [])];
-    this.root.querySelector(".legend").replaceChildren(...every.map(([colour, words]) => {
+    this.root.querySelector(".legend").replaceChildren(...every.map(([color, words]) => {
       const mark = make("i", {});
-      mark.style.background = colour;
+      mark.style.background = color;
       return make("li", {}, mark, words);
     }));
     this.root.querySelector(".line").textContent = `One line is ${units.bytes(Math.round(this.perRow))}; a dark stroke marks the start of a segment.`;
   }
 }
 
-// The labels that request the most bytes, at most one per colour.
+// The labels that request the most bytes, at most one per color.
 function commonest({ label, requested }) {
   const bytes = new Map();
   label.forEach((name, n) => bytes.set(name, (bytes.get(name) || 0) + requested[n]));

@@ -197,8 +197,8 @@ BEYOND = 10**30
         (f"sim:1GiB,fail_call={BEYOND}", "fail_call"),
         ("sim:1GiB,fail_above=-5", "-5"),
         (
-            "sim:1GiB,colour=red",
-            "no option 'colour'; valid options: addresses, alignment, capacity",
+            "sim:1GiB,color=red",
+            "no option 'color'; valid options: addresses, alignment, capacity",
         ),
         ("tpu:1GiB", "no device is called 'tpu'; valid: sim:CAPACITY"),
     ],

@@ -23,7 +23,7 @@ SPECS = {"free_lists": "free_lists:buffer=64MiB", "buddy": "buddy:region=64MiB"}
 def steps_of_an_operation(name: str, blocks: int, sizes: tuple[int, int]) -> float:
     """Search steps per alloc or free, the mean of 4000, with `blocks` live and as many free blocks.
 
-    Sizes are drawn log-uniformly. No two free blocks are neighbours at first.
+    Sizes are drawn log-uniformly. No two free blocks are neighbors at first.
     """
     device = allocators.SimulatedDevice(2**50)
     allocator = allocators.make(SPECS.get(name, name), device)

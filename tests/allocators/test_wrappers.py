@@ -119,7 +119,7 @@ def test_a_device_cannot_wrap() -> None:
 
 @pytest.mark.parametrize("name", allocators.names())
 @pytest.mark.parametrize("around", ["check", "record", "limit:bytes=1TiB", "per_stream"])
-def test_a_wrapper_does_not_change_behaviour(name: str, around: str) -> None:
+def test_a_wrapper_does_not_change_behavior(name: str, around: str) -> None:
     trace = catalog.load("llm-decode")
     sep = "," if ":" in around else ":"
     results = []

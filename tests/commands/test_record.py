@@ -33,11 +33,11 @@ sys.modules["torch.cuda"] = cuda
 queue, settings, traces, annotations, next_address = [], {}, [[], []], [], [0x1000]
 
 def _lazy_call(function):
-    function() if cuda.initialised else queue.append(function)
+    function() if cuda.initialized else queue.append(function)
 
 def init():
-    if not cuda.initialised:
-        cuda.initialised = True
+    if not cuda.initialized:
+        cuda.initialized = True
         for function in queue:
             function()
 
@@ -64,7 +64,7 @@ def free(block):
 def record(**given):
     if not cuda.works:
         raise RuntimeError("this build has no history")
-    assert cuda.initialised and not settings
+    assert cuda.initialized and not settings
     settings.update(given)
 
 def snapshot():
@@ -75,7 +75,7 @@ def step():
                         "time_us": time.time_ns() // 1000})
     time.sleep(1e-5)
 
-cuda.initialised, cuda.works, cuda._lazy_call, cuda.init = False, True, _lazy_call, init
+cuda.initialized, cuda.works, cuda._lazy_call, cuda.init = False, True, _lazy_call, init
 cuda.memory = SimpleNamespace(_record_memory_history=record, _snapshot=snapshot)
 cuda.device_count = lambda: 2
 cuda.get_device_name = lambda device: f"Stand-in {device}"
@@ -134,7 +134,7 @@ def test_a_program_is_recorded_without_being_touched() -> None:
         ("raise SystemExit", 0),
         ("import sys; sys.exit(3)", 3),
         ("raise ValueError('out of luck')", 1),
-        ("import torch.cuda; exit(torch.cuda.initialised)", 1),
+        ("import torch.cuda; exit(torch.cuda.initialized)", 1),
     ],
 )
 def test_a_program_ends_as_it_ends_and_is_recorded(end: str, code: int) -> None:
@@ -161,7 +161,7 @@ import multiprocessing, torch
 def work():
     exec({TRAIN!r})
 if __name__ == "__main__":
-    torch.cuda._lazy_call(lambda: None)  # known, but not initialised: a worker may be
+    torch.cuda._lazy_call(lambda: None)  # known, but not initialized: a worker may be
     worker = multiprocessing.get_context({method!r}).Process(target=work)
     worker.start(), worker.join()
 """
@@ -194,9 +194,9 @@ def test_several_gpus_and_processes_without_rank() -> None:
 
 
 def test_labels_and_only_the_newest_events() -> None:
-    labelled = record(options="--labels lines")["t"]
-    assert labelled.label is not None
-    assert "train.py:7:step" in labelled.labels
+    labeled = record(options="--labels lines")["t"]
+    assert labeled.label is not None
+    assert "train.py:7:step" in labeled.labels
     assert rows(record(options="--last 1")["t"]) == [(MARK, 0), (ALLOC, 70)]
 
 

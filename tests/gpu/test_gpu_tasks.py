@@ -131,7 +131,7 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
     assert files == {path.relative_to(tmp_path) for path in folder.rglob("*.*") if path.is_file()}
     told = (folder / "README.md").read_text()
     assert "**Dry runs of tiny programs on the CPU. No number here was measured on a GPU.**" in told
-    assert "## Programs of the catalogue: gpt2-train" in told
+    assert "## Programs of the catalog: gpt2-train" in told
     assert "| tlsf | " in told
     assert "| gpt2-train | naive | " in told
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted and measured peaks: the benchmark's tables, and a few rows of the real ones.
 
-The rows are those of xMem (arXiv 2510.21048, MIT licence). Its programs need an environment that
+The rows are those of xMem (arXiv 2510.21048, MIT license). Its programs need an environment that
 `make truth` makes; tests of them are skipped without it.
 """
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.errors import UsageError
-from allocbench.programs.program import Program
+from allocbench.programs.program import ProgramWorkload
 from allocbench.programs.vary import Between, Probe, between, doubling, search, variation
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in
@@ -71,7 +71,7 @@ def test_valid_variations() -> None:
     assert list(variation("batch=8..20:4").values) == [8, 12, 16, 20]
     varied = variation("n=3,7")
     assert (varied.name, varied.values) == ("n", [3, 7])
-    program = Program(("python", "a.py", "--n={n}", '{"n": {n}}'))
+    program = ProgramWorkload(("python", "a.py", "--n={n}", '{"n": {n}}'))
     assert varied.of(program, 7).command == ("python", "a.py", "--n=7", '{"n": 7}')
     for wrong in ("batch", "batch=8", "batch=9..8", "batch=8..9:0", "batch=3,2", "batch=a..b"):
         with pytest.raises(UsageError, match="--vary"):

@@ -221,8 +221,8 @@ def test_the_look_can_be_chosen(open_page: Any) -> None:
         click(open_page, "#look")
         seen.add((texts(open_page, "#look")[0], open_page.execute_script(background)))
     assert {look for look, _ in seen} == {"Look: light", "Look: dark", "Look: auto"}
-    assert {colour for look, colour in seen if look != "Look: dark"} == {light}
-    assert {colour for look, colour in seen if look == "Look: dark"} != {light}
+    assert {color for look, color in seen if look != "Look: dark"} == {light}
+    assert {color for look, color in seen if look == "Look: dark"} != {light}
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -240,11 +240,11 @@ def test_nothing_is_wider_than_the_screen_and_no_picture_is_empty(
         )
         assert len(sizes) > 12
         assert all(100 < wide <= width and high > 40 for wide, high in sizes)
-        colours = driver.execute_script(
+        colors = driver.execute_script(
             "return [...document.querySelectorAll('canvas')].map((one) => new Set(new Uint32Array("
             "one.getContext('2d').getImageData(0, 0, one.width, one.height).data.buffer)).size)"
         )
-        assert all(count > 3 for count in colours)
+        assert all(count > 3 for count in colors)
         assert trouble(driver) == []
 
 
@@ -253,10 +253,10 @@ def hostile() -> Bundle:
     events += [(ALLOC, n, (n + 1) * MIB) for n in range(4)]
     events += [(FREE, 1, 0), (ALLOC, 4, 60 * MIB)]
     trace = make(events, labels=ATTACKS)
-    labelled = Trace(
+    labeled = Trace(
         trace.op, trace.block, trace.size, trace.stream, ATTACKS, label=trace.block % len(ATTACKS)
     )
-    made = bundle(HOSTILE, labelled, ["bfc", "naive"], "sim:64MiB")
+    made = bundle(HOSTILE, labeled, ["bfc", "naive"], "sim:64MiB")
     names = {"bfc": ATTACKS[1], "naive": ATTACKS[2]}
     tables = {
         name: frame.assign(allocator=frame["allocator"].map(names))
@@ -273,8 +273,8 @@ def test_hostile_names_run_nothing(tmp_path: Path, browser: Any) -> None:
     html.write(hostile(), path, command=HOSTILE)
     visit(browser, path)
     click(browser, ".chips button.plain")
-    for colour in ("operator", "age", "state"):
-        choose(browser, ".map select[name=colour]", colour)
+    for color in ("operator", "age", "state"):
+        choose(browser, ".map select[name=color]", color)
     click(browser, "button.show-failure")
     browser.execute_script(
         "document.querySelectorAll('details').forEach((d) => { d.open = true; })"

@@ -153,7 +153,7 @@ def test_ranks_leave_out_failed_allocators_and_floors() -> None:
     assert words.endswith("a 1.0 (1 to 1), b 1.5 (1 to 2).")
 
 
-def test_a_heat_map_says_the_metric_and_colours_the_ratio() -> None:
+def test_a_heat_map_says_the_metric_and_colors_the_ratio() -> None:
     rows = [
         sized("a", 9, 40, "one"),
         sized("b", 18, 20, "one"),
@@ -168,7 +168,7 @@ def test_a_heat_map_says_the_metric_and_colours_the_ratio() -> None:
     assert np.isnan(values[1])
 
 
-def test_simulated_and_measured_are_labelled_side_by_side() -> None:
+def test_simulated_and_measured_are_labeled_side_by_side() -> None:
     on_gpu: dict[str, Any] = {
         "device": "cuda:0",
         "device_kind": "cuda",

@@ -153,11 +153,11 @@ def test_an_allocator_looks_the_same_everywhere() -> None:
     table = frame([row("a"), row("b", "serve"), row("a", "serve"), floor(workload="serve")])
     looks = theme.looks(cases(table))
     assert [look.label for look in looks.values()] == ["a", "b", "ground"]
-    assert len({look.colour for look in looks.values()}) == 3
-    assert looks["ground"].colour == theme.FLOOR
+    assert len({look.color for look in looks.values()}) == 3
+    assert looks["ground"].color == theme.FLOOR
     assert looks["ground"].hatch
     many = theme.looks(cases(matrix(1, 12)))
-    assert len({(look.colour, look.marker) for look in many.values()}) == 13
+    assert len({(look.color, look.marker) for look in many.values()}) == 13
 
 
 @pytest.mark.parametrize("draw", ACROSS)

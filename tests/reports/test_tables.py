@@ -29,7 +29,7 @@ def marked(table: Table, metric: str) -> dict[str, str]:
 
 
 def printed(table: Table, width: int = 112) -> str:
-    """The table as a terminal of that width shows it, without colour."""
+    """The table as a terminal of that width shows it, without color."""
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(tables.to_rich(table))
     return output.getvalue()

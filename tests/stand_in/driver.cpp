@@ -105,8 +105,8 @@ EXPORT void* stand_in_new_stream(int device) {
 EXPORT int cuInit(unsigned) {
   std::scoped_lock const guard(driver().mutex);
   Driver& d = driver();
-  if (!d.initialised) {
-    d.initialised = true;
+  if (!d.initialized) {
+    d.initialized = true;
     d.process = getpid();
     d.visible = visible();
     std::atexit([] { driver().over = true; });

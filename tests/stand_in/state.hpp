@@ -101,7 +101,7 @@ struct Capture {
 
 struct Driver {
   std::recursive_mutex mutex;
-  bool initialised = false;
+  bool initialized = false;
   bool over = false;  // at exit
   pid_t process = 0;
   std::vector<int> visible;  // GPUs by their ordinals
@@ -190,7 +190,7 @@ inline int entered(char const* name, bool in_context = true) {
   if (name == d.slow_name)
     std::this_thread::sleep_for(std::chrono::duration<double>(d.slow_seconds));
   if (d.over) return kDeinitialized;
-  if (!d.initialised || d.process != getpid()) return kNotInitialized;
+  if (!d.initialized || d.process != getpid()) return kNotInitialized;
   return in_context && depth == 0 ? kNoContext : 0;
 }
 

@@ -186,7 +186,7 @@ def test_the_data_is_small() -> None:
     assert sorted(path.stem for path in catalog.DATA.glob("*.parquet")) == NAMES
 
 
-def test_the_catalogue_needs_no_torch() -> None:
+def test_the_catalog_needs_no_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from allocbench.workloads import catalog as c; "
     )

@@ -140,8 +140,8 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
         "the trace's metadata has no provenance",
     ),
     "unknown provenance": (
-        parquet_bytes(header=HEADER | {"provenance": {"colour": "red"}}),
-        "unknown provenance 'colour'",
+        parquet_bytes(header=HEADER | {"provenance": {"color": "red"}}),
+        "unknown provenance 'color'",
     ),
     "wrong provenance": (
         parquet_bytes(header=HEADER | {"provenance": {"name": 3}}),

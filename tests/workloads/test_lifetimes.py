@@ -95,7 +95,7 @@ def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
     "text",
     [
         "\ufeffID;Lower;UPPER;Size\nb1;0;3;4,0\nb2;3;9;5\n",
-        "id\tlower\tupper\tsize\tcolour\nb1\t0\t3\t4\tred\n\nb2\t3\t9\t5\n",
+        "id\tlower\tupper\tsize\tcolor\nb1\t0\t3\t4\tred\n\nb2\t3\t9\t5\n",
         '"id", lower, upper, "size"\n"b1", 0, 3.0, "4"\nb2, 3, 9, 5e0\n,,,\n',
         "size|end|start|buffer\n4|2|0|b1\n5|8|3|b2\n",
     ],

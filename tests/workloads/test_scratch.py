@@ -23,7 +23,7 @@ RESULT = 2 * HEADS * QUERIES * WIDTH
 ROWS = 4 * HEADS * QUERIES
 
 
-def labelled(events: list[tuple[int, int, int, str]]) -> Trace:
+def labeled(events: list[tuple[int, int, int, str]]) -> Trace:
     labels = tuple(dict.fromkeys(("", *(label for *_, label in events))))
     plain: list[Event] = [(op, block, size) for op, block, size, _ in events]
     label = np.array([labels.index(label) for *_, label in events], np.uint32)
@@ -57,11 +57,11 @@ def attention(key: int = RESULT, result: int = RESULT, rows: int = ROWS) -> Trac
         (ALLOC, 4 + n, size, f"{FLASH}_backward") for n, size in enumerate((result, key, key))
     ]
     frees = [(FREE, block, 0, "") for block in range(7)]
-    return labelled([*forward, *backward, *frees])
+    return labeled([*forward, *backward, *frees])
 
 
 def test_cublas_allocates_its_workspace_once_and_keeps_it() -> None:
-    trace = labelled(
+    trace = labeled(
         [
             (ALLOC, 0, 100, "aten::empty"),
             (ALLOC, 1, 100, "aten::addmm"),
@@ -95,7 +95,7 @@ def test_cross_attention_has_equally_many_heads() -> None:
 
 
 def test_convolutions_allocate_the_given_bytes() -> None:
-    trace = labelled([(ALLOC, 0, 100, "aten::convolution"), (FREE, 0, 0, "")])
+    trace = labeled([(ALLOC, 0, 100, "aten::convolution"), (FREE, 0, 0, "")])
     assert added(trace) == []
     model = Model(cublas=1, convolution=7 << 20)
     label = "scratch::convolution"
@@ -134,7 +134,7 @@ def test_the_command_line_knows_every_gpu() -> None:
 
 def test_convert_adds_it_on_demand() -> None:
     convolution = (ALLOC, 0, 100, "aten::convolution")
-    write(labelled([convolution, (ALLOC, 1, 100, "aten::mm"), (FREE, 0, 0, "")]), "raw.parquet")
+    write(labeled([convolution, (ALLOC, 1, 100, "aten::mm"), (FREE, 0, 0, "")]), "raw.parquet")
     output("convert raw.parquet full.parquet --scratch sm90 --convolution-scratch 1048576")
     full = read("full.parquet")
     assert full.labels[-2:] == ("scratch::convolution", "scratch::cublas")

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from allocbench.workloads.exporters.replayed import DeviceEvent, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed import DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.trace import ALLOC, FREE, MARK
 
@@ -96,9 +96,9 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
     Memory is obtained from the device before the alloc that needs it, and returned before such an
     alloc or after a free.
     """
-    during: dict[int, list[DeviceEvent]] = defaultdict(list)
-    for device_event in replayed.device_events:
-        during[device_event.event].append(device_event)
+    during: dict[int, list[DeviceCall]] = defaultdict(list)
+    for device_call in replayed.device_calls:
+        during[device_call.event].append(device_call)
     trace, failed, times = replayed.trace, replayed.failed, replayed.time_us.astype(int).tolist()
     pools = replayed.pools()
     columns = (trace.op, replayed.address, replayed.sizes(), trace.stream, failed)
@@ -127,8 +127,8 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
         if op == FREE and address:
             yield entry("free_requested", address, size)
             yield entry("free_completed", address, size)
-        for device_event in during.pop(event, []):
-            yield entry(device_event.action, device_event.address, device_event.size)
+        for device_call in during.pop(event, []):
+            yield entry(device_call.action, device_call.address, device_call.size)
         if has_failed:
             oom = entry("oom", 0, size)
             del oom["addr"]

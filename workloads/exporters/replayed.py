@@ -41,7 +41,7 @@ class Segment(NamedTuple):
     expandable: bool = False
 
 
-class DeviceEvent(NamedTuple):
+class DeviceCall(NamedTuple):
     """Memory obtained from or returned to the device during event `event` of the trace.
 
     action: "segment_alloc" or "segment_free" for a segment, "segment_map" or "segment_unmap" for
@@ -62,7 +62,7 @@ class ReplayedTrace:
     address: uint64 (n,), address of the block of each alloc and free; 0 for a failed request and
         for other events.
     requested, allocated, reserved: uint64 (n,), bytes after each event.
-    device_events: in order. segments: at the end, in address order.
+    device_calls: in order. segments: at the end, in address order.
     taken_over: how many events, the first ones, allocate blocks that the allocator took over with
         the segments around them; it is 0 if it began with an empty device.
     """
@@ -75,7 +75,7 @@ class ReplayedTrace:
     requested: NDArray[np.uint64]
     allocated: NDArray[np.uint64]
     reserved: NDArray[np.uint64]
-    device_events: Sequence[DeviceEvent]
+    device_calls: Sequence[DeviceCall]
     segments: Sequence[Segment]
     taken_over: int = 0
 

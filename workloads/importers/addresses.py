@@ -54,7 +54,7 @@ class Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class AddressedEvents:
     """Allocs and frees in order: one per element of the arrays, which have equal length.
 
     is_alloc: bool. address, size, stream, label: as those of `Blocks`; a free's size may be 0.
@@ -125,16 +125,16 @@ class Traced(NamedTuple):
     allocs_before: NDArray[np.int64]
 
 
-def trace_of(events: Events, provenance: Provenance, live: Blocks | None = None) -> Trace:
+def trace_of(events: AddressedEvents, provenance: Provenance, live: Blocks | None = None) -> Trace:
     """The trace alone, as `traced` makes it."""
     return traced(events, provenance, live).trace
 
 
 def traced(
-    events: Events,
+    events: AddressedEvents,
     provenance: Provenance,
     live: Blocks | None = None,
-    laid_out: Callable[[Events, Blocks], Start] | None = None,
+    laid_out: Callable[[AddressedEvents, Blocks], Start] | None = None,
 ) -> Traced:
     """The trace of n events and of the blocks known to be alive at the end.
 
@@ -228,7 +228,7 @@ def traced(
 def marks_before(
     time_ns: NDArray[np.int64], begun: Iterable[tuple[int, str]]
 ) -> list[tuple[int, str]]:
-    """Marks for `Events`: (when, name) of each -> (the event that it comes before, name).
+    """Marks for `AddressedEvents`: (when, name) of each -> (the event that it comes before, name).
 
     time_ns: of the events, in order except where the clock was set back.
     """
@@ -245,7 +245,7 @@ class _Pairs:
     address where a block was still alive.
     """
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: AddressedEvents) -> None:
         n, is_alloc = len(events), events.is_alloc
         nothing = is_alloc & (events.size == 0)
         order = np.flatnonzero(~nothing)
@@ -282,7 +282,7 @@ class _Pairs:
         return {name: count for name, count in found.items() if count}
 
 
-def _initial(events: Events, pairs: _Pairs, live: Blocks) -> Blocks:
+def _initial(events: AddressedEvents, pairs: _Pairs, live: Blocks) -> Blocks:
     """The blocks alive at the start, in address order."""
     _, once = np.unique(live.address, return_index=True)
     alone = once[~np.isin(live.address[once], pairs.addresses) & (live.size[once] > 0)]
@@ -298,7 +298,7 @@ def _initial(events: Events, pairs: _Pairs, live: Blocks) -> Blocks:
     )
 
 
-def _labels(events: Events) -> tuple[tuple[str, ...], list[int]]:
+def _labels(events: AddressedEvents) -> tuple[tuple[str, ...], list[int]]:
     """All labels, those of the marks too, and the label of each mark."""
     labels = {label: n for n, label in enumerate(events.labels)} if len(events.labels) > 1 else {}
     marks = [labels.setdefault(name, len(labels)) for _, name in events.marks]
@@ -360,7 +360,7 @@ def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
 
 
 def _times(
-    events: Events,
+    events: AddressedEvents,
     initial: int,
     before: Sequence[NDArray[np.int64]],
     unfreed: NDArray[np.int64],

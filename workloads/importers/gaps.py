@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, Events
+from allocbench.workloads.importers.addresses import AddressedEvents, Blocks
 from allocbench.workloads.recordings import Gaps
 
 Range = tuple[int, int]
@@ -16,7 +16,7 @@ Range = tuple[int, int]
 
 
 def gaps_of(
-    events: Events,
+    events: AddressedEvents,
     allocs_before: NDArray[np.int64],
     live: Blocks | None = None,
     known: Sequence[Range] = (),

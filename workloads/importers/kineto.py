@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
-from allocbench.workloads.importers.addresses import Events, marks_before, traced
+from allocbench.workloads.importers.addresses import AddressedEvents, marks_before, traced
 from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
@@ -90,7 +90,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     size = np.asarray(memory.size)[order]
     labels = {"": 0}
     label = found.labels(memory, labels)[order]
-    events = Events(
+    events = AddressedEvents(
         is_alloc=size > 0,
         address=np.asarray(memory.address)[order].astype(np.uint64),
         size=np.abs(size).astype(np.uint64),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, Events, Start, none
+from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Start, none
 from allocbench.workloads.importers.snapshot_settings import SMALL_SEGMENT
 from allocbench.workloads.layout import Layout
 
@@ -26,12 +26,12 @@ class KinetoStart:
     live: blocks that lived from the start to the end. unknown: why the start is unknown, or "".
     """
 
-    def __init__(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> None:
+    def __init__(self, events: AddressedEvents, allocated: _Bytes, reserved: _Bytes) -> None:
         self.live = none()
         self._segments = np.empty(0, np.uint64)
         self.unknown = self._of_events(events, allocated, reserved)
 
-    def _of_events(self, events: Events, allocated: _Bytes, reserved: _Bytes) -> str:
+    def _of_events(self, events: AddressedEvents, allocated: _Bytes, reserved: _Bytes) -> str:
         if not len(reserved) or reserved.min() < 0 or allocated.min() < 0:
             return "its events do not contain Total Allocated and Total Reserved"
         change = np.where(events.is_alloc, 1, -1) * events.size.astype(np.int64)
@@ -62,13 +62,13 @@ class KinetoStart:
         address, size = begins[filled], sizes[filled].astype(np.uint64)
         self.live = Blocks(address, size, zeros, zeros.astype(np.uint32), size)
 
-    def laid_out(self) -> Callable[[Events, Blocks], Start] | None:
+    def laid_out(self) -> Callable[[AddressedEvents, Blocks], Start] | None:
         """The function that gives `traced` the layout, or None."""
         if not len(self._segments):
             return None
         return self._layout
 
-    def _layout(self, events: Events, initial: Blocks) -> Start:
+    def _layout(self, events: AddressedEvents, initial: Blocks) -> Start:
         count = len(self._segments)
         if len(initial.address) != len(self.live.address):
             return Start()  # some were freed, and their addresses are known

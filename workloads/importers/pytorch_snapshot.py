@@ -25,7 +25,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, Events, Start, marks_before, traced
+from allocbench.workloads.importers.addresses import (
+    AddressedEvents,
+    Blocks,
+    Start,
+    marks_before,
+    traced,
+)
 from allocbench.workloads.importers.gaps import Range, gaps_of
 from allocbench.workloads.importers.labels import marks_of
 from allocbench.workloads.importers.module_names import TENSORS, with_modules
@@ -38,7 +44,7 @@ from allocbench.workloads.importers.snapshot_segments import (
     ACTIONS,
     DEFAULT_POOL,
     Segment,
-    SegmentEvent,
+    SegmentCall,
     UnknownLayoutError,
     at_start,
     with_kinds,
@@ -116,7 +122,7 @@ def read_recording(
         extra["other_events"] = dict(sorted(ignored.items()))
     address = np.asarray(columns.address)[kept].astype(np.uint64)
     named, told = apart(_annotations(annotations, chosen))
-    events = Events(
+    events = AddressedEvents(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
         address=address,
         size=size.astype(np.uint64),
@@ -137,7 +143,7 @@ def read_recording(
     )
     unknown = ""
 
-    def laid_out(events: Events, initial: Blocks) -> Start:
+    def laid_out(events: AddressedEvents, initial: Blocks) -> Start:
         nonlocal unknown
         try:
             if len(here) == 0 and len(calls) == 0:
@@ -289,7 +295,7 @@ def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
 
 def _calls(
     columns: Columns, rows: NDArray[np.int64], is_kept: NDArray[np.bool_]
-) -> list[SegmentEvent]:
+) -> list[SegmentCall]:
     """The calls to the device among some events, in order."""
     code = {columns.codes[name]: name for name in ACTIONS if name in columns.codes}
     pools = {number: pool for pool, number in columns.pools.items()}
@@ -299,7 +305,7 @@ def _calls(
     for n in np.flatnonzero(np.isin(action, list(code))).tolist():
         row = int(rows[n])
         found.append(
-            SegmentEvent(
+            SegmentCall(
                 code[columns.action[row]],
                 columns.address[row],
                 columns.size[row],

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from allocbench.workloads.importers.addresses import Events, trace_of
+from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
@@ -65,7 +65,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
             address.append(_number(pointer, "pointer", line))
             size.append(_number(asked, "size", line))
             stream.append(_number(of, "stream", line))
-    events = Events(
+    events = AddressedEvents(
         is_alloc=np.asarray(is_alloc).astype(np.bool_),
         address=np.asarray(address),
         size=np.asarray(size),

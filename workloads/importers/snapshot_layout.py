@@ -15,14 +15,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, Events
+from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
     DEFAULT_POOL,
     SEGMENT_ALLOC,
     SEGMENT_MAP,
-    Pool,
     Segment,
-    SegmentEvent,
+    SegmentCall,
     UnknownLayoutError,
 )
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT, Settings
@@ -31,11 +30,11 @@ from allocbench.workloads.layout import Layout
 
 def layout_of(
     segments: Sequence[Segment],
-    calls: Sequence[SegmentEvent],
+    calls: Sequence[SegmentCall],
     settings: Settings,
-    events: Events,
+    events: AddressedEvents,
     initial: Blocks,
-    stream: dict[tuple[int, Pool], int],
+    stream: dict[tuple[int, PoolId], int],
 ) -> Layout:
     """The layout at the start.
 
@@ -82,7 +81,7 @@ def layout_of(
 class _Allocs:
     """The allocs of events by address."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: AddressedEvents) -> None:
         at = np.flatnonzero(events.is_alloc)
         order = np.argsort(events.address[at], kind="stable")
         self._at, self._address = at[order], events.address[at][order]
@@ -112,7 +111,7 @@ def _granted(
     return rounded if limit - least > MIB else limit - address
 
 
-def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
+def _ranks(count: int, calls: Sequence[SegmentCall]) -> NDArray[np.uint32]:
     """The order in which segments were obtained: by address, ascending or descending as in `calls`.
 
     Snapshots do not contain it. The order is descending unless the calls show otherwise.
@@ -123,18 +122,18 @@ def _ranks(count: int, calls: Sequence[SegmentEvent]) -> NDArray[np.uint32]:
     return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
 
 
-def _mapped(call: SegmentEvent) -> Segment:
+def _mapped(call: SegmentCall) -> Segment:
     """What a call mapped: one page of 2 MiB for small blocks, otherwise larger ones."""
     small = call.size == SMALL_SEGMENT
     return Segment(call.address, call.size, call.stream, call.pool or DEFAULT_POOL, small, True)
 
 
 def _reservations(
-    segments: Sequence[Segment], calls: Sequence[SegmentEvent], events: Events
+    segments: Sequence[Segment], calls: Sequence[SegmentCall], events: AddressedEvents
 ) -> NDArray[np.uint64]:
     """Where the reservation of each mapped range begins: at the lowest range of its pool."""
     mapped = [_mapped(call) for call in calls if call.action == SEGMENT_MAP]
-    lowest: dict[tuple[int, Pool, bool | None], int] = {}
+    lowest: dict[tuple[int, PoolId, bool | None], int] = {}
     for segment in segments:
         if segment.expandable:
             lowest.setdefault((segment.stream, segment.pool, segment.small), segment.address)

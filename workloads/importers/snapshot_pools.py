@@ -14,13 +14,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks
+from allocbench.workloads.importers.addresses import Blocks, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
     DEFAULT_POOL,
     SEGMENT_ALLOC,
-    Pool,
     Segment,
-    SegmentEvent,
+    SegmentCall,
 )
 
 _AT_END = 1 << 62  # after every event
@@ -33,9 +32,9 @@ class Pools:
     number: of every stream and pool of the segments. private: what numbers of private pools mean.
     """
 
-    def __init__(self, final: Sequence[Segment], calls: Sequence[SegmentEvent]) -> None:
-        self.number: dict[tuple[int, Pool], int] = {}
-        self.private: dict[int, tuple[int, Pool]] = {}
+    def __init__(self, final: Sequence[Segment], calls: Sequence[SegmentCall]) -> None:
+        self.number: dict[tuple[int, PoolId], int] = {}
+        self.private: dict[int, tuple[int, PoolId]] = {}
         for segment in final:
             self.of(segment.stream, segment.pool)
         for call in calls:
@@ -44,14 +43,14 @@ class Pools:
             (segment for segment in final if segment.pool != DEFAULT_POOL),
             key=lambda segment: segment.address,
         )
-        obtained = {call.address: call.at for call in calls if call.action == SEGMENT_ALLOC}
+        obtained = {call.address: call.position for call in calls if call.action == SEGMENT_ALLOC}
         self._begin = np.array([segment.address for segment in private], np.uint64)
         self._end = np.array([segment.end for segment in private], np.uint64)
         self._stream = np.array([segment.stream for segment in private], np.int64)
         self._since = np.array([obtained.get(segment.address, 0) for segment in private], np.int64)
         self._pool = [segment.pool for segment in private]
 
-    def of(self, stream: int, pool: Pool) -> int:
+    def of(self, stream: int, pool: PoolId) -> int:
         """The number of a stream and a pool."""
         if (stream, pool) not in self.number:
             number = stream if pool == DEFAULT_POOL else _PRIVATE + len(self.private)
@@ -65,7 +64,7 @@ class Pools:
         stream: NDArray[np.int64],
         address: NDArray[np.uint64],
         told: NDArray[np.int32],
-        pools: Mapping[Pool, int],
+        pools: Mapping[PoolId, int],
     ) -> NDArray[np.int64]:
         """The number of each event, by the pool that it names (-1: none) or by its address.
 
@@ -81,7 +80,7 @@ class Pools:
         stream: NDArray[np.int64],
         address: NDArray[np.uint64],
         told: NDArray[np.int32],
-        pools: Mapping[Pool, int],
+        pools: Mapping[PoolId, int],
         when: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         found = stream.copy()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads.importers.addresses import PoolId
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
@@ -20,23 +21,22 @@ SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
     "segment_unmap",
 )
 ACTIONS = (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)
-Pool = tuple[int, ...]
-DEFAULT_POOL: Pool = (0, 0)
+DEFAULT_POOL: PoolId = (0, 0)
 
 
 class UnknownLayoutError(Exception):
     """Why the layout at the start is unknown; one line."""
 
 
-class SegmentEvent(NamedTuple):
-    """A call to the device; `at` is the number of allocs and frees recorded before it."""
+class SegmentCall(NamedTuple):
+    """A call to the device; `position` is the number of allocs and frees recorded before it."""
 
     action: str
     address: int
     size: int
     stream: int
-    pool: Pool | None
-    at: int
+    pool: PoolId | None
+    position: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Segment:
     address: int
     size: int
     stream: int
-    pool: Pool = DEFAULT_POOL
+    pool: PoolId = DEFAULT_POOL
     small: bool | None = None
     expandable: bool = False
 
@@ -56,10 +56,10 @@ class Segment:
         return self.address + self.size
 
 
-def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[Segment]:
-    """The segments before the events, in address order.
+def at_start(final: Sequence[Segment], calls: Sequence[SegmentCall]) -> list[Segment]:
+    """The segments before the calls, in address order.
 
-    Raises UnknownLayoutError if the events do not lead to the final segments.
+    Raises UnknownLayoutError if the calls do not lead to the final segments.
     """
     held = {segment.address: segment for segment in final}
     if len(held) < len(final):
@@ -68,35 +68,35 @@ def at_start(final: Sequence[Segment], events: Sequence[SegmentEvent]) -> list[S
     for segment in final:
         if segment.expandable:
             del held[segment.address]
-    for event in reversed(events):
-        if event.action == SEGMENT_ALLOC:
-            found = held.pop(event.address, None)
-            if found is None or found.size != event.size:
+    for call in reversed(calls):
+        if call.action == SEGMENT_ALLOC:
+            obtained = held.pop(call.address, None)
+            if obtained is None or obtained.size != call.size:
                 raise UnknownLayoutError(
-                    f"a segment of {event.size} bytes was obtained at {event.address:#x}, "
+                    f"a segment of {call.size} bytes was obtained at {call.address:#x}, "
                     "which is neither freed later nor held at the end"
                 )
-        elif event.action == SEGMENT_FREE:
-            if event.address in held:
-                raise UnknownLayoutError(f"the segment at {event.address:#x} was freed twice")
-            held[event.address] = Segment(
-                event.address,
-                event.size,
-                event.stream,
-                event.pool or DEFAULT_POOL,
-                event.size == SMALL_SEGMENT,
+        elif call.action == SEGMENT_FREE:
+            if call.address in held:
+                raise UnknownLayoutError(f"the segment at {call.address:#x} was freed twice")
+            held[call.address] = Segment(
+                call.address,
+                call.size,
+                call.stream,
+                call.pool or DEFAULT_POOL,
+                call.size == SMALL_SEGMENT,
             )
-        elif event.action == SEGMENT_MAP:
-            ranges.remove(event)
+        elif call.action == SEGMENT_MAP:
+            ranges.remove(call)
         else:
-            ranges.add(event)
-    found_segments = sorted([*held.values(), *ranges.all], key=lambda segment: segment.address)
-    for segment, following in pairwise(found_segments):
+            ranges.add(call)
+    ordered = sorted([*held.values(), *ranges.all], key=lambda segment: segment.address)
+    for segment, following in pairwise(ordered):
         if segment.end > following.address:
             raise UnknownLayoutError(
                 f"the segments at {segment.address:#x} and {following.address:#x} overlap"
             )
-    return found_segments
+    return ordered
 
 
 class _Ranges:
@@ -105,8 +105,8 @@ class _Ranges:
     def __init__(self, ranges: Sequence[Segment]) -> None:
         self.all = list(ranges)
 
-    def remove(self, event: SegmentEvent) -> None:
-        begin, end = event.address, event.address + event.size
+    def remove(self, call: SegmentCall) -> None:
+        begin, end = call.address, call.address + call.size
         for n, segment in enumerate(self.all):
             if segment.address <= begin and end <= segment.end:
                 pieces = [(segment.address, begin), (end, segment.end)]
@@ -117,16 +117,16 @@ class _Ranges:
                 ]
                 return
         raise UnknownLayoutError(
-            f"{event.size} bytes were mapped at {begin:#x}, which are neither unmapped later nor "
+            f"{call.size} bytes were mapped at {begin:#x}, which are neither unmapped later nor "
             "held at the end"
         )
 
-    def add(self, event: SegmentEvent) -> None:
-        begin, end = event.address, event.address + event.size
-        new = Segment(begin, event.size, event.stream, event.pool or DEFAULT_POOL, None, True)
+    def add(self, call: SegmentCall) -> None:
+        begin, end = call.address, call.address + call.size
+        new = Segment(begin, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
         neighbors = [near for near in self.all if near.end == begin or near.address == end]
         for near in neighbors:
-            if near.stream != new.stream or (event.pool and near.pool != new.pool):
+            if near.stream != new.stream or (call.pool and near.pool != new.pool):
                 continue
             self.all.remove(near)
             begin, end = min(begin, near.address), max(end, near.end)
@@ -136,7 +136,7 @@ class _Ranges:
 
 def with_kinds(
     segments: Sequence[Segment],
-    calls: Sequence[SegmentEvent],
+    calls: Sequence[SegmentCall],
     address: NDArray[np.uint64],
     size: NDArray[np.uint64],
     large_page: int,
@@ -152,7 +152,7 @@ def with_kinds(
     unmaps = [call for call in calls if call.action == SEGMENT_UNMAP]
     begin = np.array([call.address for call in unmaps], np.uint64)
     end = np.array([call.address + call.size for call in unmaps], np.uint64)
-    at = np.array([call.at for call in unmaps], np.int64)
+    at = np.array([call.position for call in unmaps], np.int64)
     found = []
     for segment in segments:
         if segment.small is None:

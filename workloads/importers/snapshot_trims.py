@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from allocbench.workloads.importers.addresses import Events
+from allocbench.workloads.importers.addresses import AddressedEvents, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
     DEFAULT_POOL,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_UNMAP,
-    Pool,
-    SegmentEvent,
+    SegmentCall,
 )
 from allocbench.workloads.importers.snapshot_settings import Settings
 from allocbench.workloads.layout import Layout
@@ -46,11 +45,11 @@ class Trims(NamedTuple):
 
 
 def trims_of(
-    calls: Sequence[SegmentEvent],
-    events: Events,
+    calls: Sequence[SegmentCall],
+    events: AddressedEvents,
     start: Layout | None,
     settings: Settings,
-    number: Mapping[tuple[int, Pool], int],
+    number: Mapping[tuple[int, PoolId], int],
 ) -> Trims:
     """The trims among the calls to the device, in order.
 
@@ -68,7 +67,7 @@ def trims_of(
         while (
             n < len(calls)
             and calls[n].action in (SEGMENT_FREE, SEGMENT_UNMAP)
-            and calls[n].at == calls[begin].at
+            and calls[n].position == calls[begin].position
         ):
             held.pop(calls[n].address, None)
             n += 1
@@ -77,7 +76,7 @@ def trims_of(
                 held[calls[n].address] = calls[n].size
             n += 1
             continue
-        where = calls[begin].at
+        where = calls[begin].position
         ranges = any(call.action == SEGMENT_UNMAP for call in calls[begin:n])
         if lives and not ranges and lives.any_free(held, where):
             partial += 1
@@ -87,21 +86,21 @@ def trims_of(
         at += [(where, number[stream, pool or DEFAULT_POOL]) for stream, pool in sorted(released)]
         if not all(_is_private(call) for call in run):
             at.append((where, 0))
-        if n < len(calls) and calls[n].at == where:
+        if n < len(calls) and calls[n].position == where:
             likely += 1
         else:
             certain += 1
     return Trims(at, certain, likely, partial)
 
 
-def _is_private(call: SegmentEvent) -> bool:
+def _is_private(call: SegmentCall) -> bool:
     return (call.pool or DEFAULT_POOL) != DEFAULT_POOL
 
 
 class _Lives:
     """Which addresses hold a block, at later and later events."""
 
-    def __init__(self, events: Events, start: Layout) -> None:
+    def __init__(self, events: AddressedEvents, start: Layout) -> None:
         self._events = events
         self._seen = 0
         self._live = start.block_address

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Events
+from allocbench.workloads.importers.addresses import AddressedEvents
 from allocbench.workloads.importers.module_names import changed
 from allocbench.workloads.modelled import marked
 from allocbench.workloads.vocabulary import TraceError
@@ -39,9 +39,9 @@ def _is_use(use: Any) -> bool:
 
 
 def labels_with(
-    events: Events, uses: list[tuple[int, int, int, str]]
+    events: AddressedEvents, uses: list[tuple[int, int, int, str]]
 ) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
-    """The labels of events with the marks of workspaces: `label` and `labels` of `Events`.
+    """The labels of events with the marks of workspaces: `label` and `labels` of `AddressedEvents`.
 
     A workspace whose address is known is the last alloc of its address and size before it was
     used; one whose size alone is known is the first alloc of that size after it was asked for. The
@@ -55,7 +55,9 @@ def labels_with(
     return label, tuple(labels)
 
 
-def _found(events: Events, uses: list[tuple[int, int, int, str]]) -> Iterator[tuple[int, str]]:
+def _found(
+    events: AddressedEvents, uses: list[tuple[int, int, int, str]]
+) -> Iterator[tuple[int, str]]:
     """The event of each workspace, and its rule."""
     if events.time_ns is None or not uses:
         return

@@ -36,10 +36,10 @@ def robson(events: Events, load: int, unit: int, doublings: int) -> None:
 def buddy(events: Events, load: int, unit: int, doublings: int) -> None:
     """Like robson, but with one byte more per block and with holes that only a buddy cannot use.
 
-    A byte above a power of two doubles the block of a buddy allocator. Of two neighbouring aligned
+    A byte above a power of two doubles the block of a buddy allocator. Of two neighboring aligned
     ranges, one keeps its first block and the other its last. Between them is a hole of twice the
     next size, whose halves belong to different buddies. A buddy allocator needs 2 M (1 + doublings
-    / 2), and one that coalesces any neighbours about M.
+    / 2), and one that coalesces any neighbors about M.
     """
     _double(events, load, unit, doublings, 1, lambda offset, range_: offset // range_ % 2 == 0)
 

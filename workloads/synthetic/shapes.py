@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simple patterns, each showing one behaviour of real programs and nothing else."""
+"""Simple patterns, each showing one behavior of real programs and nothing else."""
 
 from __future__ import annotations
 

@@ -8,17 +8,21 @@
 // bin          the free blocks of one size class
 // reservation  a segment of addresses, with memory only where pages are mapped
 // page         the unit in which memory is mapped into a reservation
-// pool         a BlockPool or PooledBlocks::Pool: the free blocks that a strategy chooses from;
-//              Device::Pool is the driver's own memory pool, GraphPool the id of a CUDA graph's
-// private pool memory that serves only a captured graph or a torch.cuda.MemPool (PoolId)
-// program      a running process that gets its memory from an allocator (Program, ProgramMemory)
+// pool         a private pool (PoolId): memory that serves only a captured graph or a
+//              torch.cuda.MemPool. Other pools have a name of their own: a block pool holds the
+//              free blocks of one stream, small or large ones, as in PyTorch (BlockPool); a driver
+//              pool is a cuMemPool (DriverPools); a graph pool is PyTorch's id (GraphPool)
+// program      a script or command that allocates; Program has the allocators of a running one
 // trace        the recorded allocs, frees, marks and trims of a program
-// event        one entry of a trace; the events of a CUDA stream are always cuda::Event
+// event        one entry of a trace; those of a CUDA stream are CUDA events (cuda::Event)
+// recording    what was recorded of a program or an allocator: a trace, and possibly the placements
+//              and device calls of the allocator
 // step         a training or inference step, begun by a mark; the work of an operation is counted
 //              in search steps
 // placement    the address, or the segment and offset, of one block of a trace
 // plan         the offsets of all blocks of a trace, computed ahead of time from their lifetimes
-// detail       what a replay records for the charts, in addition to the measurement
+// detail       what a replay records for the charts, in addition to the measurement; the tables of
+//              `reports.details` hold it
 //
 // Bytes are *requested* (by the caller), *allocated* (after rounding) or *reserved* (obtained from
 // the device). An address is only a number and is never dereferenced, so a strategy keeps its

@@ -92,7 +92,7 @@ Range range_of(Address address) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   if (device < 0) return {};
-  Range const pooled = Pools::get().range_of(address);
+  Range const pooled = DriverPools::get().range_of(address);
   return pooled.size != 0 ? pooled : machine.memory(device).range_of(address);
 }
 
@@ -242,7 +242,7 @@ NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, vo
 NULL_GPU_API int null_cuMemSetAccess(Address, Size, void const*, Size) { return kSuccess; }
 
 NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
-  *pool = Pools::get().create(properties->location.id);
+  *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
 
@@ -250,40 +250,41 @@ NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* proper
 NULL_GPU_API int null_cuMemPoolSetAccess(Handle, void const*, std::size_t) { return kSuccess; }
 
 NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
-  Pools::get().destroy(pool);
+  DriverPools::get().destroy(pool);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
-  *pool = Pools::get().default_of(device);
+  *pool = DriverPools::get().default_of(device);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void* value) {
   bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
   std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
-  return Pools::get().set_attribute(pool, attribute, number);
+  return DriverPools::get().set_attribute(pool, attribute, number);
 }
 
 NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  return Pools::get().attribute(pool, attribute, value);
+  return DriverPools::get().attribute(pool, attribute, value);
 }
 
 NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
-  Pools::get().trim(pool, keep);
+  DriverPools::get().trim(pool, keep);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool, Handle) {
-  return Pools::get().allocate(pool, size, address);
+  return DriverPools::get().allocate(pool, size, address);
 }
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle) {
-  return Pools::get().allocate(Pools::get().default_of(current_device()), size, address);
+  return DriverPools::get().allocate(DriverPools::get().default_of(current_device()), size,
+                                     address);
 }
 
 NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle) {
-  return Pools::get().release(address);
+  return DriverPools::get().release(address);
 }
 
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {

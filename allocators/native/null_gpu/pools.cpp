@@ -8,12 +8,12 @@
 
 namespace allocbench::null_gpu {
 
-Pools& Pools::get() {
-  static Pools* pools = new Pools;
+DriverPools& DriverPools::get() {
+  static DriverPools* pools = new DriverPools;
   return *pools;
 }
 
-Handle Pools::default_of(int device) {
+Handle DriverPools::default_of(int device) {
   {
     std::lock_guard const lock(mutex_);
     if (auto const entry = defaults_.find(device); entry != defaults_.end()) return entry->second;
@@ -23,14 +23,14 @@ Handle Pools::default_of(int device) {
   return defaults_.try_emplace(device, pool).first->second;
 }
 
-Handle Pools::create(int device) {
+Handle DriverPools::create(int device) {
   Handle const pool = Machine::get().new_handle();
   std::lock_guard const lock(mutex_);
   pools_[pool].device = device;
   return pool;
 }
 
-void Pools::destroy(Handle pool) {
+void DriverPools::destroy(Handle pool) {
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(pool);
   if (entry == pools_.end()) return;
@@ -38,16 +38,16 @@ void Pools::destroy(Handle pool) {
   pools_.erase(entry);
 }
 
-Status Pools::allocate(Handle handle, Size size, Address* address) {
+Status DriverPools::allocate(Handle handle, Size size, Address* address) {
   constexpr Size kUnit = 512;
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(handle);
   if (entry == pools_.end()) return kInvalidValue;
-  Pool& pool = entry->second;
+  DriverPool& pool = entry->second;
   auto& memory = Machine::get().memory(pool.device);
   Size const rounded = round_up(std::max<Size>(size, 1), kUnit);
   if (pool.used + rounded > pool.reserved) {
-    Size const more = round_up(pool.used + rounded - pool.reserved, kPoolStep);
+    Size const more = round_up(pool.used + rounded - pool.reserved, kPoolUnit);
     if (Status const status = memory.take(more)) return status;
     pool.reserved += more;
     pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
@@ -59,32 +59,32 @@ Status Pools::allocate(Handle handle, Size size, Address* address) {
   return kSuccess;
 }
 
-Status Pools::release(Address address) {
+Status DriverPools::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const entry = blocks_.find(address);
   if (entry == blocks_.end()) return kInvalidValue;
-  Pool& pool = pools_[entry->second.pool];
+  DriverPool& pool = pools_[entry->second.pool];
   pool.used -= entry->second.size;
   Machine::get().memory(pool.device).unreserve(address);
   blocks_.erase(entry);
   return kSuccess;
 }
 
-void Pools::trim(Handle handle, Size keep) {
+void DriverPools::trim(Handle handle, Size keep) {
   std::lock_guard const lock(mutex_);
   if (auto const entry = pools_.find(handle); entry != pools_.end()) shrink(entry->second, keep);
 }
 
-void Pools::synchronize() {
+void DriverPools::synchronize() {
   std::lock_guard const lock(mutex_);
   for (auto& [handle, pool] : pools_) shrink(pool, pool.threshold);
 }
 
-Status Pools::attribute(Handle handle, int attribute, std::uint64_t* value) {
+Status DriverPools::attribute(Handle handle, int attribute, std::uint64_t* value) {
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(handle);
   if (entry == pools_.end()) return kInvalidValue;
-  Pool const& pool = entry->second;
+  DriverPool const& pool = entry->second;
   switch (attribute) {
     case kReleaseThreshold:
       *value = pool.threshold;
@@ -107,11 +107,11 @@ Status Pools::attribute(Handle handle, int attribute, std::uint64_t* value) {
   }
 }
 
-Status Pools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
+Status DriverPools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(handle);
   if (entry == pools_.end()) return kInvalidValue;
-  Pool& pool = entry->second;
+  DriverPool& pool = entry->second;
   if (attribute == kReleaseThreshold) pool.threshold = value;
   if (attribute == kReservedHigh)
     pool.reserved_high = pool.reserved;  // CUDA allows only 0: a reset
@@ -119,7 +119,7 @@ Status Pools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
   return kSuccess;
 }
 
-Range Pools::range_of(Address address) {
+Range DriverPools::range_of(Address address) {
   std::lock_guard const lock(mutex_);
   auto after = blocks_.upper_bound(address);
   if (after == blocks_.begin()) return {};
@@ -127,9 +127,9 @@ Range Pools::range_of(Address address) {
   return address < begin + block.size ? Range{begin, block.size} : Range{};
 }
 
-void Pools::shrink(Pool& pool, Size keep) {
+void DriverPools::shrink(DriverPool& pool, Size keep) {
   if (keep >= pool.reserved) return;  // also avoids an overflow when all may be kept
-  Size const left = round_up(std::max(keep, pool.used), kPoolStep);
+  Size const left = round_up(std::max(keep, pool.used), kPoolUnit);
   if (left >= pool.reserved) return;
   Machine::get().memory(pool.device).give(pool.reserved - left);
   pool.reserved = left;

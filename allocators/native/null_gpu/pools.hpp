@@ -1,9 +1,9 @@
 // null_gpu/pools.hpp: a model of the memory pools behind cudaMallocAsync.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pool reserves memory of the card in multiples of kPoolStep. It keeps freed memory until it is
+// A pool reserves memory of the card in multiples of kPoolUnit. It keeps freed memory until it is
 // trimmed; a synchronization returns what exceeds its release threshold. NVIDIA does not document
-// the step: 32 MiB is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. The model
+// the unit: 32 MiB is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. The model
 // does not place blocks inside a pool, so a pool is never fragmented.
 #pragma once
 
@@ -16,11 +16,11 @@
 
 namespace allocbench::null_gpu {
 
-inline constexpr Size kPoolStep = Size{32} << 20;
+inline constexpr Size kPoolUnit = Size{32} << 20;
 
-class Pools {
+class DriverPools {
  public:
-  static Pools& get();
+  static DriverPools& get();
 
   Handle default_of(int device);
   Handle create(int device);
@@ -38,7 +38,7 @@ class Pools {
   Range range_of(Address address);
 
  private:
-  struct Pool {
+  struct DriverPool {
     int device = 0;
     Size threshold = 0, reserved = 0, reserved_high = 0, used = 0, used_high = 0;
   };
@@ -47,10 +47,10 @@ class Pools {
     Size size;
   };
 
-  void shrink(Pool& pool, Size keep);
+  void shrink(DriverPool& pool, Size keep);
 
   std::mutex mutex_;
-  std::unordered_map<Handle, Pool> pools_;
+  std::unordered_map<Handle, DriverPool> pools_;
   std::unordered_map<int, Handle> defaults_;
   std::map<Address, Block> blocks_;
 };

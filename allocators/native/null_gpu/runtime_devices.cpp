@@ -39,7 +39,7 @@ NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
 
 NULL_GPU_API int null_cudaDeviceSynchronize() {
   if (Status const status = Streams::get().synchronize_all()) return failed(status);
-  Pools::get().synchronize();
+  DriverPools::get().synchronize();
   return kSuccess;
 }
 

@@ -31,54 +31,54 @@ NULL_GPU_API int null_cudaFree(void* pointer) {
   if (device < 0) return failed(kInvalidValue);
   auto const address = reinterpret_cast<Address>(pointer);
   if (machine.memory(device).release(address) == kSuccess) return kSuccess;
-  return failed(Pools::get().release(address));
+  return failed(DriverPools::get().release(address));
 }
 
 NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool, Handle) {
   Address address = 0;
-  Status const status = Pools::get().allocate(pool, size, &address);
+  Status const status = DriverPools::get().allocate(pool, size, &address);
   *pointer = reinterpret_cast<void*>(address);
   return failed(status);
 }
 
 NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle stream) {
-  Handle const pool = Pools::get().default_of(current_device());
+  Handle const pool = DriverPools::get().default_of(current_device());
   return null_cudaMallocFromPoolAsync(pointer, size, pool, stream);
 }
 
 NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle) {
   if (pointer == nullptr) return kSuccess;
-  return failed(Pools::get().release(reinterpret_cast<Address>(pointer)));
+  return failed(DriverPools::get().release(reinterpret_cast<Address>(pointer)));
 }
 
 NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
   if (!Machine::get().has(device)) return failed(kInvalidDevice);
-  *pool = Pools::get().default_of(device);
+  *pool = DriverPools::get().default_of(device);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
-  *pool = Pools::get().create(properties->location.id);
+  *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
-  Pools::get().destroy(pool);
+  DriverPools::get().destroy(pool);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  return failed(Pools::get().attribute(pool, attribute, value));
+  return failed(DriverPools::get().attribute(pool, attribute, value));
 }
 
 NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void* value) {
   bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
   std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
-  return failed(Pools::get().set_attribute(pool, attribute, number));
+  return failed(DriverPools::get().set_attribute(pool, attribute, number));
 }
 
 NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
-  Pools::get().trim(pool, keep);
+  DriverPools::get().trim(pool, keep);
   return kSuccess;
 }
 

@@ -45,7 +45,7 @@ NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
 
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
   if (Status const status = Streams::get().synchronize(stream)) return failed(status);
-  Pools::get().synchronize();
+  DriverPools::get().synchronize();
   return kSuccess;
 }
 
@@ -89,7 +89,7 @@ NULL_GPU_API int null_cudaEventRecordWithFlags(Handle event, Handle stream, unsi
 NULL_GPU_API int null_cudaEventQuery(Handle) { return kSuccess; }
 
 NULL_GPU_API int null_cudaEventSynchronize(Handle) {
-  Pools::get().synchronize();
+  DriverPools::get().synchronize();
   return kSuccess;
 }
 

@@ -9,7 +9,7 @@
 
 namespace allocbench {
 
-// A set of numbers below `count`, which is at most 4096. Every operation takes O(1) steps.
+// A set of numbers below `count`, which is at most 4096. Every operation takes O(1) time.
 template <std::size_t count>
 class ClassMarks {
   static_assert(count % 64 == 0 && count <= 4096);

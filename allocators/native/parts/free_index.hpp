@@ -82,13 +82,13 @@ class FreeIndex {
   Index first() const { return first_from(0); }
   Index next(Index node) const {
     std::size_t const bin = Class::of(size(node));
-    Index const neighbour = parted(bin, [&](Index block) { return before(node, block); }).above;
-    return neighbour != kNone ? neighbour : first_from(bin + 1);
+    Index const neighbor = parted(bin, [&](Index block) { return before(node, block); }).above;
+    return neighbor != kNone ? neighbor : first_from(bin + 1);
   }
   Index previous(Index node) const {
     std::size_t const bin = Class::of(size(node));
-    Index const neighbour = parted(bin, [&](Index block) { return !before(block, node); }).below;
-    return neighbour != kNone ? neighbour : last_before(bin);
+    Index const neighbor = parted(bin, [&](Index block) { return !before(block, node); }).below;
+    return neighbor != kNone ? neighbor : last_before(bin);
   }
   Index last() const { return last_before(Class::kCount); }
 

@@ -9,7 +9,7 @@
 
 namespace allocbench {
 
-// A block, its neighbours in address order (within its segment) and, while it is free, its children
+// A block, its neighbors in address order (within its segment) and, while it is free, its children
 // in the treap of its bin (FreeIndex), where the rank is compared before the address.
 struct Node {
   Block block;

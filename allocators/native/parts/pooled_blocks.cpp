@@ -43,7 +43,7 @@ Index PooledBlocks::split_back(Index block, Size size) {
   return back;
 }
 
-Index PooledBlocks::open(Reservation const& reservation, Pool& pool, std::uint64_t rank) {
+Index PooledBlocks::open(Reservation const& reservation, BlockPool& pool, std::uint64_t rank) {
   Reservation const& kept = reservations_.emplace(reservation.address, reservation).first->second;
   Facts const facts{.pool = &pool, .reservation = &kept, .mapped = false};
   Index const block = create(reservation.address, reservation.size, facts, rank);
@@ -79,9 +79,9 @@ Index PooledBlocks::remap(Index block, Range pages) {
 }
 
 void PooledBlocks::coalesce(Index block) {
-  auto const joins = [&](Index neighbour) {
-    return neighbour != kNone && !in_use(neighbour) &&
-           facts_[neighbour].mapped == facts_[block].mapped;
+  auto const joins = [&](Index neighbor) {
+    return neighbor != kNone && !in_use(neighbor) &&
+           facts_[neighbor].mapped == facts_[block].mapped;
   };
   if (Index const previous = nodes_[block].previous; joins(previous)) {
     nodes_[block].block.address = nodes_[previous].block.address;
@@ -96,11 +96,11 @@ void PooledBlocks::coalesce(Index block) {
   }
 }
 
-// The caller has already linked the block to the neighbours of `neighbour`.
-void PooledBlocks::absorb(Index block, Index neighbour) {
-  remove(neighbour);
-  nodes_[block].block.size += size(neighbour);
-  nodes_.drop(neighbour);
+// The caller has already linked the block to the neighbors of `neighbor`.
+void PooledBlocks::absorb(Index block, Index neighbor) {
+  remove(neighbor);
+  nodes_[block].block.size += size(neighbor);
+  nodes_.drop(neighbor);
 }
 
 void PooledBlocks::insert(Index block) {

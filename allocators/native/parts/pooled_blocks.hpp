@@ -13,24 +13,24 @@
 
 namespace allocbench {
 
-// Keeps track of blocks and their neighbours. A block is allocated, free in a pool, or unmapped in
+// Keeps track of blocks and their neighbors. A block is allocated, free in a pool, or unmapped in
 // a pool: unmapped blocks are addresses of a reservation without memory. A block that is freed on a
 // stream other than its own may still be in use there, so it waits, neither allocated nor in its
 // pool, until that stream has been synchronized. This class does not decide which block to use and
 // never calls the device.
 class PooledBlocks {
  public:
-  struct Pool {
-    Pool(Nodes& nodes, Stream of, bool is_small) : free(nodes), stream(of), small(is_small) {}
+  struct BlockPool {
+    BlockPool(Nodes& nodes, Stream of, bool is_small) : free(nodes), stream(of), small(is_small) {}
     FreeIndex free;
     std::map<Address, Index> unmapped;
     Stream stream;
     bool small;
   };
-  struct Pools {  // of one stream
-    Pools(Nodes& nodes, Stream of) : small(nodes, of, true), large(nodes, of, false) {}
-    Pool small;
-    Pool large;
+  struct StreamPools {  // of one stream
+    StreamPools(Nodes& nodes, Stream of) : small(nodes, of, true), large(nodes, of, false) {}
+    BlockPool small;
+    BlockPool large;
   };
   struct Reservation {
     Address address;
@@ -42,8 +42,8 @@ class PooledBlocks {
     Address end;
     Size size() const { return end - begin; }
   };
-  struct Facts {  // what is known of a block apart from its address and neighbours
-    Pool* pool = nullptr;
+  struct Facts {  // what is known of a block apart from its address and neighbors
+    BlockPool* pool = nullptr;
     Reservation const* reservation = nullptr;  // null: in an ordinary segment
     bool mapped = true;
     bool waits = false;
@@ -61,8 +61,10 @@ class PooledBlocks {
   PooledBlocks(PooledBlocks const&) = delete;
   PooledBlocks& operator=(PooledBlocks const&) = delete;
 
-  Pools& of(Stream stream) { return pools_.try_emplace(stream, nodes_, stream).first->second; }
-  std::map<Stream, Pools>& pools() { return pools_; }
+  StreamPools& of(Stream stream) {
+    return pools_.try_emplace(stream, nodes_, stream).first->second;
+  }
+  std::map<Stream, StreamPools>& pools() { return pools_; }
   Node const& operator[](Index block) const { return nodes_[block]; }
   Size size(Index block) const { return nodes_[block].block.size; }
   Facts const& facts(Index block) const { return facts_[block]; }
@@ -83,7 +85,7 @@ class PooledBlocks {
   void carve(Index free, std::vector<Block> const& allocated);
 
   // Adds a reservation to the pool as one unmapped block.
-  Index open(Reservation const& reservation, Pool& pool, std::uint64_t rank);
+  Index open(Reservation const& reservation, BlockPool& pool, std::uint64_t rank);
   // Removes a reservation that is one `whole` block and returns its address.
   Address close(Index block);
 
@@ -122,19 +124,19 @@ class PooledBlocks {
  private:
   Index create_beside(Index block, Address address, Size size);
   Index split_back(Index block, Size size);  // the new block is the last `size` bytes
-  // Merges a block, in no pool, with neighbours of the same state (free or waiting, mapped or not).
+  // Merges a block, in no pool, with neighbors of the same state (free or waiting, mapped or not).
   void coalesce(Index block);
-  void absorb(Index block, Index neighbour);
+  void absorb(Index block, Index neighbor);
   void free(Index block);
   void free_done();
   std::vector<Index> mapped() const;  // in order of address
-  void check_neighbours(Index block) const;
+  void check_neighbors(Index block) const;
 
   bool rank_each_;
   Nodes nodes_;
   std::vector<Facts> facts_;  // by node
   AddressMap allocated_;
-  std::map<Stream, Pools> pools_;
+  std::map<Stream, StreamPools> pools_;
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
   std::vector<Index> deferred_;

@@ -30,7 +30,7 @@ std::vector<Index> PooledBlocks::mapped() const {
   all.insert(all.end(), deferred_.begin(), deferred_.end());
   allocated_.for_each([&](Address, Index block) { all.push_back(block); });
   for (auto const& [stream, pools] : pools_)
-    for (Pool const* pool : {&pools.small, &pools.large})
+    for (BlockPool const* pool : {&pools.small, &pools.large})
       for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
         all.push_back(block);
   std::ranges::sort(all, {}, [&](Index block) { return nodes_[block].block.address; });
@@ -55,7 +55,7 @@ void PooledBlocks::check() const {
   for (Index const block : mapped()) {
     require(facts_[block].mapped, "a block that is allocated or free is mapped");
     covered[facts_[block].reservation] += size(block);
-    check_neighbours(block);
+    check_neighbors(block);
     if (!nodes_[block].block.allocated()) continue;
     require(!facts_[block].waits, "an allocated block waits for no stream");
     ++count;
@@ -66,7 +66,7 @@ void PooledBlocks::check() const {
   for (Index const block : waiting_)
     require(facts_[block].waits, "a block in the waiting list is marked as waiting");
   for (auto const& [stream, pools] : pools_)
-    for (Pool const* pool : {&pools.small, &pools.large}) {
+    for (BlockPool const* pool : {&pools.small, &pools.large}) {
       for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
         require(facts_[block].pool == pool && !facts_[block].waits,
                 "a free block is in the pool of its segment");
@@ -74,7 +74,7 @@ void PooledBlocks::check() const {
         require(nodes_[block].block.address == address && facts_[block].pool == pool &&
                     !facts_[block].mapped && !in_use(block),
                 "an unmapped block is found by address in the pool of its segment");
-        check_neighbours(block);
+        check_neighbors(block);
         covered[facts_[block].reservation] += size(block);
       }
     }
@@ -83,12 +83,12 @@ void PooledBlocks::check() const {
             "the mapped and the unmapped blocks of a reservation cover it");
 }
 
-void PooledBlocks::check_neighbours(Index block) const {
+void PooledBlocks::check_neighbors(Index block) const {
   Facts const& facts = facts_[block];
   Index const next = nodes_[block].next;
   Index const previous = nodes_[block].previous;
   require(previous == kNone || nodes_[previous].next == block,
-          "neighbouring blocks are linked both ways");
+          "neighboring blocks are linked both ways");
   if (facts.reservation != nullptr && !facts.mapped) {
     auto const& [address, size, page] = *facts.reservation;
     require(
@@ -99,11 +99,11 @@ void PooledBlocks::check_neighbours(Index block) const {
   }
   if (next == kNone) return;
   require(nodes_[next].previous == block && nodes_[next].block.address == nodes_[block].block.end(),
-          "neighbouring blocks are linked both ways");
+          "neighboring blocks are linked both ways");
   require(facts_[next].pool == facts.pool && facts_[next].reservation == facts.reservation,
           "the blocks of a segment share its pool");
   require(in_use(block) || in_use(next) || facts_[next].mapped != facts.mapped,
-          "free neighbours have coalesced");
+          "free neighbors have coalesced");
 }
 
 }  // namespace allocbench

@@ -9,7 +9,7 @@
 
 namespace allocbench {
 
-// Each power of two is divided into 2^fine_bits classes of equal width, so neighbouring classes
+// Each power of two is divided into 2^fine_bits classes of equal width, so neighboring classes
 // differ by at most one part in 2^fine_bits. Sizes below 2^fine_bits have one class each. Class
 // numbers increase with size. O(1).
 template <int fine_bits>

@@ -11,7 +11,7 @@ namespace allocbench {
 using Index = std::uint32_t;
 constexpr Index kNone = std::numeric_limits<Index>::max();
 
-// Dropped slots are reused last in, first out. Every call takes amortised O(1) steps.
+// Dropped slots are reused last in, first out. Every call takes amortized O(1) time.
 template <class Value>
 class Slots {
  public:

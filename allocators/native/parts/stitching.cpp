@@ -17,8 +17,8 @@ Stitching::Stitching(Device& device, Options const& given, Size small, double sl
 Index Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
   if (wanted > device().capacity()) return kNone;
   blocks_.free_waiting();
-  PooledBlocks::Pools& pools = blocks_.of(stream);
-  Pool& pool = wanted <= small_ ? pools.small : pools.large;
+  PooledBlocks::StreamPools& pools = blocks_.of(stream);
+  BlockPool& pool = wanted <= small_ ? pools.small : pools.large;
   Index block = obtain(pool, wanted, false);
   if (block == kNone) {
     blocks_.streams_done();
@@ -50,7 +50,7 @@ void Stitching::trim_pools() {
   blocks_.free_waiting();
   give_up_free_pages(counted().reserved.current);
   for (auto& [stream, pools] : blocks_.pools())
-    for (Pool* pool : {&pools.small, &pools.large})
+    for (BlockPool* pool : {&pools.small, &pools.large})
       for (auto entry = pool->unmapped.begin(); entry != pool->unmapped.end();) {
         Index const block = (entry++)->second;
         if (blocks_.whole(block)) unreserve(blocks_.close(block));
@@ -59,14 +59,14 @@ void Stitching::trim_pools() {
 
 // A free block of at least `wanted` bytes, removed from its pool, or kNone. `refused` is set for
 // the second attempt, after the first one found no block.
-Index Stitching::obtain(Pool& pool, Size wanted, bool refused) {
+Index Stitching::obtain(BlockPool& pool, Size wanted, bool refused) {
   Index const fit = pool.free.fit(wanted);
   if (fit == kNone) return stitch(pool, wanted, refused);
   pool.free.remove(fit);
   return fit;
 }
 
-Index Stitching::stitch(Pool& pool, Size wanted, bool refused) {
+Index Stitching::stitch(BlockPool& pool, Size wanted, bool refused) {
   Spot spot = find_spot(pool, wanted);
   if (spot.first == kNone) spot = new_reservation(pool, wanted);
   if (spot.first == kNone || !make_room(spot, pool.stream, refused)) return kNone;
@@ -117,7 +117,7 @@ Size Stitching::excess(Spot const& spot) const {
 // first, and a range from its middle never lacks fewer pages.
 std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream stream) {
   std::vector<Idle> pages;
-  auto const add = [&](Pool const& pool) {
+  auto const add = [&](BlockPool const& pool) {
     for (Index index = pool.free.fit(page_); index != kNone && most > 0;
          index = pool.free.next(index)) {
       auto [begin, end] = blocks_.pages(index);

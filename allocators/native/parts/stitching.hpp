@@ -13,7 +13,7 @@ namespace allocbench {
 // The base class of strategies that use virtual memory. Each stream has a pool of small and a pool
 // of large blocks. A pool has reservations with far more addresses than memory, which is mapped
 // page by page. A request takes the front of the best-fitting free block of its pool. A freed block
-// coalesces with its free neighbours at once.
+// coalesces with its free neighbors at once.
 //
 // If no free block fits, the request is stitched: among the address ranges without a block in use,
 // it takes the one that lacks the fewest pages; ranges around the largest free blocks are examined
@@ -23,7 +23,7 @@ namespace allocbench {
 // load. Hence no request fails while the wholly free pages and the remaining memory of the device
 // suffice.
 //
-// A request and a free take O(log n) steps for n free blocks in the pool. A stitched request also
+// A request and a free take O(log n) time for n free blocks in the pool. A stitched request also
 // visits each free block that gives up pages and, if there is no range around the largest free
 // blocks, all unmapped ranges of its pool.
 //
@@ -50,7 +50,7 @@ class Stitching : public Allocator {
   Counters stitching_counters() const;
 
  private:
-  using Pool = PooledBlocks::Pool;
+  using BlockPool = PooledBlocks::BlockPool;
   using Range = PooledBlocks::Range;
 
   // A range of addresses for a block.
@@ -68,15 +68,15 @@ class Stitching : public Allocator {
   virtual Size do_spare() const { return 0; }
   virtual void do_give_up(Size) {}
 
-  Index obtain(Pool& pool, Size wanted, bool refused);
-  Index stitch(Pool& pool, Size wanted, bool refused);
-  Spot find_spot(Pool& pool, Size wanted) const;
+  Index obtain(BlockPool& pool, Size wanted, bool refused);
+  Index stitch(BlockPool& pool, Size wanted, bool refused);
+  Spot find_spot(BlockPool& pool, Size wanted) const;
   Spot measured(Index first, Range place, Size most) const;
-  Spot new_reservation(Pool& pool, Size wanted);
+  Spot new_reservation(BlockPool& pool, Size wanted);
   bool make_room(Spot const& spot, Stream stream, bool refused);
   Size excess(Spot const& spot) const;
   std::vector<Idle> idle(Size most, Range except, Stream stream);
-  Index first_block(Spot const& spot, Pool const& pool) const;
+  Index first_block(Spot const& spot, BlockPool const& pool) const;
   Index map_missing(Index first, Range place);
   Range missing(Index block, Range place) const;
   void unmap_pages(Index block, Range pages);

@@ -16,9 +16,9 @@ constexpr int kExamined = 32;  // number of the largest free blocks to examine f
 
 // Of the candidate ranges around unmapped blocks, the one that lacks the fewest pages and, among
 // equals, has the lowest address. A candidate begins at the unmapped block or at the free block
-// before it, or ends at the end of the free block after it. Examines the neighbours of the largest
+// before it, or ends at the end of the free block after it. Examines the neighbors of the largest
 // free blocks first, and all unmapped blocks only if there is no candidate among them.
-Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
+Stitching::Spot Stitching::find_spot(BlockPool& pool, Size wanted) const {
   Spot best{kNone, {}, kNever};
   auto const consider = [&](Index first, Address begin) {
     Spot const spot = measured(first, {begin, begin + wanted}, best.missing);
@@ -39,8 +39,8 @@ Stitching::Spot Stitching::find_spot(Pool& pool, Size wanted) const {
   };
   Index large = pool.free.last();
   for (int rest = kExamined; rest > 0 && large != kNone; large = pool.free.previous(large), --rest)
-    for (Index const neighbour : {blocks_[large].previous, blocks_[large].next})
-      if (is_free(neighbour)) consider_range(neighbour);
+    for (Index const neighbor : {blocks_[large].previous, blocks_[large].next})
+      if (is_free(neighbor)) consider_range(neighbor);
   if (best.first == kNone)
     for (auto const& [address, unmapped] : pool.unmapped) consider_range(unmapped);
   return best;
@@ -68,7 +68,7 @@ Stitching::Range Stitching::missing(Index block, Range place) const {
 }
 
 // Reserves twice the capacity, which is always enough for the block and usually for later ones.
-Stitching::Spot Stitching::new_reservation(Pool& pool, Size wanted) {
+Stitching::Spot Stitching::new_reservation(BlockPool& pool, Size wanted) {
   Size const size = 2 * round_up(device().capacity(), page_);
   Address const address = reserve(size);
   if (address == 0) return {kNone, {}, kNever};
@@ -78,7 +78,7 @@ Stitching::Spot Stitching::new_reservation(Pool& pool, Size wanted) {
 
 // The block in which the spot begins. It differs from `spot.first` if that block has been merged
 // with pages that were unmapped next to it.
-Index Stitching::first_block(Spot const& spot, Pool const& pool) const {
+Index Stitching::first_block(Spot const& spot, BlockPool const& pool) const {
   auto const above = pool.unmapped.upper_bound(spot.place.begin);
   if (above == pool.unmapped.begin()) return spot.first;
   Index const unmapped = std::prev(above)->second;

@@ -12,7 +12,7 @@ namespace allocbench {
 // (longest first), then in the order given. Each block takes the smallest gap that is large enough
 // between the placed blocks whose lifetimes overlap its own (the lowest among equals) or, if there
 // is none, the aligned end of the highest one. A gap extends from its aligned start to the block
-// above. O(n^2) steps. Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated
+// above. O(n^2) time. Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated
 // buffers) in XLA's heap_simulator.cc.
 Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment);
 

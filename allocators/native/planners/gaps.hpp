@@ -17,7 +17,7 @@ void check_alignment(Size alignment);
 // sizes are not rounded. The size of a gap is the distance between its blocks, before alignment.
 class Gaps {
  public:
-  // O(n) steps for n placed blocks. `size` must be at least 1 and `alignment` a power of two.
+  // O(n) time for n placed blocks. `size` must be at least 1 and `alignment` a power of two.
   // Throws OutOfMemory for a block that would end beyond 2^62 bytes.
   Size place(Size size, Size alignment);
   // Throws BadFree unless a block of `size` bytes is placed at `offset`.

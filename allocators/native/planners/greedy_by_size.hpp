@@ -14,7 +14,7 @@ namespace allocbench {
 // the placed blocks whose lifetimes overlap its own (the lowest among equals) or, if no gap is
 // large enough, the aligned end of the highest one. As in TFLite, a gap is measured from its
 // aligned start when it is compared with the best gap so far, but from its unaligned start once it
-// is the best. Offsets are aligned; sizes are not rounded. O(n^2) steps. Source: SimpleMemoryArena
+// is the best. Offsets are aligned; sizes are not rounded. O(n^2) time. Source: SimpleMemoryArena
 // and ArenaPlanner of TensorFlow Lite; Pisarchyk and Lee, "Efficient Memory Management for Deep
 // Neural Net Inference" (arXiv 2001.03288).
 Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment);

@@ -8,12 +8,12 @@
 
 namespace allocbench {
 
-// The largest sum of the sizes of blocks alive at the same instant. O(n log n) steps.
+// The largest sum of the sizes of blocks alive at the same instant. O(n log n) time.
 Size max_load(std::span<Lifetime const> lifetimes);
 
 // A lower bound for plans with aligned offsets: of the blocks alive at an instant, all except the
 // highest one occupy their size rounded up. It is at least max_load, and equal to it if all sizes
-// are multiples of the alignment. O(n log n) steps.
+// are multiples of the alignment. O(n log n) time.
 Size least_height(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

@@ -9,7 +9,7 @@
 namespace allocbench {
 
 // The baseline of memory planning, as in Caffe: blocks are stacked in the order given, even if
-// their lifetimes do not overlap. O(n) steps.
+// their lifetimes do not overlap. O(n) time.
 Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

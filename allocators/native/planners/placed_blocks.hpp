@@ -14,8 +14,8 @@ namespace allocbench {
 
 // For planners that do not place blocks in time order. A block must avoid only the placed blocks
 // whose lifetimes overlap its own. Time is divided into slices. A short block spans at most two
-// neighbouring slices and is stored in their lists. A query for it visits only these lists and the
-// long blocks; a query for a long block visits all blocks. A call takes O(n) steps, but few if most
+// neighboring slices and is stored in their lists. A query for it visits only these lists and the
+// long blocks; a query for a long block visits all blocks. A call takes O(n) time, but few if most
 // blocks are short. All lists are in offset order.
 class PlacedBlocks {
  public:

@@ -14,7 +14,7 @@ namespace allocbench {
 // For inputs with too many blocks for a search. Each attempt uses another order: the first four
 // sort by bytes times lifetime, by bytes, and by two keys in between, largest first; later attempts
 // perturb these keys at random. A block takes the lowest gap that is large enough between the
-// placed blocks whose lifetimes overlap its own. O(n^2) steps. Empty if `stop`, which is called
+// placed blocks whose lifetimes overlap its own. O(n^2) time. Empty if `stop`, which is called
 // periodically, returns true.
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, std::function<bool()> const& stop);

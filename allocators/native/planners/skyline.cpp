@@ -13,7 +13,7 @@ namespace allocbench {
 namespace {
 
 constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // size of the hash table
-constexpr std::uint64_t kStepsBetweenStops = std::uint64_t{1} << 20;
+constexpr std::uint64_t kSearchStepsBetweenStops = std::uint64_t{1} << 20;
 
 std::uint64_t mix(std::uint64_t x) {  // splitmix64
   x += 0x9e3779b97f4a7c15;
@@ -178,9 +178,9 @@ bool Skyline::search(Part& part) {
 }
 
 bool Skyline::out_of_budget(Part const& part) {
-  steps_ += part.boxes * (part.range.hi - part.range.lo);
-  if (steps_ >= kStepsBetweenStops) {
-    steps_ = 0;
+  search_steps_ += part.boxes * (part.range.hi - part.range.lo);
+  if (search_steps_ >= kSearchStepsBetweenStops) {
+    search_steps_ = 0;
     stopped_ = stopped_ || (*stop_)();
   }
   stopped_ = stopped_ || nodes_left_ == 0;

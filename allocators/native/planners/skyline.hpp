@@ -158,7 +158,7 @@ class Skyline {
   std::vector<char> uneven_by_section_;             // true if one of these boxes is not level
   std::vector<char> level_by_box_;                  // true for level boxes
 
-  std::uint64_t nodes_left_ = 0, steps_ = 0;
+  std::uint64_t nodes_left_ = 0, search_steps_ = 0;
   bool stopped_ = false;
   std::function<bool()> const* stop_ = nullptr;
   std::vector<std::uint64_t> failed_states_;  // hashes of states without a plan of this height

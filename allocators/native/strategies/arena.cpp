@@ -30,7 +30,7 @@ Block Arena::do_allocate(Size requested, Stream) {
   Size const size = round_up(requested, kAlignment);
   Block block = phase_ == Phase::kServing ? from_plan(size, requested) : Block{};
   Served& served = block.size != 0 ? planned_ : fallback_;
-  if (block.size == 0) block = from_pool(size, requested);
+  if (block.size == 0) block = from_blocks(size, requested);
   if (block.size == 0) return {};
   ++served.requests;
   served.bytes += requested;
@@ -43,7 +43,7 @@ Block Arena::do_allocate(Size requested, Stream) {
 
 Block Arena::do_deallocate(Address address, Stream) {
   if (in_arena(address)) return alive_.remove(address);
-  Block const freed = pool_.deallocate(address);
+  Block const freed = blocks_.deallocate(address);
   if (phase_ == Phase::kRecording && freed.size != 0)
     if (Index const request = recorded_.erase(address); request != kNone)
       requests_[request].last = instants_++;
@@ -80,14 +80,14 @@ Block Arena::from_plan(Size size, Size requested) {
   return alive_.add(block) ? block : Block{};
 }
 
-Block Arena::from_pool(Size size, Size requested) {
-  Index node = pool_.find(size);
+Block Arena::from_blocks(Size size, Size requested) {
+  Index node = blocks_.find(size);
   if (node == kNone) node = grow(size);
   if (node == kNone && release_idle()) {
     count_retry();
     node = grow(size);
   }
-  return node == kNone ? Block{} : pool_.allocate(node, size, requested);
+  return node == kNone ? Block{} : blocks_.allocate(node, size, requested);
 }
 
 // Obtains the arena from the device if it is not held yet. Tries at most once per step.
@@ -102,14 +102,14 @@ bool Arena::holds_arena() {
 Index Arena::grow(Size size) {
   auto const [address, granted] = acquire_between(size, segment_size_, kAlignment);
   if (address == 0) return kNone;
-  return pool_.add(address, granted);
+  return blocks_.add(address, granted);
 }
 
-// Returns the arena and the pool's segments if they have no live block; false if none was returned.
+// Returns the arena and the other segments if they have no live block; false if none was returned.
 bool Arena::release_idle() {
   if (!returns_memory()) return false;
   bool const any =
-      pool_.release_idle([this](Address segment, Size size) { release(segment, size); });
+      blocks_.release_idle([this](Address segment, Size size) { release(segment, size); });
   if (arena_ == 0 || !alive_.empty()) return any;
   release(arena_, height_);
   arena_ = 0;
@@ -117,13 +117,13 @@ bool Arena::release_idle() {
 }
 
 std::vector<Segment> Arena::do_snapshot() const {
-  auto all = pool_.snapshot();
+  auto all = blocks_.snapshot();
   if (arena_ != 0) all.push_back(alive_.tiled_in(arena_, height_));
   return all;
 }
 
 Size Arena::do_largest_free() const {
-  Size largest = pool_.largest_free();
+  Size largest = blocks_.largest_free();
   if (arena_ != 0)
     for (Block const& block : alive_.tiled_in(arena_, height_).blocks)
       if (!block.allocated()) largest = std::max(largest, block.size);
@@ -131,7 +131,7 @@ Size Arena::do_largest_free() const {
 }
 
 void Arena::do_check() const {
-  pool_.check();
+  blocks_.check();
   require(arena_ != 0 || alive_.empty(), "planned blocks are alive only in an arena");
 }
 

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // TFLite's idea for programs that run in steps. Until the end of the first step, requests are
-// served from a pool (best fit with coalescing) and recorded. The blocks that begin and end within
+// served by best fit with coalescing and recorded. The blocks that begin and end within
 // the step are planned: each gets an offset in one arena. In later steps, the k-th request takes
 // the place planned for the k-th request of the first step if it is no larger and the place is
-// free. Every other request is served from the pool. Counters show how many requests and bytes were
-// planned and how many fell back. A planned request or free takes O(log n) steps for n live planned
+// free. Every other request is served by best fit. Counters show how many requests and bytes were
+// planned and how many fell back. A planned request or free takes O(log n) time for n live planned
 // blocks.
 //
 // Bad at: steps that differ from the first. All requests after an extra request fall back, and the
@@ -18,7 +18,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
-#include "parts/block_pool.hpp"
+#include "parts/segment_blocks.hpp"
 #include "planners/planners.hpp"
 #include "strategies/arena/placements.hpp"
 
@@ -29,7 +29,7 @@ class Arena final : public Allocator {
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
       {"segment", OptionType::kBytes, "32MiB",
-       "bytes that the fallback pool requests from the device at a time"},
+       "bytes that best fit requests from the device at a time"},
       {"planner", OptionType::kText, "greedy_by_size",
        "the planner for the step: greedy_by_size as in TFLite today, execution_order as in TFLite "
        "of 2018, or any other planner"},
@@ -73,7 +73,7 @@ class Arena final : public Allocator {
 
   void make_plan();
   Block from_plan(Size size, Size requested);
-  Block from_pool(Size size, Size requested);
+  Block from_blocks(Size size, Size requested);
   bool holds_arena();
   bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
   Index grow(Size size);
@@ -91,8 +91,8 @@ class Arena final : public Allocator {
   Size height_ = 0;       // of the plan
   bool refused_ = false;  // the device refused the arena in this step
   Placements alive_;      // planned blocks
-  BestFitPool pool_;
-  Served planned_, fallback_;  // requests served from the plan and from the pool
+  BestFitBlocks blocks_;
+  Served planned_, fallback_;  // requests served from the plan and by best fit
 };
 
 }  // namespace allocbench

@@ -93,20 +93,20 @@ Bfc::Bfc(Device& device, Options const& given)
 Block Bfc::do_allocate(Size requested, Stream) {
   Size const rounded = round_up(requested, kRounding);
   timestamps_.merge();
-  Index chunk = pool_.find(rounded);
-  if (chunk == kNone && extend(rounded)) chunk = pool_.find(rounded);
+  Index chunk = chunks_.find(rounded);
+  if (chunk == kNone && extend(rounded)) chunk = chunks_.find(rounded);
   if (chunk == kNone && collect(rounded)) {
     count_retry();
-    if (extend(rounded)) chunk = pool_.find(rounded);
+    if (extend(rounded)) chunk = chunks_.find(rounded);
   }
   for (; chunk == kNone && timestamps_.advance(); ++early_) {
     timestamps_.merge();
-    chunk = pool_.find(rounded);
+    chunk = chunks_.find(rounded);
   }
   if (chunk == kNone) return {};
-  Size const size = pool_.block(chunk).size;
+  Size const size = chunks_.block(chunk).size;
   bool const split = size >= 2 * rounded || size - rounded >= largest_waste_;
-  return pool_.allocate(chunk, split ? rounded : size, requested);
+  return chunks_.allocate(chunk, split ? rounded : size, requested);
 }
 
 void Bfc::do_step() {
@@ -140,7 +140,7 @@ bool Bfc::extend(Size rounded) {
   }
   if (!already_doubled && !preset_.doubles_when_refused) double_next_region();
   if (first_region_ == 0) first_region_ = region;
-  pool_.add(region, size, coalesce_regions_);
+  chunks_.add(region, size, coalesce_regions_);
   return true;
 }
 
@@ -153,7 +153,7 @@ void Bfc::double_next_region() {
 // Returns all regions without a chunk in use if that makes room for `rounded` bytes.
 bool Bfc::collect(Size rounded) {
   if (!garbage_collection_) return false;
-  Size const room = memory_limit_ - reserved() + pool_.idle_bytes();
+  Size const room = memory_limit_ - reserved() + chunks_.idle_bytes();
   return rounded <= room && release_idle();
 }
 
@@ -161,15 +161,17 @@ bool Bfc::collect(Size rounded) {
 bool Bfc::release_idle(Address kept) {
   if (!returns_memory()) return false;
   bool const any =
-      pool_.release_idle([this](Address region, Size size) { release(region, size); }, kept);
+      chunks_.release_idle([this](Address region, Size size) { release(region, size); }, kept);
   if (any) timestamps_.forget();
   return any;
 }
 
-Size Bfc::do_largest_free() const { return std::max(pool_.largest_free(), timestamps_.largest()); }
+Size Bfc::do_largest_free() const {
+  return std::max(chunks_.largest_free(), timestamps_.largest());
+}
 
 Counters Bfc::do_counters() const {
-  Counters counters = {{"search_steps", pool_.search_steps()}};
+  Counters counters = {{"search_steps", chunks_.search_steps()}};
   if (timestamped_frees_)
     counters.insert(counters.end(),
                     {{"unsafe_chunks", timestamps_.unsafe()}, {"early_chunks", early_}});
@@ -177,7 +179,7 @@ Counters Bfc::do_counters() const {
 }
 
 void Bfc::do_check() const {
-  pool_.check();
+  chunks_.check();
   require(reserved() <= memory_limit_, "the regions together do not exceed the memory limit");
 }
 

@@ -4,11 +4,11 @@
 // Sizes are rounded up to 256 bytes. A request takes the smallest free chunk that fits, at the
 // lowest address among equals. The chunk is split if it is at least twice as large as needed or if
 // the rest would reach a limit (128 MiB, or a fraction of the memory limit). A freed chunk
-// coalesces with its free neighbours at once. If no chunk fits, a region is requested from the
+// coalesces with its free neighbors at once. If no chunk fits, a region is requested from the
 // device: 2 MiB first, then twice as much each time, within the memory limit. A refused size is
 // reduced by 10% (in float32) until it is granted or too small. With garbage collection, regions
 // without a chunk in use are returned to the device before a request is refused. A request and a
-// free take O(log n) steps for n free chunks.
+// free take O(log n) time for n free chunks.
 //
 // With timestamped frees, every free gets the next count. A freed chunk is reused and coalesced
 // only after the safe frontier has passed its count: the device has finished all work up to the
@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "strategies/bfc/chunk_pool.hpp"
+#include "strategies/bfc/chunks.hpp"
 #include "strategies/bfc/preset.hpp"
 #include "strategies/bfc/timestamps.hpp"
 
@@ -95,11 +95,11 @@ class Bfc final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override {
-    return timestamped_frees_ ? timestamps_.free(address) : pool_.deallocate(address);
+    return timestamped_frees_ ? timestamps_.free(address) : chunks_.deallocate(address);
   }
   void do_trim() override;
   void do_step() override;
-  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
+  std::vector<Segment> do_snapshot() const override { return chunks_.snapshot(); }
   Size do_largest_free() const override;
   void do_check() const override;
   Counters do_counters() const override;
@@ -123,8 +123,8 @@ class Bfc final : public Allocator {
   bool timestamped_frees_;
   bool extend_as_requested_;
   bool shrink_;
-  ChunkPool pool_;
-  Timestamps timestamps_{pool_};
+  Chunks chunks_;
+  Timestamps timestamps_{chunks_};
   std::uint64_t early_ = 0;  // frees that the frontier passed early because memory ran out
 };
 

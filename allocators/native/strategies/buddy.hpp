@@ -6,7 +6,7 @@
 // merges with its buddy, the other half of the block from which both were split, while the buddy is
 // free too. The offsets of buddies differ in one bit. Memory grows by regions, each a power of two
 // with its own tree. Every request and every free takes O(log(region / 1 KiB)) splits or merges,
-// each of O(log n) steps for n free blocks of one size.
+// each of O(log n) time for n free blocks of one size.
 //
 // Bad at: sizes just above a power of two, which nearly double.
 #pragma once

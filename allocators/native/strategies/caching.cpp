@@ -15,8 +15,8 @@ Block Caching::do_allocate(Size requested, Stream stream) {
     blocks_.free_waiting();
   }
   Size const wanted = settings_.rounded(requested);
-  PooledBlocks::Pools& pools = blocks_.of(stream);
-  Pool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
+  PooledBlocks::StreamPools& pools = blocks_.of(stream);
+  BlockPool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
   Index block = find(pool, wanted);
   if (block == kNone) {
     if (settings_.collects() && returns_memory()) collect();
@@ -34,7 +34,7 @@ void Caching::do_trim() {
   blocks_.free_deferred();
   blocks_.free_waiting();
   for (bool const small : {false, true}) {
-    std::vector<Pool*> ordinary;
+    std::vector<BlockPool*> ordinary;
     for (auto& [stream, pools] : blocks_.pools())
       if (pool_of(stream) == 0) ordinary.push_back(small ? &pools.small : &pools.large);
     release_free(ordinary);
@@ -45,7 +45,7 @@ void Caching::do_trim() {
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
 // size or would leave too much of it unused; no other block is tried.
-Index Caching::find(Pool& pool, Size wanted) {
+Index Caching::find(BlockPool& pool, Size wanted) {
   if (settings_.collects() && !pool.small && pool_of(pool.stream) == 0) blocks_.tick();
   Index fit = pool.free.fit(wanted);
   if (settings_.expandable && fit != kNone) fit = roomier(pool, fit);
@@ -62,7 +62,7 @@ Index Caching::find(Pool& pool, Size wanted) {
 
 // Moves on from the best fit, while it is in an expandable segment, as long as the next larger
 // block can grow less. A block counts as large as it can grow into the unmapped addresses after it.
-Index Caching::roomier(Pool const& pool, Index fit) const {
+Index Caching::roomier(BlockPool const& pool, Index fit) const {
   auto const room = [&](Index block) {
     Index const next = blocks_[block].next;
     bool const grows = next != kNone && !blocks_.facts(next).mapped;
@@ -77,7 +77,7 @@ Index Caching::roomier(Pool const& pool, Index fit) const {
 
 // Allocates the front of a block that is in no pool, or all of it if the rest is too small.
 Block Caching::take(Index block, Size wanted, Size requested) {
-  Pool const& pool = *blocks_.facts(block).pool;
+  BlockPool const& pool = *blocks_.facts(block).pool;
   Size const rest = blocks_.size(block) - wanted;
   bool const any_rest = settings_.expandable || pool.small;
   bool const worth = any_rest ? rest >= CachingSettings::kRounding
@@ -92,7 +92,7 @@ Block Caching::take(Index block, Size wanted, Size requested) {
 
 // A block of memory that is new to the pool, or kNone. The device is not called if the memory would
 // exceed the limit.
-Index Caching::obtain(Pool& pool, Size wanted) {
+Index Caching::obtain(BlockPool& pool, Size wanted) {
   Size const segment = settings_.segment(wanted);
   if (settings_.limit && reserved() + segment > *settings_.limit) return kNone;
   if (settings_.expandable) return extend(pool, wanted);
@@ -100,7 +100,7 @@ Index Caching::obtain(Pool& pool, Size wanted) {
   return address == 0 ? kNone : blocks_.create(address, segment, {.pool = &pool}, next_rank());
 }
 
-Index Caching::obtain_after_release(Pool& pool, Size wanted, Stream stream) {
+Index Caching::obtain_after_release(BlockPool& pool, Size wanted, Stream stream) {
   if (!returns_memory()) return kNone;
   Released const released = release_oversize(pool, wanted);
   if (released == Released::kPartOfSegment) return kNone;
@@ -120,7 +120,7 @@ std::uint64_t Caching::next_rank() {
 // Returns the best fit among the oversize blocks to the device or, if none is large enough, the
 // largest ones. kEnough if the returned bytes suffice for the request; kPartOfSegment, and nothing
 // more is returned, at a block that is only part of its segment.
-Caching::Released Caching::release_oversize(Pool& pool, Size wanted) {
+Caching::Released Caching::release_oversize(BlockPool& pool, Size wanted) {
   if (settings_.max_split == CachingSettings::kNoLimit) return Released::kTooLittle;
   Size const needed = std::max(wanted, settings_.max_split);
   Index const fit = pool.free.fit(needed);
@@ -140,9 +140,9 @@ Caching::Released Caching::release_oversize(Pool& pool, Size wanted) {
 }
 
 // Returns the free segments of these pools to the device, then the free pages of expandable ones.
-void Caching::release_free(std::vector<Pool*> const& pools) {
+void Caching::release_free(std::vector<BlockPool*> const& pools) {
   std::vector<Index> expandable_blocks;
-  for (Pool* const pool : pools)
+  for (BlockPool* const pool : pools)
     for (Index block = pool->free.first(), next; block != kNone; block = next) {
       next = pool->free.next(block);
       if (expandable(block))

@@ -6,12 +6,12 @@
 // a segment of 20 MiB or, from 10 MiB on, in a segment of its size rounded up to 2 MiB. A request
 // takes the best fit of its pool. The block is split if the rest is worth keeping: at least 512
 // bytes in a small pool, more than 1 MiB in a large one. A freed block coalesces with its free
-// neighbours at once. Free segments stay cached until the device refuses a new one. Then the
+// neighbors at once. Free segments stay cached until the device refuses a new one. Then the
 // oversize blocks are returned to the device and, if that is not enough, all free segments. An
 // expandable segment is an address range larger than the device. Its pages are mapped when a block
 // needs them and unmapped when free memory is returned.
 //
-// A request and a free take O(log n) steps for n free blocks in the pool. With expandable segments
+// A request and a free take O(log n) time for n free blocks in the pool. With expandable segments
 // a request may also visit free blocks and unmapped ranges that cannot grow enough.
 //
 // A block that is freed on a stream other than its own is in use there (record_stream). It can be
@@ -69,7 +69,7 @@ class Caching final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  using Pool = PooledBlocks::Pool;
+  using BlockPool = PooledBlocks::BlockPool;
 
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override {
@@ -92,16 +92,16 @@ class Caching final : public Allocator {
   void do_check() const override;
   Counters do_counters() const override { return {{"search_steps", blocks_.search_steps()}}; }
 
-  Index find(Pool& pool, Size wanted);
-  Index roomier(Pool const& pool, Index fit) const;
+  Index find(BlockPool& pool, Size wanted);
+  Index roomier(BlockPool const& pool, Index fit) const;
   Block take(Index block, Size wanted, Size requested);
 
-  Index obtain(Pool& pool, Size wanted);
-  Index obtain_after_release(Pool& pool, Size wanted, Stream stream);
+  Index obtain(BlockPool& pool, Size wanted);
+  Index obtain_after_release(BlockPool& pool, Size wanted, Stream stream);
   std::uint64_t next_rank();
   enum class Released { kTooLittle, kEnough, kPartOfSegment };
-  Released release_oversize(Pool& pool, Size wanted);
-  void release_free(std::vector<Pool*> const& pools);
+  Released release_oversize(BlockPool& pool, Size wanted);
+  void release_free(std::vector<BlockPool*> const& pools);
   bool expandable(Index block) const { return blocks_.facts(block).reservation != nullptr; }
   void release_segment(Index block);
   void collect();
@@ -112,9 +112,9 @@ class Caching final : public Allocator {
   Index lend(Stream stream, Size wanted);
 
   // Expandable segments
-  Index extend(Pool& pool, Size wanted);
-  Index find_extendable(Pool& pool, Size wanted);
-  Index open_reservation(Pool& pool);
+  Index extend(BlockPool& pool, Size wanted);
+  Index find_extendable(BlockPool& pool, Size wanted);
+  Index open_reservation(BlockPool& pool);
   bool map_front(Index block, Size wanted);
   void unmap_pages(Index block);
 

@@ -7,7 +7,7 @@
 // exactly the rounded size is requested from the device. If the device refuses, all segments that
 // are wholly free are returned, and the request is retried twice (CuPy collects garbage before the
 // second time). With a memory limit, a request beyond it fails at once.
-// A request and a free take O(log n) steps for n free blocks.
+// A request and a free take O(log n) time for n free blocks.
 //
 // Among equally large blocks CuPy takes any one (it keeps them in a hash set); this strategy takes
 // the one at the lowest address. Source: SingleDeviceMemoryPool in CuPy 13.
@@ -20,7 +20,7 @@
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
 #include "parts/address_map.hpp"
-#include "parts/block_pool.hpp"
+#include "parts/segment_blocks.hpp"
 
 namespace allocbench {
 
@@ -50,7 +50,7 @@ class CupyPool final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kRounding);
-    BestFitPool& pool = pools_[stream];
+    BestFitBlocks& pool = pools_[stream];
     Index block = pool.find(size);
     if (block == kNone) block = grow(pool, size);
     if (block == kNone) return {};
@@ -71,7 +71,7 @@ class CupyPool final : public Allocator {
   }
 
   // A new segment of exactly `size` bytes, as one free block; kNone if there is no memory for it.
-  Index grow(BestFitPool& pool, Size size) {
+  Index grow(BestFitBlocks& pool, Size size) {
     constexpr int kAttempts = 3;
     if (memory_limit_ > 0 && counted().reserved.current + size > memory_limit_) return kNone;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -115,7 +115,7 @@ class CupyPool final : public Allocator {
   }
 
   Size memory_limit_;  // 0: none
-  std::map<Stream, BestFitPool> pools_;
+  std::map<Stream, BestFitBlocks> pools_;
   AddressMap owner_;  // address of a live block -> its stream
 };
 

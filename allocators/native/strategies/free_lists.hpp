@@ -5,7 +5,7 @@
 // carves a slice from the current buffer. If that is too small, it obtains a new buffer from the
 // device, and the rest of the old buffer becomes a free slice. Slices never split or coalesce. When
 // the device is full, buffers without a live slice are returned to it before a retry. Every request
-// and every free takes O(1) steps, except those that call the device.
+// and every free takes O(1) time, except those that call the device.
 //
 // Bad at: sizes that change from step to step. A slice serves no other size, so memory grows with
 // every new size in the program.

@@ -12,8 +12,7 @@
 // Addresses are reserved, and memory is mapped page by page where blocks are placed. If another
 // page is needed, a page without a block is unmapped before more memory is requested from the
 // device. So a step that differs from the plan costs device calls, but no memory except partly used
-// pages. A planned request or free takes O(1) steps plus one per 64 pages; others take the steps of
-// best fit.
+// pages. A planned request or free takes O(pages / 64) time; others take as long as in best fit.
 //
 // Bad at: programs that never repeat themselves, because their pages move again and again.
 #pragma once

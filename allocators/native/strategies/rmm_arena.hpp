@@ -10,7 +10,7 @@
 // superblocks, and only those without a live block. When a request fails, all superblocks return to
 // the global arena, and the request is retried. RMM returns memory only when the arena is
 // destroyed; here a trim returns an arena without live blocks.
-// A request takes O(n) steps for n superblocks and the free blocks of one of them.
+// A request takes O(n) time for n superblocks and the free blocks of one of them.
 //
 // Source: arena_memory_resource in RMM 25.04, built without RMM_ARENA_USE_SIZE_CLASSES.
 #pragma once

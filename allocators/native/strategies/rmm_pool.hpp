@@ -8,7 +8,7 @@
 // pool grows: it doubles, or with a maximum size takes half of what is left. A refused size is
 // halved until it is granted or as small as the request. RMM returns memory only when the pool is
 // destroyed; here a trim returns the segments that are wholly free.
-// A request takes O(log n) steps for n free blocks, a free O(log n).
+// A request takes O(log n) time for n free blocks, a free O(log n).
 //
 // Source: pool_memory_resource and coalescing_free_list in RMM 25.04.
 #pragma once

@@ -3,16 +3,16 @@
 //
 // Sizes are rounded up to 256 bytes. Free blocks are kept in lists by size class, with 32 classes
 // per power of two. Two bitmap searches find the first list in which every block is large enough.
-// Its head is split, and the rest stays free. A freed block coalesces with its free neighbours at
+// Its head is split, and the rest stays free. A freed block coalesces with its free neighbors at
 // once. Memory grows by segments. When the device is full, segments without an allocated block are
-// returned to it before a retry. A request and a free take O(1) steps for any number of blocks,
+// returned to it before a retry. A request and a free take O(1) time for any number of blocks,
 // except those that call the device.
 //
 // Bad at: memory, slightly, because the search misses blocks that are less than 1/32 too large.
 #pragma once
 
 #include "core/allocator.hpp"
-#include "parts/block_pool.hpp"
+#include "parts/segment_blocks.hpp"
 #include "strategies/tlsf/segregated_index.hpp"
 
 namespace allocbench {
@@ -44,34 +44,34 @@ class Tlsf final : public Allocator {
  private:
   Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kRounding);
-    Index block = pool_.find(size);
+    Index block = blocks_.find(size);
     if (block == kNone) block = grow(size);
     if (block == kNone && release_idle()) {
       count_retry();
       block = grow(size);
     }
-    return block == kNone ? Block{} : pool_.allocate(block, size, requested);
+    return block == kNone ? Block{} : blocks_.allocate(block, size, requested);
   }
 
-  Block do_deallocate(Address address, Stream) override { return pool_.deallocate(address); }
+  Block do_deallocate(Address address, Stream) override { return blocks_.deallocate(address); }
   void do_trim() override { release_idle(); }
-  std::vector<Segment> do_snapshot() const override { return pool_.snapshot(); }
-  Size do_largest_free() const override { return pool_.largest_free(); }
-  void do_check() const override { pool_.check(); }
-  Counters do_counters() const override { return {{"search_steps", pool_.search_steps()}}; }
+  std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
+  Size do_largest_free() const override { return blocks_.largest_free(); }
+  void do_check() const override { blocks_.check(); }
+  Counters do_counters() const override { return {{"search_steps", blocks_.search_steps()}}; }
 
   Index grow(Size size) {
     auto const [address, granted] = acquire_between(size, segment_size_, kRounding);
-    return address == 0 ? kNone : pool_.add(address, granted);
+    return address == 0 ? kNone : blocks_.add(address, granted);
   }
 
   bool release_idle() {
     return returns_memory() &&
-           pool_.release_idle([this](Address segment, Size size) { release(segment, size); });
+           blocks_.release_idle([this](Address segment, Size size) { release(segment, size); });
   }
 
   Size segment_size_;
-  BlockPool<SegregatedIndex> pool_;
+  SegmentBlocks<SegregatedIndex> blocks_;
 };
 
 }  // namespace allocbench

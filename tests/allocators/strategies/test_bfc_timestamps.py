@@ -74,7 +74,7 @@ def test_a_safe_chunk_does_not_coalesce_with_an_unsafe_one(make: Make) -> None:
     assert allocator.allocate(3072) == left
 
 
-def test_a_chunk_of_a_batch_joins_one_neighbour_on_each_side(make: Make) -> None:
+def test_a_chunk_of_a_batch_joins_one_neighbor_on_each_side(make: Make) -> None:
     allocator = make(SPEC)
     first, second, third = (allocator.allocate(size) for size in (512, 1024, 2048))
     allocator.allocate(256)

@@ -67,7 +67,7 @@ def test_the_lowest_of_equal_blocks_is_taken(make: Make) -> None:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
-def test_buddies_merge_and_other_neighbours_do_not(make: Make, order: tuple[int, ...]) -> None:
+def test_buddies_merge_and_other_neighbors_do_not(make: Make, order: tuple[int, ...]) -> None:
     allocator = make("buddy:region=4KiB", "4KiB")
     addresses = [allocator.allocate(1024) for _ in range(4)]
     freed = set()

@@ -46,7 +46,7 @@ def test_a_slice_of_2048_never_serves_1024(make: Make) -> None:
     assert allocator.allocate(2048) == freed
 
 
-def test_neighbours_never_coalesce(make: Make) -> None:
+def test_neighbors_never_coalesce(make: Make) -> None:
     allocator = make("free_lists:buffer=4096", 4096)
     for address in [allocator.allocate(1024) for _ in range(4)]:
         allocator.deallocate(address)

@@ -219,6 +219,6 @@ def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> N
         read(path, model="gpt-5")
 
 
-def test_at_least_four_are_in_the_catalogue() -> None:
+def test_at_least_four_are_in_the_catalog() -> None:
     names = [generator.name for generator in catalog.generators() if generator.kind == "serving"]
     assert len(names) >= 4

@@ -339,7 +339,7 @@ def test_a_name_reproduces_its_trace(name: str) -> None:
     assert len(other) < len(trace)
 
 
-def test_the_catalogue_matches_its_summaries() -> None:
+def test_the_catalog_matches_its_summaries() -> None:
     assert catalog.load("serve-preempt").provenance.extra["served"]["preemptions"] > 10
     assert catalog.load("serve-long-prefix").provenance.extra["served"]["prefix_tokens"] > 10**6
     assert "kv_page" in catalog.load("serve-paged").labels

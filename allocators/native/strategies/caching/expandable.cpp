@@ -8,13 +8,13 @@ namespace allocbench {
 
 // Takes a free block of `wanted` bytes or more out of its pool, after mapping the pages that it
 // lacks. kNone if the device refuses; pages mapped until then stay mapped and free.
-Index Caching::extend(Pool& pool, Size wanted) {
+Index Caching::extend(BlockPool& pool, Size wanted) {
   Index block = find_extendable(pool, wanted);
   if (block == kNone) return kNone;
   if (!blocks_.facts(block).mapped && !map_front(block, std::min(blocks_.size(block), wanted)))
     return kNone;
   while (blocks_.size(block) < wanted) {
-    Index const next = blocks_[block].next;  // unmapped: free neighbours have coalesced
+    Index const next = blocks_[block].next;  // unmapped: free neighbors have coalesced
     if (!map_front(next, std::min(wanted - blocks_.size(block), blocks_.size(next)))) return kNone;
     block = next;  // the mapped pages have coalesced with the block before them
   }
@@ -24,7 +24,7 @@ Index Caching::extend(Pool& pool, Size wanted) {
 
 // The lowest free block, mapped or not, that begins a free range of `wanted` bytes which is partly
 // unmapped; if no such range exists, the block of a new expandable segment.
-Index Caching::find_extendable(Pool& pool, Size wanted) {
+Index Caching::find_extendable(BlockPool& pool, Size wanted) {
   auto const is_free = [&](Index block) { return block != kNone && !blocks_.in_use(block); };
   for (auto const& [address, unmapped] : pool.unmapped) {
     Index const previous = blocks_[unmapped].previous;
@@ -42,7 +42,7 @@ Size Caching::reservation_size(Size page) const {
   return round_up(capacity + capacity / 8, page);
 }
 
-Index Caching::open_reservation(Pool& pool) {
+Index Caching::open_reservation(BlockPool& pool) {
   Size const page = settings_.page(pool.small);
   Size const size = reservation_size(page);
   Address const address = reserve(size);

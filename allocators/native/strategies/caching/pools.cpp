@@ -36,7 +36,7 @@ Index Caching::lend(Stream stream, Size wanted) {
         traits.use_on_oom && private_pools().in_use(pool))
       lenders.emplace(traits.rank, pool);
   for (auto const& [rank, pool] : lenders) {
-    PooledBlocks::Pools& pools = blocks_.of(in_pool(stream, pool));
+    PooledBlocks::StreamPools& pools = blocks_.of(in_pool(stream, pool));
     Index const block = find(wanted <= CachingSettings::kSmall ? pools.small : pools.large, wanted);
     if (block != kNone) return block;
   }

@@ -11,7 +11,7 @@
 
 namespace allocbench {
 
-// A segment tree over time: each range is half of its parent. Every call takes O(log n) steps for n
+// A segment tree over time: each range is half of its parent. Every call takes O(log n) time for n
 // instants.
 class Ceiling {
  public:

@@ -20,17 +20,17 @@ struct Arc {
 
 // Places the blocks in order of size, largest first, each in the tightest gap and the lowest among
 // equals. This is `greedy_by_size` on circular time. The first blocks keep the offsets in `given`,
-// which must not overlap. Sizes are rounded up to `alignment`. O(n^2) steps.
+// which must not overlap. Sizes are rounded up to `alignment`. O(n^2) time.
 Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {});
 
 // Plans the same blocks with other sizes: each as low as possible, in the vertical order of an
 // earlier plan with these `offsets`. Since both plans have the same vertical order, a plan with
 // sizes and offsets interpolated between them in the same proportion is valid too. O(n log n)
-// steps.
+// time.
 Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets);
 
-// The largest sum of the sizes of blocks alive at the same request. O(n) steps, plus one per
-// request.
+// The largest sum of the sizes of blocks alive at the same request. O(n + requests)
+// time.
 Size max_load(std::span<Arc const> arcs);
 
 }  // namespace allocbench

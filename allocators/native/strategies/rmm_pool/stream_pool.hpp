@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "parts/block_pool.hpp"
 #include "parts/free_index.hpp"
+#include "parts/segment_blocks.hpp"
 #include "parts/stream_lists.hpp"
 
 namespace allocbench {
@@ -35,7 +35,7 @@ class StreamIndex {
     return holder_[block] != nullptr && holder_[block]->contains(block);
   }
   bool withholds(Index block) const { return holder_[block] != nullptr && holder_[block] != used_; }
-  bool leaves_neighbours() const { return lists_.size() > 1; }
+  bool leaves_neighbors() const { return lists_.size() > 1; }
 
   Size largest() const {
     Size largest = 0;
@@ -57,7 +57,7 @@ class StreamIndex {
   std::vector<FreeIndex*> holder_;  // by block; null while it is allocated
 };
 
-class StreamPool : public BlockPool<StreamIndex> {
+class StreamPool : public SegmentBlocks<StreamIndex> {
  public:
   void use(Stream stream) { free_.use(stream); }
 

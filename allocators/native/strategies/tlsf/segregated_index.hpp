@@ -17,7 +17,7 @@ namespace allocbench {
 // Good fit takes any block of the first class in which every block is large enough, last freed
 // first. If there is none, it takes the last freed block of the class that contains the request, if
 // that one is large enough. The blocks of a class form a doubly linked list through the nodes'
-// `left` (towards the head) and `right`. Every operation takes O(1) steps, except `contains` and
+// `left` (towards the head) and `right`. Every operation takes O(1) time, except `contains` and
 // `largest`, which only checks and statistics use. (TLSF: Masmano, Ripoll, Crespo and Real, ECRTS
 // 2004.)
 class SegregatedIndex {

@@ -1,11 +1,11 @@
-// strategies/bfc/chunk_pool.hpp: a block pool that can withhold freed chunks.
+// strategies/bfc/chunks.hpp: the chunks of all regions; freed ones can be withheld.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <vector>
 
-#include "parts/block_pool.hpp"
 #include "parts/free_index.hpp"
+#include "parts/segment_blocks.hpp"
 
 namespace allocbench {
 
@@ -25,7 +25,7 @@ class WithholdingIndex : public FreeIndex {
   }
   bool withholds(Index chunk) const { return chunk < withheld_.size() && withheld_[chunk]; }
   // Adjacent chunks that were withheld together stay apart when they are admitted.
-  bool leaves_neighbours() const { return !withheld_.empty(); }
+  bool leaves_neighbors() const { return !withheld_.empty(); }
 
   void remove(Index chunk) {
     if (withholds(chunk))
@@ -39,7 +39,7 @@ class WithholdingIndex : public FreeIndex {
   std::vector<bool> withheld_;  // by chunk; empty until `withhold` is used
 };
 
-class ChunkPool : public BlockPool<WithholdingIndex> {
+class Chunks : public SegmentBlocks<WithholdingIndex> {
  public:
   // Frees the allocated chunk at `address`, but excludes it from coalescing and from `find` until
   // `admit`, which does not coalesce it either. Returns the chunk, or kNone.
@@ -52,13 +52,13 @@ class ChunkPool : public BlockPool<WithholdingIndex> {
   }
   void admit(Index chunk) { free_.admit(chunk); }
 
-  // Coalesces a free chunk with at most one free neighbour on each side.
+  // Coalesces a free chunk with at most one free neighbor on each side.
   void coalesce(Index chunk) {
     free_.remove(chunk);
     free_.insert(coalesced(chunk));
   }
 
-  // True if a chunk that was free has been released or merged into a neighbour. Valid until its
+  // True if a chunk that was free has been released or merged into a neighbor. Valid until its
   // index is reused.
   bool is_gone(Index chunk) const { return nodes_[chunk].block.size == 0; }
 };

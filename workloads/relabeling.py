@@ -12,7 +12,7 @@ import numpy as np
 from allocbench.workloads.trace import MARK, NAMED, Trace
 
 
-def relabelled(trace: Trace, names: Mapping[str, str]) -> Trace:
+def relabeled(trace: Trace, names: Mapping[str, str]) -> Trace:
     """The same trace with labels renamed, equal names merged, and unused labels left out.
 
     names: old name -> new name; other labels keep theirs. The trace must be valid.

@@ -1,4 +1,4 @@
-// parts/block_pool.hpp: segments tiled by blocks that split and coalesce.
+// parts/segment_blocks.hpp: segments tiled by blocks that split and coalesce.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,16 +17,16 @@
 
 namespace allocbench {
 
-// Holds segments obtained by its owner, each tiled by blocks in address order. Free neighbours are
+// Holds segments obtained by its owner, each tiled by blocks in address order. Free neighbors are
 // always coalesced, into the node of the lower one, so the first node of a segment stays first.
 // `Free` stores the free blocks and chooses among them. It can withhold a block, which then does
-// not coalesce. Each operation takes O(1) expected steps in addition to the steps of `Free`.
+// not coalesce. Each operation takes O(1) expected time in addition to that of `Free`.
 template <class Free>
-class BlockPool {
+class SegmentBlocks {
  public:
-  BlockPool() : free_(nodes_) {}
-  BlockPool(BlockPool const&) = delete;
-  BlockPool& operator=(BlockPool const&) = delete;
+  SegmentBlocks() : free_(nodes_) {}
+  SegmentBlocks(SegmentBlocks const&) = delete;
+  SegmentBlocks& operator=(SegmentBlocks const&) = delete;
 
   // Adds a segment as one free block and returns that block. With `join`, a segment that begins
   // where another one ends becomes part of it, and its block coalesces with a free block before it.
@@ -38,7 +38,7 @@ class BlockPool {
   // Allocates the free block `node`, or its first `keep` bytes if it is larger.
   Block allocate(Index node, Size keep, Size requested);
 
-  // Frees the allocated block at `address` and coalesces it with its neighbours. Returns the block
+  // Frees the allocated block at `address` and coalesces it with its neighbors. Returns the block
   // as it was allocated, or a block of size 0 if none is allocated there.
   Block deallocate(Address address);
 
@@ -88,14 +88,14 @@ class BlockPool {
     else
       return false;
   }
-  bool leaves_neighbours() const {
-    if constexpr (requires { free_.leaves_neighbours(); })
-      return free_.leaves_neighbours();
+  bool leaves_neighbors() const {
+    if constexpr (requires { free_.leaves_neighbors(); })
+      return free_.leaves_neighbors();
     else
       return false;
   }
-  bool joins(Index neighbour) const {
-    return neighbour != kNone && !nodes_[neighbour].block.allocated() && !withheld(neighbour);
+  bool joins(Index neighbor) const {
+    return neighbor != kNone && !nodes_[neighbor].block.allocated() && !withheld(neighbor);
   }
   void drop(Index node);
   Index absorbed_into(Index previous);
@@ -105,7 +105,7 @@ class BlockPool {
 };
 
 template <class Free>
-Index BlockPool<Free>::add(Address address, Size size, bool join) {
+Index SegmentBlocks<Free>::add(Address address, Size size, bool join) {
   Index const node = nodes_.create(address, size);
   auto const after = segments_.lower_bound(address);
   if (join && after != segments_.begin()) {
@@ -129,7 +129,7 @@ Index BlockPool<Free>::add(Address address, Size size, bool join) {
 }
 
 template <class Free>
-Block BlockPool<Free>::allocate(Index node, Size keep, Size requested) {
+Block SegmentBlocks<Free>::allocate(Index node, Size keep, Size requested) {
   free_.remove(node);
   if (Size const size = nodes_[node].block.size; keep < size) {
     Index const rest = nodes_.create(nodes_[node].block.address + keep, size - keep);
@@ -148,7 +148,7 @@ Block BlockPool<Free>::allocate(Index node, Size keep, Size requested) {
 }
 
 template <class Free>
-Block BlockPool<Free>::deallocate(Address address) {
+Block SegmentBlocks<Free>::deallocate(Address address) {
   Index const node = allocated_.erase(address);
   if (node == kNone) return {};
   Block const freed = nodes_[node].block;
@@ -157,10 +157,10 @@ Block BlockPool<Free>::deallocate(Address address) {
   return freed;
 }
 
-// Merges a block with its free neighbours, which are removed from their bins, and returns the
+// Merges a block with its free neighbors, which are removed from their bins, and returns the
 // merged block. The block is in no bin before or after.
 template <class Free>
-Index BlockPool<Free>::coalesced(Index node) {
+Index SegmentBlocks<Free>::coalesced(Index node) {
   if (Index const next = nodes_[node].next; joins(next)) {
     free_.remove(next);
     absorb_next(node);
@@ -171,7 +171,7 @@ Index BlockPool<Free>::coalesced(Index node) {
 
 // Takes the free block `previous` out of its bin and merges the next block into it.
 template <class Free>
-Index BlockPool<Free>::absorbed_into(Index previous) {
+Index SegmentBlocks<Free>::absorbed_into(Index previous) {
   free_.remove(previous);
   absorb_next(previous);
   return previous;
@@ -179,7 +179,7 @@ Index BlockPool<Free>::absorbed_into(Index previous) {
 
 // The next block must be free; neither block is in a bin.
 template <class Free>
-void BlockPool<Free>::absorb_next(Index node) {
+void SegmentBlocks<Free>::absorb_next(Index node) {
   Index const absorbed = nodes_[node].next;
   nodes_[node].block.size += nodes_[absorbed].block.size;
   Index const next = nodes_[absorbed].next;
@@ -189,13 +189,13 @@ void BlockPool<Free>::absorb_next(Index node) {
 }
 
 template <class Free>
-void BlockPool<Free>::drop(Index node) {
+void SegmentBlocks<Free>::drop(Index node) {
   nodes_[node].block.size = 0;
   nodes_.drop(node);
 }
 
 template <class Free>
-Size BlockPool<Free>::idle_bytes() const {
+Size SegmentBlocks<Free>::idle_bytes() const {
   Size bytes = 0;
   for (auto const& [address, extent] : segments_)
     if (is_idle(extent)) bytes += extent.size;
@@ -204,7 +204,7 @@ Size BlockPool<Free>::idle_bytes() const {
 
 template <class Free>
 template <class Release>
-bool BlockPool<Free>::release_idle(Release release, Address kept) {
+bool SegmentBlocks<Free>::release_idle(Release release, Address kept) {
   std::size_t const before = segments_.size();
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     auto const& [address, extent] = *entry;
@@ -228,7 +228,7 @@ bool BlockPool<Free>::release_idle(Release release, Address kept) {
 }
 
 template <class Free>
-std::vector<Segment> BlockPool<Free>::snapshot() const {
+std::vector<Segment> SegmentBlocks<Free>::snapshot() const {
   std::vector<Segment> all;
   for (auto const& [address, extent] : segments_) {
     Segment& segment = all.emplace_back(Segment{address, extent.size, {}});
@@ -239,7 +239,7 @@ std::vector<Segment> BlockPool<Free>::snapshot() const {
 }
 
 template <class Free>
-void BlockPool<Free>::check() const {
+void SegmentBlocks<Free>::check() const {
   std::size_t allocated = 0;
   for (auto const& [address, extent] : segments_) {
     require(extent.added.empty() ||
@@ -248,21 +248,21 @@ void BlockPool<Free>::check() const {
     Index previous = kNone;
     for (Index node = extent.first; node != kNone; previous = node, node = nodes_[node].next) {
       Block const& block = nodes_[node].block;
-      require(nodes_[node].previous == previous, "neighbouring blocks are linked both ways");
+      require(nodes_[node].previous == previous, "neighboring blocks are linked both ways");
       if (block.allocated()) {
         ++allocated;
         require(!withheld(node), "an allocated block is not withheld");
         require(allocated_.find(block.address) == node, "an allocated block is in the address map");
       } else {
         require(free_.contains(node), "a free block is in its bin, unless it is withheld");
-        require(leaves_neighbours() || previous == kNone || nodes_[previous].block.allocated(),
-                "free neighbours have coalesced");
+        require(leaves_neighbors() || previous == kNone || nodes_[previous].block.allocated(),
+                "free neighbors have coalesced");
       }
     }
   }
   require(allocated == allocated_.size(), "the address map contains only allocated blocks");
 }
 
-using BestFitPool = BlockPool<FreeIndex>;
+using BestFitBlocks = SegmentBlocks<FreeIndex>;
 
 }  // namespace allocbench
