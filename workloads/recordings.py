@@ -24,7 +24,7 @@ class _Call(Protocol):
     @property
     def size(self) -> int: ...
     @property
-    def at(self) -> int: ...
+    def position(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Calls:
             np.array([CALLS.index(call.action) for call in calls], np.uint8),
             np.array([call.address for call in calls], np.uint64),
             np.array([call.size for call in calls], np.uint64),
-            allocs_before[np.array([call.at for call in calls], np.int64)],
+            allocs_before[np.array([call.position for call in calls], np.int64)],
         )
 
     def _change(self) -> NDArray[np.int64]:
