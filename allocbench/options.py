@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.cards import Card, cards, find
 from allocbench.errors import UsageError, errors_naming
-from allocbench.null_gpu.device import read
+from allocbench.null_gpu.device import is_null, read
 from allocbench.workloads.serving.models import MODELS
 
 ALL = "all"
@@ -21,6 +22,7 @@ OR_COMMAND = "|-- COMMAND"
 """End of the placeholder of an argument that may also be a program."""
 NATIVE = "native"
 """PyTorch's own allocator, which `run` leaves in place."""
+_CARD = "card"
 _COMMON = "caching"  # the allocator of most programs
 
 
@@ -121,22 +123,34 @@ def device_of(text: str) -> str:
 
     Raises UsageError if no card, or more than one, has this name.
     """
-    kind, _, name = text.partition(":")
-    if kind == "null":
+    if is_null(text):
         with errors_naming("--device"):
             null = read(text)
         return f"sim:{null.memory},context={null.context}"
-    if kind != "card":
+    if name_of(text) != _CARD:
         return text
-    return card_of(f"--device {text}", name).device
+    return card_of(f"--device {text}", _card_named(text)).device
 
 
 def recorded_on(text: str | None) -> str | None:
     """The null GPU on which a program is recorded for a device, or None."""
-    kind, _, name = (text or "").partition(":")
-    if kind == "card" and any(card.compute for card in find(name)):
-        return f"null:{name}"
-    return text if kind == "null" else None
+    if text is None or is_null(text):
+        return text
+    if name_of(text) != _CARD:
+        return None
+    name = _card_named(text)
+    return f"null:{name}" if any(card.compute for card in find(name)) else None
+
+
+def _card_named(text: str) -> str:
+    """The name in `card:NAME`; raises UsageError."""
+    try:
+        options = parse(text, first="name").options
+    except SpecSyntaxError as error:
+        raise UsageError(f"--device {error}") from error
+    if unknown := [option for option in options if option != "name"]:
+        raise UsageError(f"--device {text}: a card has no option {unknown[0]}; write card:NAME")
+    return options.get("name", "")
 
 
 def _device_given(context: typer.Context, text: str) -> str:

@@ -11,9 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from allocbench.base.spec import parse
 from allocbench.base.text import one_line
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
+from allocbench.null_gpu.device import is_null
 from allocbench.programs import program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.programs.ran import AMPLE
@@ -50,9 +52,19 @@ def peak_of(trace: Trace) -> Peak:
     return Peak(
         load=trace.max_load,
         reserved=Runner(trace, _ENDLESS).counted("caching")["peak_reserved"],
-        device=trace.provenance.device.partition(",memory=")[0],
+        device=_without_memory(trace.provenance.device),
         held=[[*key, size] for key, size in held.most_common()],
     )
+
+
+def _without_memory(device: str) -> str:
+    """The name of a device; that of a null GPU without its option `memory`."""
+    if not is_null(device):
+        return device
+    spec = parse(device, first="card")
+    card = spec.options.pop("card", "")
+    kept = [f",{name}={value}" for name, value in spec.options.items() if name != "memory"]
+    return f"{spec.name}:{card}{''.join(kept)}"
 
 
 def run(asked: ProgramWorkload) -> tuple[Peak, Trace]:

@@ -10,9 +10,13 @@ allocator inside it, `of=` followed by a spec to the end of the text:
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 OF = "of"
+_RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
+_LIST = re.compile(r"\d+(?:,\d+)*")
 
 
 class SpecSyntaxError(ValueError):
@@ -65,6 +69,27 @@ def name_of(text: str) -> str:
 def parse_options(text: str) -> dict[str, str]:
     """Read `option=value,option=value` without a name; raises SpecSyntaxError."""
     return _parse(text, "", text).options
+
+
+def parse_option(text: str) -> tuple[str, str]:
+    """Read one `option=value`; raises SpecSyntaxError. Only the option may contain `=`."""
+    option, equals, value = (part.strip() for part in text.rpartition("="))
+    if not equals or not option or not value:
+        raise SpecSyntaxError(f"'{text}' is not option=value")
+    return option, value
+
+
+def parse_numbers(text: str) -> Sequence[int]:
+    """Read the whole numbers of `8..256`, `8..256:8` (every eighth) or `8,16,24`.
+
+    Raises SpecSyntaxError.
+    """
+    if limits := _RANGE.fullmatch(text):
+        first, last, step = int(limits[1]), int(limits[2]), int(limits[3] or 1)
+        return range(first, last + 1, step) if step else ()
+    if _LIST.fullmatch(text):
+        return [int(number) for number in text.split(",")]
+    raise SpecSyntaxError(f"'{text}' is not a range such as 8..256 or 8..256:8, or a list 8,16,24")
 
 
 def _parse(text: str, name: str, rest: str, first: str | None = None) -> Spec:

@@ -16,6 +16,7 @@ from pathlib import Path
 from allocbench.allocators import SpecError
 from allocbench.base.caches import cache
 from allocbench.base.hooks import hook_variables
+from allocbench.base.spec import parse_option
 from allocbench.null_gpu.device import NullDevice, is_null, read
 from allocbench.null_gpu.stubs import CORE_SONAME
 from allocbench.null_gpu.torch_build import NullGpuError, check_host
@@ -46,13 +47,11 @@ def limits_of(
     """The limits of a command; values: "NAME=NUMBER". Raises SpecError for another form."""
     read = dict[str, float]()
     for text in values or ():
-        name, _, number = text.rpartition("=")
         try:
+            name, number = parse_option(text)
             read[name] = float(number)
-        except ValueError:
-            name = ""
-        if not name:
-            raise SpecError(f"--value {text}: write NAME=NUMBER, such as loss=1.0")
+        except ValueError as error:  # SpecSyntaxError is one
+            raise SpecError(f"--value {text}: write NAME=NUMBER, such as loss=1.0") from error
     return Limits(steps, seconds, read)
 
 

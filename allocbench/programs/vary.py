@@ -7,18 +7,15 @@ next value; a guess is never a result.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from allocbench import allocators, cards
+from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load_all
 from allocbench.questions.runner import Runner
 from allocbench.workloads import Trace
-
-_RANGE = re.compile(r"(\w+)=(\d+)\.\.(\d+)(?::(\d+))?")
-_LIST = re.compile(r"(\w+)=(\d+(?:,\d+)*)")
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,17 @@ class Variation:
 
 def variation(text: str) -> Variation:
     """The variation of "batch=8..256", "batch=8..256:8" or "batch=8,16,24"; raises UsageError."""
-    if found := _RANGE.fullmatch(text):
-        first, last, step = int(found[2]), int(found[3]), int(found[4] or 1)
-        values: Sequence[int] = range(first, last + 1, step) if step else ()
-    elif found := _LIST.fullmatch(text):
-        values = [int(value) for value in found[2].split(",")]
-    else:
-        raise UsageError(f"--vary {text}: write batch=8..256, batch=8..256:8 or batch=8,16,24")
+    try:
+        name, numbers = parse_option(text)
+        values = parse_numbers(numbers)
+    except SpecSyntaxError as error:
+        example = "write batch=8..256, batch=8..256:8 or batch=8,16,24"
+        raise UsageError(f"--vary {text}: {example}") from error
+    if not name.replace("_", "").isalnum():
+        raise UsageError(f"--vary {text}: '{name}' is not a name of letters, digits and _")
     if len(values) < 2 or list(values) != sorted(set(values)):
         raise UsageError(f"--vary {text}: expected at least two values, in ascending order")
-    return Variation(found[1], values)
+    return Variation(name, values)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single options and lists of numbers in the grammar of specs."""
+
+from __future__ import annotations
+
+import pytest
+
+from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
+from allocbench.errors import UsageError
+from allocbench.options import device_of, recorded_on
+
+
+def test_one_option() -> None:
+    assert parse_option("loss = 1.0") == ("loss", "1.0")
+    assert parse_option("runs=3/train.py:88=1") == ("runs=3/train.py:88", "1")
+    for wrong in ("", "loss", "=1", "loss="):
+        with pytest.raises(SpecSyntaxError, match="is not option=value"):
+            parse_option(wrong)
+
+
+def test_ranges_and_lists_of_numbers() -> None:
+    assert list(parse_numbers("8..11")) == [8, 9, 10, 11]
+    assert list(parse_numbers("8..30:8")) == [8, 16, 24]
+    assert parse_numbers("8,16,24") == [8, 16, 24]
+    assert list(parse_numbers("8..30:0")) == list(parse_numbers("9..8")) == []
+    assert parse_numbers("8") == [8]
+    for wrong in ("", "8..", "8...9", "8,,9", "-1..3", "8..16:"):
+        with pytest.raises(SpecSyntaxError, match="is not a range such as"):
+            parse_numbers(wrong)
+
+
+def test_a_card_has_a_name_and_no_options() -> None:
+    assert recorded_on("card:l4") == "null:l4"
+    for wrong, complaint in (
+        ("card:l4,memory=1GiB", "a card has no option memory; write card:NAME"),
+        ("card:l4,memory", "'memory' is not option=value"),
+        ("card", "no such card"),
+    ):
+        with pytest.raises(UsageError, match=complaint):
+            device_of(wrong)
