@@ -45,12 +45,6 @@ Size reduced(Size size) {
   return round_up(static_cast<Size>(static_cast<float>(size) * 0.9f), Bfc::kRounding);
 }
 
-void check_retry_time(Options const& given) {
-  double const seconds = given.number("retry_seconds");
-  if (!(seconds >= 0 && seconds <= kLongestRetry))
-    given.reject("retry_seconds", "must be from 0 to 86400");
-}
-
 bool extends_as_requested(Options const& given) {
   std::string const& extend = given.text("extend");
   if (extend != "doubling" && extend != "requested")
@@ -76,7 +70,9 @@ Bfc::Bfc(Device& device, Options const& given)
       timestamped_frees_(given.flag("timestamped_frees")),
       extend_as_requested_(extends_as_requested(given)),
       shrink_(given.flag("shrink")) {
-  check_retry_time(given);
+  double const seconds = given.number("retry_seconds");
+  if (!(seconds >= 0 && seconds <= kLongestRetry))
+    given.reject("retry_seconds", "must be from 0 to 86400");
   bool const grows =
       given.given("allow_growth") ? given.flag("allow_growth") : preset_.allow_growth;
   Size const first = region_size(given, "first_region", preset_.first_region);
