@@ -248,17 +248,17 @@ def _arrays(trace: Trace, changes: Iterable[Change] = ()) -> _core.TraceArrays:
 
 
 def _changes(changes: Iterable[Change], events: int) -> list[_core.Change]:
-    made, last = [], 0
+    checked, last = [], 0
     for change in changes:
         if not 0 <= change.event < events:
             raise ValueError(f"a change before event {change.event} of {events:,} events")
         if change.event < last:
             raise ValueError(f"a change before event {change.event} after one before event {last}")
         last = change.event
-        made.append(
+        checked.append(
             _core.Change(change.event, change.empty_cache, change.settings, change.memory_fraction)
         )
-    return made
+    return checked
 
 
 def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegment]:

@@ -131,8 +131,8 @@ def _flow(flow: Flow) -> dict[str, int]:
 
 
 def _flat(prefix: str, stats: dict[str, Any]) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    values: list[tuple[str, int]] = []
     for name, value in stats.items():
         key = f"{prefix}.{name}" if prefix else name
-        found += _flat(key, value) if isinstance(value, dict) else [(key, value)]
-    return found
+        values += _flat(key, value) if isinstance(value, dict) else [(key, value)]
+    return values

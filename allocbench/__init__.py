@@ -11,8 +11,8 @@ def __getattr__(name: str) -> str:
     from importlib import metadata  # takes longer to import than the rest of this package
 
     try:
-        found = metadata.version("allocbench")
+        version = metadata.version("allocbench")
     except metadata.PackageNotFoundError:
-        found = "unknown (not installed)"
-    globals()["__version__"] = found
-    return found
+        version = "unknown (not installed)"
+    globals()["__version__"] = version
+    return version

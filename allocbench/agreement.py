@@ -110,13 +110,13 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
     device contradict each other.
     """
     try:
-        found = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
+        result = allocators.replay(trace, allocators.make(spec, device), samples=4, detail=True)
     except (allocators.BadFree, allocators.InvariantViolation) as error:
         raise CannotTellError(
             f"{spec} cannot continue at the recorded addresses: {error}"
         ) from error
-    assert found.detail is not None
-    placements, calls = found.detail["placements"], found.detail["device_calls"]
+    assert result.detail is not None
+    placements, calls = result.detail["placements"], result.detail["device_calls"]
     if (layout := trace.layout) is not None:
         blocks = len(layout.block_address)
         adopted = np.array_equal(placements["address"][:blocks], layout.block_address)
@@ -131,16 +131,16 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
 
 def joined(calls: Iterable[Call]) -> list[Call]:
     """Calls in order; simultaneous ones of a kind sorted by address, adjacent ranges merged."""
-    found: list[Call] = []
+    calls_joined: list[Call] = []
     for key, group in groupby(calls, key=lambda call: call[:2]):
         ranges = CALLS[key[1]] in ("segment_map", "segment_unmap")
         for before, kind, address, size in sorted(group):
-            last = found[-1] if found else None
+            last = calls_joined[-1] if calls_joined else None
             if ranges and last and last[:2] == key and last[2] + last[3] == address:
-                found[-1] = (before, kind, last[2], last[3] + size)
+                calls_joined[-1] = (before, kind, last[2], last[3] + size)
             else:
-                found.append((before, kind, address, size))
-    return found
+                calls_joined.append((before, kind, address, size))
+    return calls_joined
 
 
 def _served_calls(trace: Trace, calls: Mapping[str, NDArray[Any]]) -> list[Call]:

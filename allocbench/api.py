@@ -88,8 +88,8 @@ def tune(
     from allocbench.questions import tune as tuning
 
     run = Runner(*_case(workload, device))
-    found = tuning.tune(run.trace, allocator, run.device, budget=budget, seed=seed, runner=run)
-    return tuning.frame(found, run)
+    tuned = tuning.tune(run.trace, allocator, run.device, budget=budget, seed=seed, runner=run)
+    return tuning.frame(tuned, run)
 
 
 def recommend(
@@ -108,7 +108,7 @@ def recommend(
     Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.
     """
     trace, device = _case(workload, device)
-    found = recommending.study(
+    study = recommending.study(
         trace,
         device,
         workload=_name(workload, trace),
@@ -117,9 +117,9 @@ def recommend(
         tuning=tuning,
         seed=seed,
     )
-    found.rows.attrs["advice"] = found.advice
-    found.rows.attrs["confidence"] = found.confidence
-    return found.rows
+    study.rows.attrs["advice"] = study.advice
+    study.rows.attrs["confidence"] = study.confidence
+    return study.rows
 
 
 def sweep(

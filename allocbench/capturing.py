@@ -59,20 +59,20 @@ def where(device: str | None = None, python: str | None = None) -> Where:
         raise UsageError(f"--device {device}: write null:CARD, cuda or fake")
     if device == FAKE:
         return Where(FAKE)
-    found = interpreter(python or sys.executable)
-    if found.is_built_for_cuda:
+    python_found = interpreter(python or sys.executable)
+    if python_found.is_built_for_cuda:
         if device is None:
             device = CUDA if has_cuda() else NULL
-        return Where(device, found.path)
+        return Where(device, python_found.path)
     if device is None and python is None:
-        return Where(FAKE, because=_lacking(found))
+        return Where(FAKE, because=_lacking(python_found))
     raise UsageError(
-        f"--{'python' if python else 'device'} {python or device}: {_lacking(found)}; "
+        f"--{'python' if python else 'device'} {python or device}: {_lacking(python_found)}; "
         "pip install --no-deps torch from PyPI, and name that Python with --python"
     )
 
 
-def _lacking(found: Interpreter) -> str:
-    if found.torch is None:
-        return f"{found.path} has no PyTorch"
-    return f"the PyTorch in {found.torch.parent} is not built for CUDA"
+def _lacking(interpreter: Interpreter) -> str:
+    if interpreter.torch is None:
+        return f"{interpreter.path} has no PyTorch"
+    return f"the PyTorch in {interpreter.torch.parent} is not built for CUDA"

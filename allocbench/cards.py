@@ -65,12 +65,12 @@ class Card:
 
     def nccl(self, ranks: int) -> int:
         """Estimated bytes of one NCCL communicator on this card; 0 for one rank."""
-        told, peers = _table()["nccl"], min(2, ranks - 1)
+        buffers, peers = _table()["nccl"], min(2, ranks - 1)
         if peers < 1 or self.compute is None:
             return 0
         if self.nvlink:
-            return int(told["nvlink"]["two" if ranks == 2 else "more"])
-        return int(told["channels"] * peers * told["connection"])
+            return int(buffers["nvlink"]["two" if ranks == 2 else "more"])
+        return int(buffers["channels"] * peers * buffers["connection"])
 
     @property
     def free(self) -> int:
@@ -91,7 +91,7 @@ class Card:
 def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
     """The cards of a table as in `cards.json`, smallest first."""
     share = table["estimated_share"]
-    made = [
+    cards_read = [
         Card(
             row["name"],
             row["nominal"],
@@ -104,17 +104,17 @@ def read(table: Mapping[str, Any]) -> tuple[Card, ...]:
         for row in table["cards"]
         for compute in [_compute(row.get("compute"), table)]
     ]
-    return tuple(sorted(made, key=lambda card: card.usable))
+    return tuple(sorted(cards_read, key=lambda card: card.usable))
 
 
 def _compute(row: Mapping[str, Any] | None, table: Mapping[str, Any]) -> Compute | None:
     return Compute(**row, **table["capabilities"][str(row["capability"])]) if row else None
 
 
-def _context(compute: Compute | None, told: Mapping[str, Any]) -> int:
+def _context(compute: Compute | None, rule: Mapping[str, Any]) -> int:
     if compute is None:
-        return int(told["bytes"])
-    return int(told["fixed"] + told["per_thread"] * compute.threads)
+        return int(rule["bytes"])
+    return int(rule["fixed"] + rule["per_thread"] * compute.threads)
 
 
 @cache

@@ -42,11 +42,11 @@ class _PartsGroup(_QuickGroup):
 
     def get_command(self, context: Any, name: str) -> Any:
         """The subcommand with a name; the error for a wrong name lists all names."""
-        found = super().get_command(context, name)
-        if found is None:
+        known_command = super().get_command(context, name)
+        if known_command is None:
             valid = ", ".join(f"'{command}'" for command in self.commands)
             raise typer.BadParameter(f"'{name}' is not one of {valid}", ctx=context)
-        return found
+        return known_command
 
 
 class _QuickCommand(_Quick, TyperCommand):

@@ -89,15 +89,15 @@ def compare(
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
             done=done,
         )
-    found = Bundle(results.frame(rows), details)
+    compared = Bundle(results.frame(rows), details)
     asked: dict[str, Write] = {}
     if outputs.json:
         asked[outputs.json] = partial(results.write, rows)
     if outputs.results:
-        asked[outputs.results] = partial(bundle.write, found)
+        asked[outputs.results] = partial(bundle.write, compared)
     if outputs.html and write_html:
-        asked[outputs.html] = partial(write_html, found, command=command, reference=reference)
-    with written(asked, ".zip", partial(bundle.write, found)):
+        asked[outputs.html] = partial(write_html, compared, command=command, reference=reference)
+    with written(asked, ".zip", partial(bundle.write, compared)):
         if STDOUT not in asked:
             show(results.frame(rows), reference)
 

@@ -138,8 +138,8 @@ def _sketch(call: str, seconds: NDArray[np.float32]) -> list[tuple[str, float, f
     """Quantiles, as fine as the number of calls supports."""
     finest = 1 / len(seconds)
     kept = [q for q in _QUANTILES.tolist() if q in (0, 1) or finest <= min(q, 1 - q)]
-    found = np.quantile(seconds, kept)
-    return [(call, q, float(value)) for q, value in zip(kept, found, strict=True)]
+    values = np.quantile(seconds, kept)
+    return [(call, q, float(value)) for q, value in zip(kept, values, strict=True)]
 
 
 def _percentiles(call: str, row: Mapping[str, Any], count: int) -> list[tuple[Any, ...]]:

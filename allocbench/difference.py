@@ -51,14 +51,14 @@ class Difference:
         )
 
 
-def first_difference(found: Compared) -> Difference | None:
+def first_difference(compared: Compared) -> Difference | None:
     """The first difference or contradiction, or None when there is neither."""
-    alloc, gaps = found.agreement.first_unequal, found.recording.gaps
+    alloc, gaps = compared.agreement.first_unequal, compared.recording.gaps
     if alloc is None:
-        return _contradiction(found, gaps) if len(gaps) else None
+        return _contradiction(compared, gaps) if len(gaps) else None
     if len(before := gaps.before(alloc)):
-        return _contradiction(found, before)
-    difference = _unequal(found, alloc)
+        return _contradiction(compared, before)
+    difference = _unequal(compared, alloc)
     if not len(around := gaps.around(alloc)):
         return difference
     missing = (
@@ -69,9 +69,9 @@ def first_difference(found: Compared) -> Difference | None:
     return replace(difference, reason=reason)
 
 
-def _contradiction(found: Compared, gaps: Gaps) -> Difference:
+def _contradiction(compared: Compared, gaps: Gaps) -> Difference:
     """The first gap as a difference."""
-    trace = found.recording.trace
+    trace = compared.recording.trace
     allocs = np.flatnonzero(trace.op == ALLOC)
     begun, alloc, address = int(gaps.begun[0]), int(gaps.shown[0]), int(gaps.address[0])
     event = int(allocs[alloc]) if alloc < len(allocs) else None
@@ -95,33 +95,41 @@ def _contradiction(found: Compared, gaps: Gaps) -> Difference:
     )
 
 
-def _unequal(found: Compared, alloc: int) -> Difference:
-    trace = found.recording.trace
+def _unequal(compared: Compared, alloc: int) -> Difference:
+    trace = compared.recording.trace
     allocs = np.flatnonzero(trace.op == ALLOC)
     event = int(allocs[alloc]) if alloc < len(allocs) else None
     requested = None if event is None else int(trace.size[event])
-    made = [call for call in found.replayed.calls if call[0] == alloc]
-    all_recorded = found.recorded_calls
+    predicted_calls = [call for call in compared.replayed.calls if call[0] == alloc]
+    all_recorded = compared.recorded_calls
     recorded = None if all_recorded is None else [c for c in all_recorded if c[0] == alloc]
     begin = int(allocs[alloc - 1]) + 1 if alloc else 0
-    segments = _state(found, len(trace) if event is None else event)
-    if event is not None and found.replayed.size[alloc] == 0:
+    segments = _state(compared, len(trace) if event is None else event)
+    if event is not None and compared.replayed.size[alloc] == 0:
         return Difference(
             "failed request",
             alloc,
             event,
             requested,
-            f"allocator serves it at {found.recording.address[alloc]:#x}",
+            f"allocator serves it at {compared.recording.address[alloc]:#x}",
             "has no memory for it",
             "the device of the replay refuses memory that the GPU granted",
         )
-    if recorded is not None and recorded != made:
-        reason = _calls_reason(found, recorded, made, segments, _state(found, begin), alloc)
+    if recorded is not None and recorded != predicted_calls:
+        reason = _calls_reason(
+            compared, recorded, predicted_calls, segments, _state(compared, begin), alloc
+        )
         return Difference(
-            "segment calls", alloc, event, requested, _told(recorded), _told(made), reason
+            "segment calls",
+            alloc,
+            event,
+            requested,
+            _told(recorded),
+            _told(predicted_calls),
+            reason,
         )
     assert event is not None
-    truth, predicted = _reserved(found, alloc)
+    truth, predicted = _reserved(compared, alloc)
     if truth != predicted:
         return Difference(
             "reserved bytes",
@@ -132,7 +140,7 @@ def _unequal(found: Compared, alloc: int) -> Difference:
             human_bytes(predicted),
             "the recording obtained or gave back a segment that the replay did not, or the reverse",
         )
-    address, other = int(found.recording.address[alloc]), int(found.replayed.address[alloc])
+    address, other = int(compared.recording.address[alloc]), int(compared.replayed.address[alloc])
     return Difference(
         "placement",
         alloc,
@@ -140,25 +148,25 @@ def _unequal(found: Compared, alloc: int) -> Difference:
         requested,
         f"allocator places it at {_place(address, segments)}",
         f"at {_place(other, segments)}",
-        _placement_reason(address, other, int(found.replayed.size[alloc]), segments),
+        _placement_reason(address, other, int(compared.replayed.size[alloc]), segments),
     )
 
 
-def _state(found: Compared, event: int) -> list[Segment]:
+def _state(compared: Compared, event: int) -> list[Segment]:
     """The segments of the replay before an event."""
-    allocator = allocators.make(found.agreement.allocator, found.device())
-    allocators.replay(until(found.recording.trace, event), allocator, samples=1, keep=True)
+    allocator = allocators.make(compared.agreement.allocator, compared.device())
+    allocators.replay(until(compared.recording.trace, event), allocator, samples=1, keep=True)
     return allocator.snapshot()
 
 
-def _reserved(found: Compared, alloc: int) -> tuple[int, int]:
-    layout = found.recording.trace.layout
-    held, count = layout.reserved if layout else 0, len(found.replayed.address)
-    predicted = calls_of(found.replayed.calls).reserved(count, held)
-    recorded = found.recording.reserved
+def _reserved(compared: Compared, alloc: int) -> tuple[int, int]:
+    layout = compared.recording.trace.layout
+    held, count = layout.reserved if layout else 0, len(compared.replayed.address)
+    predicted = calls_of(compared.replayed.calls).reserved(count, held)
+    recorded = compared.recording.reserved
     if recorded is None:
-        assert found.recording.calls is not None
-        recorded = found.recording.calls.reserved(count, held)
+        assert compared.recording.calls is not None
+        recorded = compared.recording.calls.reserved(count, held)
     return int(recorded[alloc]), int(predicted[alloc])
 
 
@@ -219,16 +227,24 @@ def _placement_reason(address: int, other: int, granted: int, segments: Sequence
 
 
 def _calls_reason(
-    found: Compared,
+    compared: Compared,
     recorded: Sequence[Call],
-    made: Sequence[Call],
+    predicted_calls: Sequence[Call],
     segments: Sequence[Segment],
     before: Sequence[Segment],
     alloc: int,
 ) -> str:
-    gave = [call for call in recorded if call not in made and CALLS[call[1]] == "segment_free"]
-    got = [call for call in recorded if call not in made and CALLS[call[1]] == "segment_alloc"]
-    more = [call for call in made if call not in recorded]
+    gave = [
+        call
+        for call in recorded
+        if call not in predicted_calls and CALLS[call[1]] == "segment_free"
+    ]
+    got = [
+        call
+        for call in recorded
+        if call not in predicted_calls and CALLS[call[1]] == "segment_alloc"
+    ]
+    more = [call for call in predicted_calls if call not in recorded]
     gives = [call for call in more if CALLS[call[1]] == "segment_free"]
     gets = [call for call in more if CALLS[call[1]] == "segment_alloc"]
     if got and gets:
@@ -252,7 +268,7 @@ def _calls_reason(
     if {"alloc", "map"} <= kinds:
         return "expandable_segments changed in between; only the last settings are recorded"
     if got:
-        granted = int(found.replayed.size[alloc]) if alloc < len(found.replayed.size) else 0
+        granted = int(compared.replayed.size[alloc]) if alloc < len(compared.replayed.size) else 0
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
         if free:
             reason = (
@@ -260,10 +276,12 @@ def _calls_reason(
                 "in another pool, still in use by another stream, or settings forbid it"
             )
             unnamed = "; it does not name private pools whose memory was given back"
-            return reason if found.recording.tells_pools else reason + unnamed
+            return reason if compared.recording.tells_pools else reason + unnamed
         return "other settings or another version"
     if gets:
-        address = int(found.recording.address[alloc]) if alloc < len(found.recording.address) else 0
+        address = (
+            int(compared.recording.address[alloc]) if alloc < len(compared.recording.address) else 0
+        )
         return (
             f"the recording places the block at {_place(address, segments)} without a new segment"
         )

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> tuple[_Kind, ...]:
     from allocbench.workloads.fake_cuda import CaptureError
     from allocbench.workloads.recording import RecordError
 
-    globals()[name] = found = (
+    globals()[name] = error_class = (
         UsageError,
         SpecError,
         TraceError,
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> tuple[_Kind, ...]:
         RecordError,
         NullGpuError,
     )
-    return found
+    return error_class
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def run(
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
     measured = counted(trace, instance, placements)
-    found = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
+    details = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
     row |= measured
     if effort.passes:
         if times is None:
@@ -122,11 +122,11 @@ def run(
             ).values()
         row |= times.row
         if prepared and times.calls:
-            found |= of_latency(prepared, row, *times.calls)
+            details |= of_latency(prepared, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
         row |= Runner(trace, device).enough(allocator)
-    return {name: row.get(name) for name in SCHEMA}, with_key(found, row)
+    return {name: row.get(name) for name in SCHEMA}, with_key(details, row)
 
 
 def without_result(trace: Trace, allocator: str, device: str, why: str, *, workload: str) -> Row:
@@ -192,7 +192,7 @@ def run_matrix(
             def begin(name: str, workload: str = workload, spec: str = spec) -> None:
                 stage(workload, spec, name)
 
-            row, found = run(
+            row, details = run(
                 trace,
                 spec,
                 device,
@@ -204,7 +204,7 @@ def run_matrix(
                 times=times.get(spec),
             )
             rows.append(row)
-            parts.append(found)
+            parts.append(details)
             done(row)
     return rows, join(parts)
 
@@ -251,5 +251,5 @@ def _cpu() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    found = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
+    return match.group(1).strip() if match else platform.processor() or platform.machine()

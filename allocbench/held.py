@@ -18,27 +18,27 @@ _MODULES = 8  # shown
 _KINDS = 3  # shown of each module
 
 
-def held_by(trace: Trace, found: Explanation | None) -> pd.DataFrame:
+def held_by(trace: Trace, explanation: Explanation | None) -> pd.DataFrame:
     """What holds memory when a request fails, or at the peak of the load: see `holders`."""
-    return holders(trace, None if found is None else found.failure.event - 1)
+    return holders(trace, None if explanation is None else explanation.failure.event - 1)
 
 
-def facts(found: Explanation | None, held: pd.DataFrame) -> pd.DataFrame:
+def facts(explanation: Explanation | None, held: pd.DataFrame) -> pd.DataFrame:
     """The facts of an explanation, with what holds the memory in the column `held`.
 
     Without a failure, one row if the trace tells what its blocks are, otherwise none.
     """
-    told = explain.frame(found)
+    rows = explain.frame(explanation)
     if not (held["kind"].any() or held["module"].any()):
-        return told
-    if told.empty:
-        told = pd.DataFrame([{"event": None, "kind": None, "verdict": "no request fails"}])
-    return told.assign(held=pd.Series([tuple(held.to_dict("records"))]))
+        return rows
+    if rows.empty:
+        rows = pd.DataFrame([{"event": None, "kind": None, "verdict": "no request fails"}])
+    return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
 
 
-def show(held: pd.DataFrame, found: Explanation | None) -> None:
+def show(held: pd.DataFrame, explanation: Explanation | None) -> None:
     """Print what holds the memory by kind and by module, as far as the trace tells."""
-    when = "at the peak of the load" if found is None else "when the request failed"
+    when = "at the peak of the load" if explanation is None else "when the request failed"
     out, numbers = console(), ("bytes", "share", "blocks")
     if held["kind"].any():
         table = plain_table(f"what holds memory {when}", *numbers, "kind", "most", right=numbers)

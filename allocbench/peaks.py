@@ -120,8 +120,8 @@ def what_grew(peak: Peak, baseline: Peak) -> list[str]:
 def read(path: Path) -> dict[str, Peak]:
     """The peaks of a file by name, empty without a file; raises UsageError."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Peak(**peak) for name, peak in told.items()}
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Peak(**peak) for name, peak in stored.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -130,6 +130,6 @@ def read(path: Path) -> dict[str, Peak]:
 
 def write(path: Path, peaks: Mapping[str, Peak]) -> None:
     """Write the peaks of a file, whole or not at all; raises OSError."""
-    told = {name: asdict(peaks[name]) for name in sorted(peaks)}
+    stored = {name: asdict(peaks[name]) for name in sorted(peaks)}
     with whole_file(path) as file:
-        file.write((json.dumps(told, indent=1) + "\n").encode())
+        file.write((json.dumps(stored, indent=1) + "\n").encode())

@@ -107,9 +107,9 @@ def _instants(events: int, first: Ints, last: Ints, most: int) -> Ints:
     """Events at even distances, as many as possible without too many blocks to draw."""
     count = min(_MOST_INSTANTS, max(1, events))
     while True:
-        found = np.unique(np.linspace(0, max(0, events - 1), count).astype(np.int64))
-        alive = np.searchsorted(found, first) < np.searchsorted(found, last)
+        instants = np.unique(np.linspace(0, max(0, events - 1), count).astype(np.int64))
+        alive = np.searchsorted(instants, first) < np.searchsorted(instants, last)
         # A run adds instants of its own; a tenth of the blocks is left for them.
         if count <= _FEWEST_INSTANTS or np.count_nonzero(alive) <= most * 9 // 10:
-            return found
+            return instants
         count = max(_FEWEST_INSTANTS, count * 3 // 4)

@@ -87,8 +87,8 @@ def sweep(
     todo = [pair for identity, pair in keys.items() if identity not in known]
     total(len(todo))
     run_all = _on_cluster if scheduler else _on_processes
-    with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as made:
-        for record in made:
+    with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as results:
+        for record in results:
             append(path, record)
             records.append(record)
             done(key_of(record))
@@ -105,10 +105,10 @@ def _attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
 
 def _failed(key: Key, trace: Trace, error: str) -> Record:
     """The record of a run without a result: a row that says why."""
-    told = one_line(error)
-    why = f"ended with an error: {told}"
+    message = one_line(error)
+    why = f"ended with an error: {message}"
     row = experiment.without_result(trace, key.allocator, key.device, why, workload=key.workload)
-    return record(key, row, told)
+    return record(key, row, message)
 
 
 def _on_processes(

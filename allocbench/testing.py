@@ -74,8 +74,8 @@ class limit_peak:  # noqa: N801
             call.__qualname__ = function.__qualname__
             asked = functions.program_of(call, settings_for(self._card))
             peak, trace = peaks.run(asked)
-            if told := peaks.above_limit(peak, trace, self._limit):
-                raise PeakError(told)
+            if complaint := peaks.above_limit(peak, trace, self._limit):
+                raise PeakError(complaint)
             return None
 
         return limited
@@ -119,9 +119,9 @@ def check_marked(
 ) -> peaks.Peak:
     """The peak of a program; raises PeakError if it is above a limit or a baseline."""
     peak, trace = peaks.run(asked)
-    told = peaks.above_limit(peak, trace, parse_bytes(limit)) if limit is not None else None
-    if told is None and baseline is not None:
-        told = peaks.above_baseline(peak, baseline, percent)
-    if told is not None:
-        raise PeakError(told)
+    complaint = peaks.above_limit(peak, trace, parse_bytes(limit)) if limit is not None else None
+    if complaint is None and baseline is not None:
+        complaint = peaks.above_baseline(peak, baseline, percent)
+    if complaint is not None:
+        raise PeakError(complaint)
     return peak

@@ -33,10 +33,10 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
     asked = program.of_text(workload)
     varied.check(asked)
     if asked.settings.device is None and not recording.has_cuda():
-        found = vary.on_every_card(asked, varied, lambda probe: _tell_need(varied, probe))
-        with records_written(pd.DataFrame(found), json):
+        positions = vary.on_every_card(asked, varied, lambda probe: _tell_need(varied, probe))
+        with records_written(pd.DataFrame(positions), json):
             if json != STDOUT:
-                _print_cards(varied, found)
+                _print_cards(varied, positions)
         return
     largest = vary.on_card(asked, varied, device, lambda probe: _tell_fit(varied, probe))
     with records_written(_rows(largest, asked), json):
@@ -62,43 +62,43 @@ def _outcome(probe: Probe) -> str:
     return "fits" if probe.need is None else f"fits, reserving {units.size(probe.need)}"
 
 
-def _rows(found: Largest, asked: ProgramWorkload) -> pd.DataFrame:
+def _rows(result: Largest, asked: ProgramWorkload) -> pd.DataFrame:
     rows = [
         {
             "device": asked.settings.device,
             "value": probe.value,
             "fits": probe.fits,
             "peak_reserved": probe.need,
-            "largest": probe.value == found.largest,
-            "monotone": found.monotone,
+            "largest": probe.value == result.largest,
+            "monotone": result.monotone,
         }
-        for probe in found.probes
+        for probe in result.probes
     ]
     return pd.DataFrame(rows).astype({"peak_reserved": "Int64"})
 
 
-def _print_card(asked: ProgramWorkload, varied: Variation, found: Largest, device: str) -> None:
+def _print_card(asked: ProgramWorkload, varied: Variation, result: Largest, device: str) -> None:
     out = console()
     where = asked.settings.device or "the GPU of this machine"
     table = plain_table(f"{varied.name} on {where}", varied.name, "", right=(varied.name,))
-    for probe in found.probes:
+    for probe in result.probes:
         table.add_row(str(probe.value), _outcome(probe))
     out.print(table)
     capacity = units.size(make_device(device).capacity)
     room = f"; PyTorch can use {capacity}" if asked.settings.device else ""
     last, first = varied.values[-1], varied.values[0]
-    if found.largest is None:
+    if result.largest is None:
         words = f"{varied.name}={first}, the smallest, does not fit{room}."
-    elif found.largest == last:
+    elif result.largest == last:
         words = f"{varied.name}={last}, the largest requested, fits{room}."
     else:
-        after = varied.values[list(varied.values).index(found.largest) + 1]
+        after = varied.values[list(varied.values).index(result.largest) + 1]
         words = (
-            f"The largest {varied.name} that fits is {found.largest}; {after} runs out of"
+            f"The largest {varied.name} that fits is {result.largest}; {after} runs out of"
             f" memory{room}."
         )
     out.print(Text(words))
-    if not found.monotone:
+    if not result.monotone:
         out.print(
             Text(
                 "Memory use does not always grow with the value: some larger values may fit, and"
@@ -107,11 +107,11 @@ def _print_card(asked: ProgramWorkload, varied: Variation, found: Largest, devic
         )
 
 
-def _print_cards(varied: Variation, found: Sequence[Between]) -> None:
+def _print_cards(varied: Variation, positions: Sequence[Between]) -> None:
     out = console()
     columns = ("fits", "too large", "estimate")
     table = plain_table(f"{varied.name} on each card", "card", *columns, right=columns)
-    for between in found:
+    for between in positions:
         cells = (between.fits, between.too_large, between.estimate)
         table.add_row(between.card, *("" if cell is None else str(cell) for cell in cells))
     out.print(table)

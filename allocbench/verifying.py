@@ -93,11 +93,11 @@ def verify(
     device, if the recording does not say. options: those of the format. A recording that cannot be
     read or compared also gives a verdict. Raises SpecError.
     """
-    found = verify_all(path, allocator, capacity, **options)
-    if len(found) > 1:
-        told = ", ".join(verdict.device for verdict in found)
-        return Verdict(str(path), unknown=f"holds the events of several devices: {told}")
-    return found[0]
+    verdicts = verify_all(path, allocator, capacity, **options)
+    if len(verdicts) > 1:
+        devices = ", ".join(verdict.device for verdict in verdicts)
+        return Verdict(str(path), unknown=f"holds the events of several devices: {devices}")
+    return verdicts[0]
 
 
 def verify_all(
@@ -109,21 +109,21 @@ def verify_all(
     except (TraceError, OSError) as error:
         if isinstance(several := error.__cause__, SeveralDevicesError):
             return [
-                replace(found, device=f"cuda:{device}")
+                replace(candidate, device=f"cuda:{device}")
                 for device in several.devices
-                for found in verify_all(path, allocator, capacity, device=str(device))
+                for candidate in verify_all(path, allocator, capacity, device=str(device))
             ]
         return [Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))]
     spec = parse(allocator)
     if not recording.tells_settings and "conf" not in options and (conf := _conf(spec)):
         return verify_all(path, allocator, capacity, conf=conf, **options)
-    told = "version" in spec.options
+    version_given = "version" in spec.options
     recorded = recording.tells_settings and "conf" not in spec.options
     settings = dict(recording.options) if recorded else {}
     verdict = Verdict(
         str(path),
         len(recording.trace),
-        told=told,
+        told=version_given,
         settings=settings,
         settings_recorded=recording.tells_settings,
         frees_missing=recording.gaps.frees,
@@ -140,17 +140,19 @@ def _conf(spec: Spec) -> str:
 
 def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | None) -> Verdict:
     versions = [spec.options["version"]] if verdict.told else list(_versions(recording))
-    specs = [str(Spec(spec.name, spec.options | {"version": one})) for one in versions]
+    specs = [str(Spec(spec.name, spec.options | {"version": candidate})) for candidate in versions]
     try:
         starts = list(_starts(recording))
-        found = best(compare(start, one, capacity) for one in _valid(specs) for start in starts)
+        compared = best(
+            compare(start, candidate, capacity) for candidate in _valid(specs) for start in starts
+        )
     except CannotTellError as error:
         return replace(verdict, unknown=str(error))
-    if not found.agreement.equal and (lacking := _lacking(spec, recording, capacity)):
+    if not compared.agreement.equal and (lacking := _lacking(spec, recording, capacity)):
         return replace(verdict, unknown=lacking)
-    version = parse(found.agreement.allocator).options["version"]
-    difference = first_difference(found)
-    return replace(verdict, version=version, agreement=found.agreement, difference=difference)
+    version = parse(compared.agreement.allocator).options["version"]
+    difference = first_difference(compared)
+    return replace(verdict, version=version, agreement=compared.agreement, difference=difference)
 
 
 def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
@@ -171,17 +173,17 @@ def _lacking(spec: Spec, recording: Recording, capacity: int | None) -> str:
 
 def _valid(specs: Sequence[str]) -> list[str]:
     """The specs whose version has their settings; raises SpecError if no version has."""
-    found, wrong = [], None
+    accepted, wrong = [], None
     for spec in specs:
         try:
             allocators.make(spec, allocators.SimulatedDevice(CAPACITY))
         except allocators.SpecError as error:
             wrong = error
         else:
-            found.append(spec)
-    if wrong and not found:
+            accepted.append(spec)
+    if wrong and not accepted:
         raise wrong
-    return found
+    return accepted
 
 
 def _starts(recording: Recording) -> Iterator[Recording]:

@@ -55,10 +55,10 @@ def frame(folder: str | Path) -> pd.DataFrame:
     """
     table = history(folder)
     table = table[table["metric"].isin(SCHEMA) & (table["parameters"] == "")]
-    found = table.sort_values("benchmark", kind="stable").pivot_table(
+    cells_by_column = table.sort_values("benchmark", kind="stable").pivot_table(
         index=["date", *KEY], columns="metric", values="value", aggfunc="first", sort=False
     )
-    rows = found.sort_index(kind="stable").reset_index()
+    rows = cells_by_column.sort_index(kind="stable").reset_index()
     rows["date"] = rows["date"].dt.strftime("%Y-%m-%dT%H:%M:%SZ")
     kinds = {name: dtype(column) for name, column in SCHEMA.items()} | {"candidate": "boolean"}
     kinds = dict.fromkeys(("commit", "machine"), "object") | kinds

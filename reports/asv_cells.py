@@ -77,14 +77,14 @@ def cells(folder: str | Path) -> list[Cell]:
     """
     place = Path(folder)
     described = load(place / "benchmarks.json")
-    found: list[Cell] = []
+    all_cells: list[Cell] = []
     for path in files(place):
         stored = load(path)
         try:
-            found += _cells(stored, described)
+            all_cells += _cells(stored, described)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise ResultError(f"{path}: not asv results: {error!r}") from error
-    return sorted(found, key=lambda cell: cell.commit_date)
+    return sorted(all_cells, key=lambda cell: cell.commit_date)
 
 
 def files(folder: Path) -> list[Path]:

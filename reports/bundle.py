@@ -92,10 +92,10 @@ def write(bundle: Bundle, path: str | Path) -> None:
 
 def _swept(data: bytes, path: str | Path) -> Bundle:
     """The rows of a sweep that can be in the same table."""
-    found = runs.parse(data, str(path))
-    kept = runs.comparable(found)
+    sweep = runs.parse(data, str(path))
+    kept = runs.comparable(sweep)
     rows = results.frame([record["row"] for record in kept], str(path))
-    older = len(found) - len(kept)
+    older = len(sweep) - len(kept)
     what = "run is" if older == 1 else "runs are"
     note = f"{path}: {older:,} older {what} left out: repeated since, or of another trace"
     return Bundle(rows, notes=(note,) if older else ())
@@ -113,7 +113,7 @@ def _unpack(data: bytes, path: str | Path) -> Bundle:
     if _ROWS not in members:
         raise ResultError(f"{path}: not a results bundle: it has no {_ROWS}")
     rows = results.from_json(members[_ROWS], str(path))
-    found = {}
+    tables = {}
     for name in TABLES:
         if table := members.get(f"{name}.parquet"):
             where = f"{path}: {name}.parquet"
@@ -122,8 +122,8 @@ def _unpack(data: bytes, path: str | Path) -> Bundle:
             except (pa.ArrowException, OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ResultError(f"{where}: not Parquet: {reason}") from error
-            found[name] = detail_tables.checked(name, frame, where)
-    return Bundle(rows, detail_tables.join([found]))
+            tables[name] = detail_tables.checked(name, frame, where)
+    return Bundle(rows, detail_tables.join([tables]))
 
 
 def _readme() -> str:

@@ -149,12 +149,12 @@ def of_case(
             )
 
 
-def absent(details: Details, found: Sequence[Case]) -> list[str]:
+def absent(details: Details, cases: Sequence[Case]) -> list[str]:
     """One sentence for each case with missing charts: which, and why."""
     wanted = [(kind.table, kind.missed) for kind in KINDS if kind.missed is not None]
     wanted.insert(1, ("blocks", "the address map"))
     remarks = []
-    for case in found:
+    for case in cases:
         shown = Shown(case, details, {})
         missing = [words for table, words in wanted if shown.table(table).empty]
         if missing == ["the distribution of latencies"]:

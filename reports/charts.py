@@ -26,9 +26,9 @@ HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_secon
 _IDENTITY = ("workload", "device", "allocator")
 
 
-def _each(found: Sequence[Case], metrics: Sequence[str]) -> str:
+def _each(cases: Sequence[Case], metrics: Sequence[str]) -> str:
     """The metrics in words, each with its name if there are several."""
-    words = [findings.describe(found, metric) for metric in metrics]
+    words = [findings.describe(cases, metric) for metric in metrics]
     if len(metrics) == 1:
         return words[0]
     names = [metric.replace("_", " ").capitalize() for metric in metrics]
@@ -126,10 +126,10 @@ def of_rows(table: pd.DataFrame) -> list[Chart]:
 
 def across(table: pd.DataFrame) -> list[Chart]:
     """Heat maps over the cases and the stability of ranks; empty for fewer than two cases."""
-    found = cases(table)
-    if len(found) < 2:
+    all_cases = cases(table)
+    if len(all_cases) < 2:
         return []
-    looks = theme.looks(found)
+    looks = theme.looks(all_cases)
     schema = {column.name: column for column in COLUMNS}
     charts = [
         Chart(
@@ -137,17 +137,17 @@ def across(table: pd.DataFrame) -> list[Chart]:
             f"{schema[metric].heading.capitalize()} on every workload",
             "Color: ratio to the best allocator of the workload; darkest is best. Cells without"
             " color were not measured, or requests failed.",
-            findings.describe(found, metric),
+            findings.describe(all_cases, metric),
             table[[*_IDENTITY, metric]],
-            partial(workload_figures.heat_map, found, metric),
+            partial(workload_figures.heat_map, all_cases, metric),
         )
         for metric in HEAT
         if table[metric].notna().any()
     ]
-    ranked = [metric for metric in RANKED if not workload_figures.ranks(found, metric).empty]
+    ranked = [metric for metric in RANKED if not workload_figures.ranks(all_cases, metric).empty]
     if ranked:
         data = [
-            workload_figures.ranks(found, metric)
+            workload_figures.ranks(all_cases, metric)
             .rename_axis("allocator")
             .reset_index()
             .melt("allocator", var_name="case", value_name="rank")
@@ -162,11 +162,11 @@ def across(table: pd.DataFrame) -> list[Chart]:
                 " worst rank, with a tick for each rank. A short bar means that the choice hardly"
                 " depends on the workload.",
                 " ".join(
-                    describing.ranks(workload_figures.ranks(found, metric), metric)
+                    describing.ranks(workload_figures.ranks(all_cases, metric), metric)
                     for metric in ranked
                 ),
                 pd.concat(data, ignore_index=True),
-                partial(workload_figures.rank_stability, found, ranked, looks),
+                partial(workload_figures.rank_stability, all_cases, ranked, looks),
             )
         )
     return charts

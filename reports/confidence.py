@@ -86,11 +86,11 @@ def _by_device_time(
     """Different advice at the ends of the range of device time; None if it was measured."""
     if "device_seconds_source" in rows and set(rows["device_seconds_source"]) == {"measured"}:
         return None
-    found = [
+    others = [
         advise(rows, shaky=shaky, weights=weights, device_factor=factor).chosen
         for factor in DEVICE_RANGE
     ]
-    return [str(spec) for spec in found if spec != advice.chosen]
+    return [str(spec) for spec in others if spec != advice.chosen]
 
 
 def _lengths(steps: int, kinds: int) -> str:

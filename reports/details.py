@@ -175,11 +175,11 @@ def join(parts: Iterable[Details]) -> Details:
 
 def of_run(details: Details, name: str, **key: str) -> pd.DataFrame:
     """The rows of one table that have this key."""
-    found = details[name]
+    rows = details[name]
     for column, value in key.items():
         if column in TABLES[name].key:
-            found = found[found[column] == value]
-    return found
+            rows = rows[rows[column] == value]
+    return rows
 
 
 def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:

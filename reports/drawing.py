@@ -157,8 +157,8 @@ def trade(
         steps = np.array(xs) / x_unit, np.array(ys) / y_unit
         panel.step(*steps, where="post", color=FLOOR, lw=1, zorder=2)
     bound = [] if case.max_load is None or memory not in _BOUNDED else [case.max_load / x_unit]
-    for at in bound:
-        panel.axvline(at, color=INK, lw=0.9, ls=":")
+    for corner in bound:
+        panel.axvline(corner, color=INK, lw=0.9, ls=":")
     _span_axis(panel, "x", [*bound, *(x / x_unit for x, _, _ in points.values())])
     _span_axis(panel, "y", [y / y_unit for _, *pair in points.values() for y in pair])
     far = ", ".join(f"{looks[name].label} at {units.size(x)}" for name, x in beyond.items())

@@ -45,13 +45,13 @@ def write(results: Bundle, folder: str | Path, history: pd.DataFrame | None = No
 def _named(results: Bundle, history: pd.DataFrame | None) -> Iterator[tuple[str, Chart]]:
     """The charts with file names: what is drawn, after the workload where there is one."""
     table = results.rows
-    found = cases(table)
-    looks = theme.looks(found)
+    all_cases = cases(table)
+    looks = theme.looks(all_cases)
     past = [] if history is None else charts.of_history(history, looks)
     for chart in (*charts.across(table), *charts.of_rows(table), *past):
         yield chart.key, chart
     taken: dict[str, int] = {}
-    for n, case in enumerate(found, 1):
+    for n, case in enumerate(all_cases, 1):
         key = f"workload-{n}"
         name = _file_name(case.title) or key
         taken[name] = taken.get(name, 0) + 1

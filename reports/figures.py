@@ -64,12 +64,12 @@ def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme
 
 def latency_against_memory(table: pd.DataFrame) -> Figure:
     """Host time of an alloc, median to 99th percentile, against the peak of reserved bytes."""
-    found = cases(table)
-    looks, titles = theme.looks(found), theme.titles(found)
-    most = max(len(case.allocators) for case in found)
+    all_cases = cases(table)
+    looks, titles = theme.looks(all_cases), theme.titles(all_cases)
+    most = max(len(case.allocators) for case in all_cases)
     with theme.style():
-        figure, axes = theme.panels(len(found), max(2.6, 0.2 * most + 0.9), 2)
-        for panel, case in zip(axes, found, strict=True):
+        figure, axes = theme.panels(len(all_cases), max(2.6, 0.2 * most + 0.9), 2)
+        for panel, case in zip(axes, all_cases, strict=True):
             panel.set_title(titles[case.title])
             drawing.trade(panel, case, looks, "peak_reserved", LATENCY)
         keys = [
@@ -77,7 +77,7 @@ def latency_against_memory(table: pd.DataFrame) -> Figure:
             Line2D([], [], marker="o", color=theme.INK, ls="", mfc="none", label="p99"),
             Line2D([], [], color=theme.FLOOR, lw=1, label="Pareto front of p50"),
         ]
-        if any(case.max_load for case in found):
+        if any(case.max_load for case in all_cases):
             keys.append(_bound_key("max load (the bound)"))
         theme.legend(figure, keys)
     return figure
@@ -134,11 +134,11 @@ def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
 
     Names are shown at the left panel only if its neighbors have the same allocators.
     """
-    found = cases(table)
-    looks, titles = theme.looks(found), theme.titles(found)
-    wanted = [(case, column) for case in found for column in columns]
+    all_cases = cases(table)
+    looks, titles = theme.looks(all_cases), theme.titles(all_cases)
+    wanted = [(case, column) for case in all_cases for column in columns]
     across = theme.columns(min(len(wanted), len(columns) if len(columns) > 1 else 3))
-    most = max(len(case.allocators) for case in found)
+    most = max(len(case.allocators) for case in all_cases)
     with theme.style():
         figure, axes = theme.panels(len(wanted), 0.22 * most + 0.85, across)
         for n, (panel, (case, column)) in enumerate(zip(axes, wanted, strict=True)):

@@ -106,41 +106,47 @@ def compare(
     return Comparison(compared, tuple(differences), tuple(failed), stale, tuple(times))
 
 
-def markdown(found: Comparison, base: str, head: str) -> str:
+def markdown(comparison: Comparison, base: str, head: str) -> str:
     """The comparison for a pull request, its outcome first."""
-    parts = [f"## Benchmarks: {found.outcome}", "", f"`{base}` → `{head}`: {_sentence(found)}"]
-    if found.differences:
+    parts = [
+        f"## Benchmarks: {comparison.outcome}",
+        "",
+        f"`{base}` → `{head}`: {_sentence(comparison)}",
+    ]
+    if comparison.differences:
         parts += ["", "| metric | allocator | workload | base | head | head / base | stated |"]
         parts += ["|---|---|---|--:|--:|--:|---|"]
         parts += _cut(
-            [_difference(difference) for difference in (*found.unstated, *_stated(found))]
+            [_difference(difference) for difference in (*comparison.unstated, *_stated(comparison))]
         )
-    if found.failed:
+    if comparison.failed:
         parts += ["", "| failed | allocator | workload |", "|---|---|---|"]
-        parts += _cut([_row(cell.benchmark, cell.allocator, cell.case) for cell in found.failed])
-    if found.times:
+        parts += _cut(
+            [_row(cell.benchmark, cell.allocator, cell.case) for cell in comparison.failed]
+        )
+    if comparison.times:
         parts += ["", "Time, for information only; half of the pairs are within the spread:", ""]
         parts += ["| metric | pairs | head / base, median | spread | farthest |"]
-        parts += ["|---|--:|--:|--:|---|", *_times(found.times)]
+        parts += ["|---|--:|--:|--:|---|", *_times(comparison.times)]
     return "\n".join(parts) + "\n"
 
 
-def _stated(found: Comparison) -> tuple[Difference, ...]:
-    return tuple(difference for difference in found.differences if difference.stated)
+def _stated(comparison: Comparison) -> tuple[Difference, ...]:
+    return tuple(difference for difference in comparison.differences if difference.stated)
 
 
-def _sentence(found: Comparison) -> str:
-    if found.outcome == "nothing ran":
+def _sentence(comparison: Comparison) -> str:
+    if comparison.outcome == "nothing ran":
         return (
             "no counted metric was measured on both commits with the same machine and environment."
         )
-    stated = len(found.differences) - len(found.unstated)
+    stated = len(comparison.differences) - len(comparison.unstated)
     words = [
-        f"{found.compared} counted values compared",
-        f"{len(found.unstated)} changed",
+        f"{comparison.compared} counted values compared",
+        f"{len(comparison.unstated)} changed",
         *([f"{stated} changed as stated"] if stated else []),
-        *([f"{len(found.failed)} failed"] if found.failed else []),
-        *([f"{found.stale} of another version not compared"] if found.stale else []),
+        *([f"{len(comparison.failed)} failed"] if comparison.failed else []),
+        *([f"{comparison.stale} of another version not compared"] if comparison.stale else []),
     ]
     return ", ".join(words) + "."
 

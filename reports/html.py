@@ -94,8 +94,8 @@ def render(
     table = given.rows
     if table.empty:
         raise ResultError("no result rows to report")
-    found = cases(table)
-    looks = theme.looks(found)
+    all_cases = cases(table)
+    looks = theme.looks(all_cases)
     environment = Environment(
         loader=PackageLoader("allocbench.reports"),
         autoescape=True,
@@ -103,7 +103,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [_section(given, case, n, reference, looks) for n, case in enumerate(found, 1)]
+    sections = [_section(given, case, n, reference, looks) for n, case in enumerate(all_cases, 1)]
     over_all = charts.across(table)
     single = charts.of_rows(table)
     past = [] if history is None else list(charts.of_history(history, looks))
@@ -124,7 +124,7 @@ def render(
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
-        absent=case_charts.absent(given.details, found),
+        absent=case_charts.absent(given.details, all_cases),
         data=_island(given, sections, every, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),

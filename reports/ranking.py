@@ -89,16 +89,16 @@ _KINDS = {"cuda": "measured", "null": "null GPU"}
 def cases(table: pd.DataFrame) -> list[Case]:
     """The workload and device pairs of a checked frame in order, grouped by workload."""
     many_devices, many_kinds = (table[name].nunique() > 1 for name in ("device", "device_kind"))
-    found = []
+    all_cases = []
     for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
         title = f"{workload} on {device}" if many_devices else str(workload)
         if many_kinds:
             kinds = [_KINDS.get(kind, kind) for kind in rows["device_kind"].unique()]
             title += f" ({', '.join(kinds)})"
         ordered = rows.sort_values("candidate", ascending=False, kind="stable")
-        found.append(Case(title, str(workload), str(device), ordered.set_index("allocator")))
-    workloads = list(dict.fromkeys(case.workload for case in found))
-    return sorted(found, key=lambda case: workloads.index(case.workload))
+        all_cases.append(Case(title, str(workload), str(device), ordered.set_index("allocator")))
+    workloads = list(dict.fromkeys(case.workload for case in all_cases))
+    return sorted(all_cases, key=lambda case: workloads.index(case.workload))
 
 
 def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
@@ -146,10 +146,10 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
     winners = best(rows, column)
     if len(winners) == len(order):
         return {}
-    found: dict[str, Mark] = dict.fromkeys(winners, "best")
+    by_name: dict[str, Mark] = dict.fromkeys(winners, "best")
     for name in _sharing(rows, column, order, str(order.index[-1])):
-        found.setdefault(name, "worst")
-    return found
+        by_name.setdefault(name, "worst")
+    return by_name
 
 
 def _sharing(
@@ -171,10 +171,10 @@ def _measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
 
 def extremes(case: Case, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The best and the worst allocators of a case by one metric, empty if not clear."""
-    found = marks(case.rows, SCHEMA[metric])
+    marked = marks(case.rows, SCHEMA[metric])
     return (
-        tuple(name for name, mark in found.items() if mark == "best"),
-        tuple(name for name, mark in found.items() if mark == "worst"),
+        tuple(name for name, mark in marked.items() if mark == "best"),
+        tuple(name for name, mark in marked.items() if mark == "worst"),
     )
 
 

@@ -44,17 +44,17 @@ def key_of(record: Record) -> Key:
 
 def parse(text: bytes, where: str) -> list[Record]:
     """The records of complete lines; raises ResultError, beginning with `where`, for others."""
-    found = []
+    rows = []
     for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
         try:
             record = json.loads(line)
             key_of(record)
             if not isinstance(record["row"], dict):
                 raise TypeError
-            found.append({name: record[name] for name in ("key", "row", "error")})
+            rows.append({name: record[name] for name in ("key", "row", "error")})
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ResultError(f"{where}: line {number}: not a sweep result") from error
-    return found
+    return rows
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:

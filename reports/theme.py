@@ -50,24 +50,24 @@ def looks(cases: Sequence[Case]) -> dict[str, Look]:
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
     floors = {name for case in cases for name in case.floors}
     labels = units.short(names, LABEL_LETTERS)
-    found: dict[str, Look] = {}
+    by_name: dict[str, Look] = {}
     for name in names:
-        n = len(found)
+        n = len(by_name)
         color = FLOOR if name in floors else _COLORS[n % len(_COLORS)]
         hatch = "////" if name in floors else ""
         dash = _DASHES[n // len(_COLORS) % len(_DASHES)]
-        found[name] = Look(labels[name], color, _MARKERS[n % len(_MARKERS)], hatch, dash)
-    return found
+        by_name[name] = Look(labels[name], color, _MARKERS[n % len(_MARKERS)], hatch, dash)
+    return by_name
 
 
 def looks_too(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
     """The known looks, and a look for every other name: another shade of gray ink, own marker."""
-    found = dict(known)
-    others = [name for name in dict.fromkeys(names) if name not in found]
+    by_name = dict(known)
+    others = [name for name in dict.fromkeys(names) if name not in by_name]
     for n, (name, label) in enumerate(units.short(others, LABEL_LETTERS).items()):
         dash = _DASHES[n // len(_MARKERS) % len(_DASHES)]
-        found[name] = Look(label, FAINT, _MARKERS[n % len(_MARKERS)], "", dash)
-    return found
+        by_name[name] = Look(label, FAINT, _MARKERS[n % len(_MARKERS)], "", dash)
+    return by_name
 
 
 def titles(cases: Sequence[Case]) -> dict[str, str]:

@@ -37,8 +37,8 @@ def lifetimes(table: pd.DataFrame) -> Figure:
         figure, axes = theme.panels(2, 3.0, 2)
         for panel, column in zip(axes, ("blocks", "bytes"), strict=True):
             cells = np.full((len(sizes), len(spans)), np.nan)
-            at = (table["size_class"] - sizes[0], table["lifetime_class"] - spans[0])
-            cells[at] = table[column]
+            cell = (table["size_class"] - sizes[0], table["lifetime_class"] - spans[0])
+            cells[cell] = table[column]
             mesh = panel.pcolormesh(
                 np.append(spans, spans[-1] + 1),
                 np.append(sizes, sizes[-1] + 1),
@@ -153,11 +153,11 @@ def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) 
         for panel, metric, table in zip(axes, metrics, rows, strict=True):
             order = table.mean(axis=1).sort_values(kind="stable").index
             for n, name in enumerate(order):
-                found = table.loc[name].dropna()
+                places = table.loc[name].dropna()
                 look = looks[str(name)]
-                panel.plot([found.min(), found.max()], [n, n], color=look.color, lw=3, alpha=0.35)
-                panel.plot(found.mean(), n, look.marker, color=look.color, ms=6)
-                for rank, count in found.value_counts().items():
+                panel.plot([places.min(), places.max()], [n, n], color=look.color, lw=3, alpha=0.35)
+                panel.plot(places.mean(), n, look.marker, color=look.color, ms=6)
+                for rank, count in places.value_counts().items():
                     panel.plot(rank, n, "|", color=look.color, ms=5 + count)
             panel.set_yticks(range(len(order)), [looks[str(name)].label for name in order])
             panel.set_ylim(len(order) - 0.5, -0.5)
@@ -172,13 +172,13 @@ def rank_stability(cases: Sequence[Case], metrics: Sequence[str], looks: Looks) 
 
 def ranks(cases: Sequence[Case], metric: str) -> pd.DataFrame:
     """Ranks from 1, a row per candidate and a column per case; equal values share a rank."""
-    found = {
+    by_case = {
         case.title: ranked(case.rows, SCHEMA[metric])
         .astype("float64")
         .rank(method="min", ascending=bool(SCHEMA[metric].lower_is_better))
         for case in cases
     }
-    return pd.DataFrame(found).dropna(how="all")
+    return pd.DataFrame(by_case).dropna(how="all")
 
 
 def _cells(

@@ -103,10 +103,10 @@ def parse_lifetimes(file: BinaryIO) -> Lifetimes:
         delimiter, names = header(head, _is_whole)
         if names is None:
             raise TraceError(f"line 1: no header '{HEADER}'")
-        found = list(_blocks(Rows(text, delimiter, names, head.strip()), delimiter, names))
-    if not found:
+        blocks = list(_blocks(Rows(text, delimiter, names, head.strip()), delimiter, names))
+    if not blocks:
         raise TraceError("holds no blocks")
-    ids, first, last, size = zip(*found, strict=True)
+    ids, first, last, size = zip(*blocks, strict=True)
     return Lifetimes(
         ids, np.array(size, np.uint64), np.array(first, np.uint32), np.array(last, np.uint32)
     )
@@ -142,9 +142,9 @@ def _named(names: Sequence[str]) -> list[str]:
 
 def _is_whole(names: Sequence[str]) -> bool:
     """Whether a header has each column of HEADER once; `end` stands for `upper`."""
-    found = [name for name in _named(names) if name in _NAMES or name in _MORE]
-    ends = {"upper", "end"}.intersection(found)
-    return len(set(found)) == len(found) and len(ends) == 1 and {"id", "lower", "size"} <= {*found}
+    known = [name for name in _named(names) if name in _NAMES or name in _MORE]
+    ends = {"upper", "end"}.intersection(known)
+    return len(set(known)) == len(known) and len(ends) == 1 and {"id", "lower", "size"} <= {*known}
 
 
 def _blocks(
@@ -182,8 +182,8 @@ def _blocks(
             values.append(value)
         for field, place, fine in others:
             if row[place].strip() not in fine:
-                told = " or ".join(repr(text) for text in fine)
-                rows.refuse(f"{field} '{short(row[place])}' is not supported", told)
+                accepted = " or ".join(repr(text) for text in fine)
+                rows.refuse(f"{field} '{short(row[place])}' is not supported", accepted)
         lower, upper, size = values
         if lower >= upper + is_inclusive:
             rows.refuse(f"{upper_name} {upper} is not above lower {lower}", example)

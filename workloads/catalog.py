@@ -224,10 +224,10 @@ def sizes() -> dict[str, Size]:
 def write_sizes() -> None:
     """Measure every workload and store the result for `sizes`."""
     traces = {name: load(name) for name in names()}
-    found = {
+    sizes = {
         name: {"events": len(trace), "max_load": trace.max_load} for name, trace in traces.items()
     }
-    _SIZES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    _SIZES.write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
 
 
 def capture(name: str) -> Trace:

@@ -51,8 +51,8 @@ def whole_number(text: str, delimiter: str) -> int | None:
         return int(text) if len(text) <= 20 else None
     if delimiter != ",":
         text = text.replace(",", ".")
-    found = _NUMBER.fullmatch(text)
-    if not found or len(text) > 40:
+    match = _NUMBER.fullmatch(text)
+    if not match or len(text) > 40:
         return None
     number = Decimal(text)
     return int(number) if number == number.to_integral_value() else None

@@ -17,26 +17,26 @@ from allocbench.workloads.vocabulary import POOL_RELEASE
 
 def with_pools(trace: Trace) -> Trace:
     """The same trace with a pool for each event; unchanged if no stream was a private pool."""
-    told = trace.provenance.extra.get("streams")
-    if trace.pool is not None or not isinstance(told, list):
+    stored = trace.provenance.extra.get("streams")
+    if trace.pool is not None or not isinstance(stored, list):
         return trace
-    meant: list[dict[str, Any]] = [one if isinstance(one, dict) else {} for one in told]
-    if not any("pool" in one for one in meant):
+    meant: list[dict[str, Any]] = [stream if isinstance(stream, dict) else {} for stream in stored]
+    if not any("pool" in stream for stream in meant):
         return trace
     streams: dict[Any, int] = {0: 0}
     names: dict[str, int] = {"": 0}
     stream_of = np.arange(1 << 16, dtype=np.uint16)
     pool_of = np.zeros(1 << 16, np.uint16)
-    for number, one in enumerate(meant[: 1 << 16]):
-        stream_of[number] = streams.setdefault(one.get("stream", number), len(streams))
-        name = ".".join(map(str, one["pool"])) if isinstance(one.get("pool"), list) else ""
+    for number, stream in enumerate(meant[: 1 << 16]):
+        stream_of[number] = streams.setdefault(stream.get("stream", number), len(streams))
+        name = ".".join(map(str, stream["pool"])) if isinstance(stream.get("pool"), list) else ""
         pool_of[number] = names.setdefault(name, len(names))
     pool = pool_of[trace.stream]
     extra = {name: value for name, value in trace.provenance.extra.items() if name != "streams"}
     layout = trace.layout
     if layout is not None:
         layout = replace(layout, stream=stream_of[layout.stream], pool=pool_of[layout.stream])
-    found = replace(
+    converted = replace(
         trace,
         stream=stream_of[trace.stream],
         pool=pool,
@@ -47,7 +47,7 @@ def with_pools(trace: Trace) -> Trace:
     releases = np.flatnonzero((trace.op == TRIM) & (pool > 0))
     columns: dict[str, Any] = {
         name: np.insert(column, releases, column[releases])
-        for name, column in found.columns().items()
+        for name, column in converted.columns().items()
     }
     columns["op"][releases + np.arange(len(releases))] = POOL_RELEASE
-    return replace(found, **columns)
+    return replace(converted, **columns)

@@ -79,9 +79,9 @@ def _read(
 ) -> _Read:
     head = file.read(HEAD)
     file.seek(0)
-    found = _format(head)
-    _check_options(found, options)
-    content = reader(found, file, name, **options)
+    file_format = _format(head)
+    _check_options(file_format, options)
+    content = reader(file_format, file, name, **options)
     trace = trace_of(content)
     if not len(trace):
         raise TraceError("holds no events")
@@ -127,8 +127,8 @@ def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
 def _format(head: bytes) -> Format:
     if not head:
         raise TraceError("is empty")
-    if found := format_of(head):
-        return found
+    if recognized := format_of(head):
+        return recognized
     known = "; ".join(file_format.name for file_format in FORMATS)
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -141,8 +141,12 @@ def _format(head: bytes) -> Format:
     raise TraceError(f"its content is of no known format; known are: {known}")
 
 
-def _check_options(found: Format, options: dict[str, str | int]) -> None:
+def _check_options(file_format: Format, options: dict[str, str | int]) -> None:
     for name in options:
-        if name not in found.options:
-            valid = f"valid options: {', '.join(found.options)}" if found.options else "it has none"
-            raise TraceError(f"is {found.name}, which has no option '{name}'; {valid}")
+        if name not in file_format.options:
+            valid = (
+                f"valid options: {', '.join(file_format.options)}"
+                if file_format.options
+                else "it has none"
+            )
+            raise TraceError(f"is {file_format.name}, which has no option '{name}'; {valid}")

@@ -99,8 +99,8 @@ def capture_on_gpu(
             errors.seek(0)
             complaints = errors.read().decode(errors="replace").splitlines()
         trace = _only_trace(module, recorded, complaints)
-        told = json.loads(about.read_text(encoding="utf-8"))
-    return _captured(ordered(_own_marks(trace)), module, name, date, told)
+        about_program = json.loads(about.read_text(encoding="utf-8"))
+    return _captured(ordered(_own_marks(trace)), module, name, date, about_program)
 
 
 def _only_trace(module: str, recorded: Recorded, stderr: Sequence[str]) -> Trace:
@@ -119,17 +119,19 @@ def _own_marks(trace: Trace) -> Trace:
     return relabeled(replace(trace, **columns | {"time_ns": None}), {})
 
 
-def _captured(trace: Trace, module: str, name: str, date: str, told: Mapping[str, Any]) -> Trace:
+def _captured(
+    trace: Trace, module: str, name: str, date: str, about_program: Mapping[str, Any]
+) -> Trace:
     kept = trace.provenance
     provenance = replace(
         kept,
         name=name or module.rpartition(".")[2],
         kind="captured",
         source=module,
-        model=told["model"],
+        model=about_program["model"],
         date=date or kept.date,
         torch=kept.torch.partition("+")[0],
-        seed=told["seed"],
-        extra={"config": told["config"]},
+        seed=about_program["seed"],
+        extra={"config": about_program["config"]},
     )
     return replace(trace, provenance=provenance)

@@ -45,8 +45,12 @@ def main() -> int:
     module, about = sys.argv[1:]
     try:
         program = importlib.import_module(module).PROGRAM
-        told = {"model": program.model, "seed": program.seed, "config": asdict(program.full)}
-        Path(about).write_text(json.dumps(told), encoding="utf-8")
+        about_program = {
+            "model": program.model,
+            "seed": program.seed,
+            "config": asdict(program.full),
+        }
+        Path(about).write_text(json.dumps(about_program), encoding="utf-8")
         run(program)
     except Exception as error:
         lines = str(error).strip().splitlines()

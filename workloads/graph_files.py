@@ -74,10 +74,10 @@ def _from_json(data: bytes) -> OperatorGraph:
 
 
 def _indices(entry: Any, name: str) -> list[int]:
-    found = _get(entry, name, list, [])
-    if not all(type(index) is int for index in found):
-        raise TraceError(f"{name}: {found} is not a list of whole numbers")
-    return list(found)
+    indices = _get(entry, name, list, [])
+    if not all(type(index) is int for index in indices):
+        raise TraceError(f"{name}: {indices} is not a list of whole numbers")
+    return list(indices)
 
 
 def _get(entry: Any, name: str, kind: type, default: Any = None) -> Any:

@@ -23,29 +23,29 @@ def marked(label: str, rule: str) -> str:
 
 def rule_of(label: str) -> str:
     """The rule in a label, or ""."""
-    found = _MARK.search(label)
-    return found[1] if found else ""
+    match = _MARK.search(label)
+    return match[1] if match else ""
 
 
 def modelled(trace: Trace) -> dict[str, tuple[int, int]]:
     """The modelled allocs of a trace: rule -> how many there are, and the sum of their bytes."""
-    found = dict[str, tuple[int, int]]()
+    by_rule = dict[str, tuple[int, int]]()
     if trace.label is None:
-        return found
+        return by_rule
     for number, label in enumerate(trace.labels):
         if not (rule := rule_of(label)):
             continue
         sizes = trace.size[(trace.op == ALLOC) & (trace.label == number)]
         if len(sizes):
-            count, total = found.get(rule, (0, 0))
-            found[rule] = count + len(sizes), total + int(sizes.sum(dtype=np.uint64))
-    return found
+            count, total = by_rule.get(rule, (0, 0))
+            by_rule[rule] = count + len(sizes), total + int(sizes.sum(dtype=np.uint64))
+    return by_rule
 
 
-def sentence(found: Mapping[str, tuple[int, int]]) -> str:
+def sentence(by_rule: Mapping[str, tuple[int, int]]) -> str:
     """ "12 allocs of 4,096 bytes are modelled workspaces: fft_workspace 12"; "" for none."""
-    if not found:
+    if not by_rule:
         return ""
-    allocs, total = (sum(one) for one in zip(*found.values(), strict=True))
-    rules = ", ".join(f"{rule} {count:,}" for rule, (count, _) in sorted(found.items()))
+    allocs, total = (sum(column) for column in zip(*by_rule.values(), strict=True))
+    rules = ", ".join(f"{rule} {count:,}" for rule, (count, _) in sorted(by_rule.items()))
     return f"{allocs:,} allocs of {total:,} bytes in all are modelled workspaces: {rules}"

@@ -77,7 +77,7 @@ class Modules:
                     wrapped = model is not root and parts[:1] == [_MODEL]
                     where = ".".join(parts[1:] if wrapped else parts)
                     self._paths[id(module)] = weakref.ref(module), where, self._frame(where or name)
-                self._roots = [one for one in self._roots if one() is not None]
+                self._roots = [reference for reference in self._roots if reference() is not None]
                 self._roots.append(weakref.ref(root))
             self.tell()
             return self._paths[id(root)][2]
@@ -93,9 +93,9 @@ class Modules:
                 return original(module, *args, **options)
 
             code = call.__code__.replace(co_name=path, co_filename=FILE, co_firstlineno=1)
-            made = FunctionType(code, {}, path, None, call.__closure__)
-            self._skip(made)
-            self._frames[path] = made
+            function = FunctionType(code, {}, path, None, call.__closure__)
+            self._skip(function)
+            self._frames[path] = function
         return self._frames[path]
 
     def _skip(self, function: Callable[..., Any]) -> None:
@@ -108,9 +108,9 @@ class Modules:
         with suppress(Exception):
             if optimizer is not None:
                 self._optimizers[id(optimizer)] = weakref.ref(optimizer)
-            found = sorted({*self._tensors()})
-            self.told.append((time.time_ns(), found if found != self._last else None))
-            self._last = found
+            tensors = sorted({*self._tensors()})
+            self.told.append((time.time_ns(), tensors if tensors != self._last else None))
+            self._last = tensors
 
     def _tensors(self) -> Iterator[Tensor]:
         states = [optimizer.state for optimizer in _alive(self._optimizers.values())]
@@ -123,14 +123,14 @@ class Modules:
                 for tensor in (*module._parameters.values(), *module._buffers.values()):
                     if tensor is None:
                         continue
-                    kept = [one for state in states for one in _values(state, tensor)]
-                    found = [
+                    kept = [value for state in states for value in _values(state, tensor)]
+                    with_kinds = [
                         (tensor, PARAMETERS if tensor.requires_grad else FROZEN),
                         (tensor.grad if tensor.is_leaf else None, GRADIENTS),
-                        *((one, STATE) for one in kept),
+                        *((value, STATE) for value in kept),
                     ]
-                    for one, kind in found:
-                        if address := self._address(one):
+                    for value, kind in with_kinds:
+                        if address := self._address(value):
                             yield address, path, kind
 
     def _address(self, tensor: Any) -> int:
@@ -182,7 +182,7 @@ def after_torch(torch: ModuleType) -> None:
     with suppress(Exception):
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        made = Modules(torch)
-        made.watch()
-        register_optimizer_step_post_hook(lambda optimizer, *_rest: made.tell(optimizer))
-        _modules = made
+        modules = Modules(torch)
+        modules.watch()
+        register_optimizer_step_post_hook(lambda optimizer, *_rest: modules.tell(optimizer))
+        _modules = modules

@@ -92,12 +92,12 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
     return with_pools(Trace(**arrays, **header))
 
 
-def _parse_pools(told: Any) -> tuple[PrivatePool, ...]:
+def _parse_pools(stored: Any) -> tuple[PrivatePool, ...]:
     kinds = {name: type(value) for name, value in asdict(PrivatePool()).items()}
-    for pool in told if isinstance(told, list) else [None]:
+    for pool in stored if isinstance(stored, list) else [None]:
         if not isinstance(pool, dict) or {n: type(v) for n, v in pool.items()} != kinds:
             raise TraceError(f"a private pool in the trace's metadata is {pool!r}")
-    return tuple(PrivatePool(**pool) for pool in told)
+    return tuple(PrivatePool(**pool) for pool in stored)
 
 
 def _parse_header(text: bytes | None) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _parse_header(text: bytes | None) -> dict[str, Any]:
         expected = (int, type(None)) if key == "seed" else type(defaults[key])
         if not isinstance(value, expected):
             raise TraceError(f"provenance '{key}' is {value!r}")
-    found = {"labels": tuple(labels), "provenance": Provenance(**provenance)}
+    checked = {"labels": tuple(labels), "provenance": Provenance(**provenance)}
     if "pools" in header:
-        found["pools"] = _parse_pools(header["pools"])
+        checked["pools"] = _parse_pools(header["pools"])
     if "layout" in header:
         try:
-            found["layout"] = layout.from_json(header["layout"])
+            checked["layout"] = layout.from_json(header["layout"])
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise TraceError("the layout in the trace's metadata cannot be read") from error
-    return found
+    return checked

@@ -56,11 +56,11 @@ def kinds_of_steps(trace: Trace) -> int:
     """How many different sets of sizes the steps of a trace ask for; 0 without steps."""
     begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
     edges = np.append(begins, len(trace))
-    found = set()
+    kinds = set()
     for begin, end in pairwise(edges.tolist()):
         sizes = trace.size[begin:end][trace.op[begin:end] == ALLOC]
-        found.add(np.sort(sizes).tobytes())
-    return len(found)
+        kinds.add(np.sort(sizes).tobytes())
+    return len(kinds)
 
 
 def _numbered(trace: Trace) -> Ints:

@@ -32,7 +32,7 @@ def rows_with_pools(trace: Trace) -> Iterator[str]:
         name and name.isprintable() and not set(name) & set(',"; \t|') for name in names
     )
     names = ["", *(names if plain else map(str, range(1, len(names) + 1)))]
-    made = set[int]()
+    created = set[int]()
     yield f"{HEADER}\n"
     # Traits are told where a pool is made, or first of all where the trace lacks that.
     early = {number for number, pool in enumerate(trace.pools, 1) if pool.traits}
@@ -46,13 +46,13 @@ def rows_with_pools(trace: Trace) -> Iterator[str]:
         elif op == FREE:
             yield f"f,{block},,{stream},\n"
         elif op in _OPS:
-            told = (
+            fields = (
                 " ".join(trace.pools[pool - 1].traits)
-                if op == POOL_CREATE and pool not in made
+                if op == POOL_CREATE and pool not in created
                 else ""
             )
-            made.add(pool)
-            yield f"{_OPS[op]},{told},,,{names[pool]}\n"
+            created.add(pool)
+            yield f"{_OPS[op]},{fields},,,{names[pool]}\n"
 
 
 class PoolColumns:
@@ -82,15 +82,15 @@ class PoolColumns:
             self._refuse(f"private pool number {number}", f"at most {MOST_POOLS} private pools")
         return number
 
-    def event(self, word: str, told: str, name: str) -> tuple[int, int]:
+    def event(self, word: str, text: str, name: str) -> tuple[int, int]:
         """The op and the pool of a trim or of an event of a pool; `told` is its field id."""
         op, number = POOL_EVENTS.get(word, TRIM), self.pool(name)
         if op != TRIM and number == 0:
             self._refuse("the pool is missing", f"{word} with a name in the column pool")
-        traits = set(told.split())
+        traits = set(text.split())
         if traits and (op != POOL_CREATE or traits - set(POOL_TRAITS)):
             self._refuse(
-                f"'{short(told)}' is in the column id",
+                f"'{short(text)}' is in the column id",
                 f"nothing, or for pool_create {' or '.join(POOL_TRAITS)}",
             )
         self._traits.setdefault(number, set()).update(traits)

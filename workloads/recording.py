@@ -123,8 +123,10 @@ def record(
 
 def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
     """The variables for the hooks; modules are visible in the stacks only."""
-    made = hook_variables(_HOOK, environment)
-    return made | hook_variables(_MODULES, {**environment, **made}) if stacks else made
+    variables = hook_variables(_HOOK, environment)
+    return (
+        variables | hook_variables(_MODULES, {**environment, **variables}) if stacks else variables
+    )
 
 
 def _run(
@@ -155,8 +157,8 @@ def _interrupts_ignored() -> Iterator[None]:
 
 def _files(folder: Path) -> frozenset[str]:
     """The files of the modules that the processes of all snapshots imported."""
-    told = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
-    return frozenset(file for about in told for file in about["files"])
+    descriptions = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
+    return frozenset(file for about in descriptions for file in about["files"])
 
 
 def program_name(command: Sequence[str]) -> str:

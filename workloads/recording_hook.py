@@ -264,7 +264,11 @@ def _overloads(torch: Any) -> dict[str, str]:
     if os.environ.get("ALLOCBENCH_STACKS") != "all":
         return {}
     schemas = torch._C._jit_get_all_schemas()
-    return {f"{one.name}_{one.overload_name}": one.name for one in schemas if one.overload_name}
+    return {
+        f"{schema.name}_{schema.overload_name}": schema.name
+        for schema in schemas
+        if schema.overload_name
+    }
 
 
 def _imported() -> list[str]:

@@ -102,8 +102,8 @@ class Gaps:
 
     def around(self, alloc: int) -> Gaps:
         """Those of blocks that were allocated before an alloc and still live in the trace."""
-        found = (self.begun >= 0) & (self.begun < alloc) & (self.shown >= alloc)
-        return Gaps(self.begun[found], self.shown[found], self.address[found])
+        alive = (self.begun >= 0) & (self.begun < alloc) & (self.shown >= alloc)
+        return Gaps(self.begun[alive], self.shown[alive], self.address[alive])
 
     @staticmethod
     def none() -> Gaps:

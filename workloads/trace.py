@@ -148,8 +148,8 @@ class Trace:
 
     def named(self, change: Callable[[NDArray[np.uint32]], NDArray[np.uint32]]) -> dict[str, Any]:
         """The columns that index `labels` and are not None, by name, each one changed."""
-        found = {name: getattr(self, name) for name in NAMED}
-        return {name: change(column) for name, column in found.items() if column is not None}
+        columns = {name: getattr(self, name) for name in NAMED}
+        return {name: change(column) for name, column in columns.items() if column is not None}
 
     def validate(self) -> None:
         """Raise TraceError for the first broken rule, with the event (from 0) and the rule."""

@@ -71,8 +71,10 @@ class _Reader:
         missing = [name for name in COLUMNS if name not in names]
         twice = [name for name in COLUMNS if names.count(name) > 1]
         if missing:
-            found = f"the header lacks the column{'s' * (len(missing) > 1)} {' and '.join(missing)}"
-            self.refuse(found, "the columns op, id and size")
+            complaint = (
+                f"the header lacks the column{'s' * (len(missing) > 1)} {' and '.join(missing)}"
+            )
+            self.refuse(complaint, "the columns op, id and size")
         if twice:
             self.refuse(f"the header has the column {twice[0]} twice", "it once")
         self.places = [names.index(name) for name in COLUMNS]

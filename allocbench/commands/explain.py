@@ -68,17 +68,17 @@ def run(
     inputs.tell_recorded({name: trace}, [allocator], device)
     run = Runner(trace, device, name)
     with progress_bar(explain.STAGES) as begin:
-        found = explain.explain(trace, allocator, device, begin=begin, runner=run)
+        explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
-    holders = held.held_by(trace, found)
-    with records_written(held.facts(found, holders), json):
+    holders = held.held_by(trace, explanation)
+    with records_written(held.facts(explanation, holders), json):
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT:
-            held.show(holders, found)
-        if json != STDOUT and found is None:
+            held.show(holders, explanation)
+        if json != STDOUT and explanation is None:
             _print_fits(title, run, allocator, cards)
-        elif json != STDOUT and found is not None:
-            _print(title, found, cards)
+        elif json != STDOUT and explanation is not None:
+            _print(title, explanation, cards)
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
@@ -90,20 +90,25 @@ def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
     out.print(Text(cards, "dim"))
 
 
-def _print(title: str, found: Explanation, cards: str) -> None:
+def _print(title: str, explanation: Explanation, cards: str) -> None:
     from allocbench.questions.explain import verdict
 
     out = console()
-    for part in (_facts(title, found), _map(found), _pins(found), _changes(found)):
+    for part in (
+        _facts(title, explanation),
+        _map(explanation),
+        _pins(explanation),
+        _changes(explanation),
+    ):
         if part is not None:
             out.print(part)
             out.print()
-    out.print(Text(verdict(found)))
+    out.print(Text(verdict(explanation)))
     out.print(Text(cards, "dim"))
 
 
-def _facts(title: str, found: Explanation) -> Table:
-    failure = found.failure
+def _facts(title: str, explanation: Explanation) -> Table:
+    failure = explanation.failure
     table = plain_table(f"{title}: the first request that fails", "", "")
     by = f" by {one_line(failure.operator)}" if failure.operator else ""
     table.add_row("request", Text(f"{_size(failure.requested)}{by}"))
@@ -117,23 +122,23 @@ def _size(size: int) -> str:
     return f"{units.size(size)} ({size:,} bytes)"
 
 
-def _map(found: Explanation) -> Group:
+def _map(explanation: Explanation) -> Group:
     from allocbench.picture import LEGEND, MARGIN, picture
     from allocbench.questions.explain import pins
 
-    failure = found.failure
+    failure = explanation.failure
     width = max(1, min(_BAR, console().width - MARGIN))
-    lines = picture(failure.segments, set(pins(found)["address"]), width=width)
+    lines = picture(failure.segments, set(pins(explanation)["address"]), width=width)
     return Group(Text(f"segments: {LEGEND}"), Text("\n".join(lines)))
 
 
-def _pins(found: Explanation) -> Table | None:
+def _pins(explanation: Explanation) -> Table | None:
     from allocbench.questions.explain import pins
 
-    rows = records(pins(found))
+    rows = records(pins(explanation))
     if not rows:
         return None
-    where = "one stretch of memory" if found.failure.in_one_stretch else "segments to release"
+    where = "one stretch of memory" if explanation.failure.in_one_stretch else "segments to release"
     title = f"blocks in the way of the request, in {where}: {_count(len(rows), _PINS, 'largest')}"
     headings = ("size", "alloc at event", "freed at event")
     table = plain_table(title, *headings, "operator", right=headings)
@@ -149,13 +154,15 @@ def _count(number: int, most: int, which: str) -> str:
     return f"{number:,}" if number <= most else f"the {which} {most} of {number:,}"
 
 
-def _changes(found: Explanation) -> Table | None:
-    if not found.changes:
+def _changes(explanation: Explanation) -> Table | None:
+    if not explanation.changes:
         return None
-    saved = found.saved_by
-    passing = [change for change in found.changes if change.passes and not change.completes]
+    saved = explanation.saved_by
+    passing = [change for change in explanation.changes if change.passes and not change.completes]
     listed = f"listed: {_count(len(saved + passing), _CHANGES, 'first')}"
-    title = f"{len(saved)} of {len(found.changes)} single changes complete the trace ({listed})"
+    title = (
+        f"{len(saved)} of {len(explanation.changes)} single changes complete the trace ({listed})"
+    )
     table = plain_table(title, "change", "spec", "")
     for change in (saved + passing)[:_CHANGES]:
         end = "" if change.completes else "serves this request but fails later"

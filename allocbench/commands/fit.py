@@ -96,34 +96,36 @@ def run(
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
         known = fit.bounds(trace, time_limit)
-        found = fit.fit(trace, specs, device, known=known, outside=outside, begin=begin, runner=run)
-    with records_written(found, json):
+        fitted = fit.fit(
+            trace, specs, device, known=known, outside=outside, begin=begin, runner=run
+        )
+    with records_written(fitted, json):
         if json != STDOUT:
-            _print(name, found, known, trace.provenance.device)
+            _print(name, fitted, known, trace.provenance.device)
             if PYTORCH in specs:
-                _print_filled(run, outside, found)
+                _print_filled(run, outside, fitted)
             if every_card:
-                rows = {row["allocator"]: row for row in records(found)}
+                rows = {row["allocator"]: row for row in records(fitted)}
                 console().print(_card_table(rows.get(PYTORCH, rows[specs[0]]), outside))
 
 
-def _print(name: str, found: pd.DataFrame, known: Bounds, traced_on: str) -> None:
+def _print(name: str, rows: pd.DataFrame, known: Bounds, traced_on: str) -> None:
     out = console()
-    out.print(_table(name, found))
+    out.print(_table(name, rows))
     out.print(Text(_bounds(known)))
     out.print(Text(note(traced_on=traced_on)))
-    for row in records(found):
+    for row in records(rows):
         if row["fails_above"] is not None:
             above = f"it fails on {units.size(row['fails_above'])}, which is larger"
             out.print(Text(f"{row['allocator']} is not monotone: {above}"))
 
 
-def _print_filled(run: Runner, outside: Outside, found: pd.DataFrame) -> None:
+def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
     """What fills the card of --device, else the smallest card on which PyTorch completes."""
     from allocbench.questions.occupancy import occupancy
 
     chosen = next((card for card in cards() if card.device == run.device), None)
-    (smallest,) = found.loc[found["allocator"] == PYTORCH, "card"]
+    (smallest,) = rows.loc[rows["allocator"] == PYTORCH, "card"]
     if chosen is None and smallest is not None:
         (chosen,) = find(smallest)
     if chosen is None or not run.simulated:
@@ -159,7 +161,7 @@ def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
     return [*rows, (left, f"{ends}, of {units.size(card.usable)} usable")]
 
 
-def _table(name: str, found: pd.DataFrame) -> Table:
+def _table(name: str, rows: pd.DataFrame) -> Table:
     numbers = ("min capacity", "in MiB", "overhead")
     table = plain_table(
         f"{name}: the smallest device that is enough",
@@ -168,7 +170,7 @@ def _table(name: str, found: pd.DataFrame) -> Table:
         "smallest card",
         right=numbers,
     )
-    ordered = found.sort_values(["candidate", "min_capacity"], ascending=[False, True])
+    ordered = rows.sort_values(["candidate", "min_capacity"], ascending=[False, True])
     for row in records(ordered):
         capacity, overhead = row["min_capacity"], row["overhead"]
         table.add_row(

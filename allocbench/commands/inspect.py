@@ -80,8 +80,8 @@ def _facts(trace: Trace, sizes: NDArray[np.uint64], max_load: int) -> Table:
         marks = [f"{trace.labels[i]} {n:,}" for i, n in zip(labels, times, strict=True)]
         table.add_row("marks", Text(one_line(", ".join(marks))))
     if len(sizes):
-        found = [units.size(float(value)) for value in np.percentile(sizes, _PERCENTILES)]
-        table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*found))
+        percentiles = [units.size(float(value)) for value in np.percentile(sizes, _PERCENTILES)]
+        table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*percentiles))
     return table
 
 
@@ -89,13 +89,13 @@ def _pools(trace: Trace) -> str:
     """The private pools with their blocks, and the counts of their events."""
     assert trace.pool is not None
     allocs = np.bincount(trace.pool[trace.op == ALLOC], minlength=len(trace.pools) + 1)
-    told = []
+    pools = []
     for number, pool in enumerate(trace.pools, 1):
         what = ", ".join([f"{allocs[number]:,} allocs", *pool.traits])
-        told.append(f"{pool.name or number} ({what})")
+        pools.append(f"{pool.name or number} ({what})")
     counts = {kind: np.count_nonzero(trace.op == op) for kind, op in _POOL_KINDS.items()}
     events = ", ".join(f"{kind} {n:,}" for kind, n in counts.items() if n)
-    return one_line(f"{len(told)}: {', '.join(told)}{'; ' if events else ''}{events}")
+    return one_line(f"{len(pools)}: {', '.join(pools)}{'; ' if events else ''}{events}")
 
 
 def _features(trace: Trace) -> Table:

@@ -60,14 +60,14 @@ def _allocators() -> list[Table]:
 def _workloads() -> list[Table]:
     """Workloads that come with allocbench, and the options of those that are generated."""
     right = ("events", "max load")
-    found = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
+    table = plain_table("workloads", "name", "kind", *right, "what it is", "from", right=right)
     for name, size in catalog.sizes().items():
         info = catalog.info(name)
         source = info.source
         if isinstance(info, catalog.Workload):
             source = f"{info.source} {info.date} {info.purpose}"
         numbers = f"{size.events:,}", units.size(size.max_load)
-        found.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(source))
+        table.add_row(Text(name), info.kind, *numbers, Text(info.summary), Text(source))
     options = plain_table(
         "options of generated workloads, written name:option=value,option=value; a serving"
         f" workload without options of its own has those of {serving.GENERATORS[0].name}",
@@ -82,7 +82,7 @@ def _workloads() -> list[Table]:
             shown = f"{option.help} ({', '.join(option.choices) or option.kind})"
             named = f"{generator.name}:{option.name}"
             options.add_row(Text(named), option.written(option.default) or "-", Text(shown))
-    return [found, options]
+    return [table, options]
 
 
 _CARDS = {

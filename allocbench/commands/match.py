@@ -53,43 +53,43 @@ def run(
     from allocbench.workloads.alignment import agreement
 
     check_outputs(json)
-    found = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
-    write = partial(_write, found)
+    match = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
+    write = partial(_write, match)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            _print(found)
+            _print(match)
 
 
-def _write(found: Agreement, path: str) -> None:
-    derived = {name: getattr(found, name) for name in ("precision", "recall", "peak_error")}
+def _write(match: Agreement, path: str) -> None:
+    derived = {name: getattr(match, name) for name in ("precision", "recall", "peak_error")}
     with open_output(path) as sink:
-        sink.write(json_text.dumps(asdict(found) | derived).encode() + b"\n")
+        sink.write(json_text.dumps(asdict(match) | derived).encode() + b"\n")
 
 
-def _print(found: Agreement) -> None:
+def _print(match: Agreement) -> None:
     out = console()
-    out.print(_table(found))
-    if found.missed:
+    out.print(_table(match))
+    if match.missed:
         out.print()
-        out.print(_missed(found))
+        out.print(_missed(match))
 
 
-def _table(found: Agreement) -> Table:
+def _table(match: Agreement) -> Table:
     table = plain_table("", "", "captured", "recorded", right=("captured", "recorded"))
-    events = f"{found.captured_events:,}", f"{found.recorded_events:,}"
+    events = f"{match.captured_events:,}", f"{match.recorded_events:,}"
     table.add_row("allocs and frees", *events)
-    table.add_row("matched", f"{found.matched:,}", f"{found.matched:,}")
-    shares = (f"{share:.2%}" for share in (found.precision, found.recall))
+    table.add_row("matched", f"{match.matched:,}", f"{match.matched:,}")
+    shares = (f"{share:.2%}" for share in (match.precision, match.recall))
     table.add_row("share matched", *shares)
-    table.add_row("peak", units.size(found.captured_peak), units.size(found.recorded_peak))
-    table.add_row("peak error", f"{found.peak_error:+.2%}", "")
+    table.add_row("peak", units.size(match.captured_peak), units.size(match.recorded_peak))
+    table.add_row("peak error", f"{match.peak_error:+.2%}", "")
     return table
 
 
-def _missed(found: Agreement) -> Table:
+def _missed(match: Agreement) -> Table:
     numbers = ("size", "more allocs", "bytes")
     table = plain_table("recorded more often than captured", *numbers, right=numbers)
-    most = sorted(found.missed.items(), key=lambda item: -item[0] * item[1])
+    most = sorted(match.missed.items(), key=lambda item: -item[0] * item[1])
     for size, count in most[:_MISSED]:
         table.add_row(units.size(size), f"{count:,}", units.size(size * count))
     if len(most) > _MISSED:

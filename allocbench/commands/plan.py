@@ -85,12 +85,12 @@ def run(
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
     check_outputs(json, output)
-    found = inputs.load_plannable(source, model)
-    if isinstance(found, OperatorGraph):
-        model_plan = _plan_model(source, found, planner, alignment, time_limit)
+    plannable = inputs.load_plannable(source, model)
+    if isinstance(plannable, OperatorGraph):
+        model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
         return
-    blocks, is_csv = found
+    blocks, is_csv = plannable
     with errors_naming(source), _progress() as report:
         plan = allocators.plan(
             blocks.size,
@@ -152,8 +152,10 @@ def _progress() -> Iterator[Report | None]:
     with out.status("planning") as status:
 
         def show(seconds: float, height: int, lower_bound: int) -> None:
-            found = f"height {units.size(height)}, {_gap(height, lower_bound)} above the bound"
-            status.update(f"planning, {seconds:.1f} s: {found}")
+            best_so_far = (
+                f"height {units.size(height)}, {_gap(height, lower_bound)} above the bound"
+            )
+            status.update(f"planning, {seconds:.1f} s: {best_so_far}")
 
         yield show
 

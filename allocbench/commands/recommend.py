@@ -82,7 +82,7 @@ def run(
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)
     with progress_bar(recommend.stages(device, None, orders, tuning)) as begin:
-        found = recommend.study(
+        study = recommend.study(
             trace,
             device,
             workload=name,
@@ -93,9 +93,9 @@ def run(
             label=label(device),
             begin=begin,
         )
-    with records_written(found.rows, json):
+    with records_written(study.rows, json):
         if json != STDOUT:
-            _print(f"{name} on {label(device)}", found, note(device, trace.provenance.device))
+            _print(f"{name} on {label(device)}", study, note(device, trace.provenance.device))
 
 
 def _weights(text: str) -> Weights:
@@ -118,41 +118,41 @@ def _weights(text: str) -> Weights:
     return Weights(**names)
 
 
-def _print(title: str, found: Study, cards: str) -> None:
+def _print(title: str, study: Study, cards: str) -> None:
     out = console()
-    for line in found.advice.lines:
+    for line in study.advice.lines:
         out.print(Text(line))
     out.print()
-    out.print(_table(title, found))
+    out.print(_table(title, study))
     out.print(Text(cards, "dim"))
     out.print()
-    chosen = found.advice.chosen
-    what = chosen or f"none, because {found.advice.unfit}"
-    if found.advice.keeps:
+    chosen = study.advice.chosen
+    what = chosen or f"none, because {study.advice.unfit}"
+    if study.advice.keeps:
         what = "keep the default"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
-    for line in found.warnings:
+    for line in study.warnings:
         out.print(Text(line))
     if chosen is None:
         return
-    out.print(Text(f"confidence: {found.confidence.text}"))
-    if not found.advice.keeps:
+    out.print(Text(f"confidence: {study.confidence.text}"))
+    if not study.advice.keeps:
         if losses := LOSSES.get(kind(chosen)):
             out.print(Text(f"what it costs: {losses}"))
         out.print(Text("how to switch (PyTorch):"))
         out.print(Text(how(chosen)), soft_wrap=True)
 
 
-def _table(title: str, found: Study) -> Table:
+def _table(title: str, study: Study) -> Table:
     numbers = ("min capacity", "host time\nper event", "device time\nper event")
     table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
-    table.columns[0].min_width = min(_NAME, max(map(len, found.rows["allocator"])))
-    for row in records(found.rows):
+    table.columns[0].min_width = min(_NAME, max(map(len, study.rows["allocator"])))
+    for row in records(study.rows):
         notes = [] if row["candidate"] else ["floor"]
         if row["failures"]:
             notes.append(f"{row['failures']:,} failed")
         elif row["failed_orders"]:
-            notes.append(f"fails in {row['failed_orders']} of {found.orders} orders")
+            notes.append(f"fails in {row['failed_orders']} of {study.orders} orders")
         least, host = row["min_capacity"], row["seconds_per_event_cold"]
         table.add_row(
             Text(row["allocator"], overflow="fold"),

@@ -69,16 +69,16 @@ def run(
         raise UsageError("two outputs cannot both go to standard output")
     check_outputs(output)
     check_folder(figures)
-    found = bundle.read_all(results)
-    if found.rows.empty:
+    bundle_read = bundle.read_all(results)
+    if bundle_read.rows.empty:
         raise UsageError(f"{', '.join(results)}: no result rows to report")
-    for note in found.notes:
+    for note in bundle_read.notes:
         print(f"note: {note}", file=sys.stderr)
-    names = list(found.rows["allocator"].unique())
+    names = list(bundle_read.rows["allocator"].unique())
     base = reference_of(reference, names)
     past = asv.history(history) if history else None
     if as_markdown:
-        sys.stdout.write(markdown.render(found.rows, base))
+        sys.stdout.write(markdown.render(bundle_read.rows, base))
     if output is None and figures is None:
         return
     try:
@@ -86,6 +86,6 @@ def run(
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     if output:
-        html.write(found, output, command=context.obj, reference=base, history=past)
+        html.write(bundle_read, output, command=context.obj, reference=base, history=past)
     if figures:
-        export.write(found, figures, past)
+        export.write(bundle_read, figures, past)

@@ -165,14 +165,14 @@ def _run_on(
     settings = running.Settings(spec, folder, record=record is not None, poison=poison)
     inherited = os.environ | (machine.environment if machine else {})
     done = subprocess.run(command, env=running.environment(settings, inherited))
-    found = list(running.reports(folder))
+    reports = list(running.reports(folder))
     traces = {}
     if record:
         null_name = machine.name if machine else None
-        for path, report in zip(_paths(record, found), found, strict=True):
+        for path, report in zip(_paths(record, reports), reports, strict=True):
             traces[path] = _trace(report, command, null_name)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return _Ran(code, found, traces, running.native_only(folder))
+    return _Ran(code, reports, traces, running.native_only(folder))
 
 
 def _run_native(
@@ -195,8 +195,8 @@ def _run_native(
         recorded = recording.record(command, machine=machine, variables=environment)
         code, complaints = recorded.code, list(recorded.complaints)
         traces = {beside(record, name): trace for name, trace in recorded.traces.items()}
-    found = list(running.reports(folder))
-    return _Ran(code, found, traces, complaints=[*complaints, *running.complaints(folder)])
+    reports = list(running.reports(folder))
+    return _Ran(code, reports, traces, complaints=[*complaints, *running.complaints(folder)])
 
 
 def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]) -> None:
@@ -219,13 +219,13 @@ def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]
         print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
 
 
-def _paths(record: str, found: Sequence[Report]) -> list[str]:
+def _paths(record: str, reports: Sequence[Report]) -> list[str]:
     """A path for each report; with several reports, process and GPU are part of the name."""
     from allocbench.traces import beside
 
-    if len(found) <= 1:
-        return [record] * len(found)
-    return [beside(record, f"{report.pid}-cuda{report.ordinal}") for report in found]
+    if len(reports) <= 1:
+        return [record] * len(reports)
+    return [beside(record, f"{report.pid}-cuda{report.ordinal}") for report in reports]
 
 
 def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Trace:

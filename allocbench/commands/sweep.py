@@ -96,7 +96,7 @@ def run(
             show.append(stack.enter_context(progress_bar(runs + 1)))
             show[0](f"{runs:,} runs")
 
-        found = sweeping.sweep(
+        swept = sweeping.sweep(
             traces,
             specs,
             places,
@@ -109,23 +109,23 @@ def run(
             done=lambda key: show[0](f"{key.workload} {key.allocator} {key.device}"),
         )
     if json:
-        results.write(found.drop(columns=["trace", "code", "error"]), json)
+        results.write(swept.drop(columns=["trace", "code", "error"]), json)
     if json == STDOUT:
         return
-    rows = _requested(found, traces, specs, places)
+    rows = _requested(swept, traces, specs, places)
     if not rows.empty:
         comparing.show(rows, options.reference_of(None, specs))
     out = console()
-    skipped = max(0, len(found) - added[0])
-    out.print(Text(f"{output}: {len(found):,} rows, {skipped:,} of them from earlier sweeps"))
+    skipped = max(0, len(swept) - added[0])
+    out.print(Text(f"{output}: {len(swept):,} rows, {skipped:,} of them from earlier sweeps"))
     out.print(Text(f"allocbench report {shlex.quote(output)} makes a report of these rows"))
-    for row in found[found["error"].notna()].to_dict("records"):
+    for row in swept[swept["error"].notna()].to_dict("records"):
         name = f"{row['workload']} {row['allocator']} {row['device']}"
         out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
 
 
 def _requested(
-    found: pd.DataFrame, traces: Mapping[str, Trace], specs: Sequence[str], devices: Sequence[str]
+    swept: pd.DataFrame, traces: Mapping[str, Trace], specs: Sequence[str], devices: Sequence[str]
 ) -> pd.DataFrame:
     """The checked rows of these runs by this code, in the order of the command line."""
     import pandas as pd
@@ -134,7 +134,7 @@ def _requested(
 
     names = {fingerprint(trace): name for name, trace in traces.items()}
     orders = {"trace": list(names), "device": list(devices), "allocator": list(specs)}
-    rows = found[found["code"] == code_version()]
+    rows = swept[swept["code"] == code_version()]
     for column, order in orders.items():
         rows = rows[rows[column].isin(order)]
     places = {column: rows[column].map(order.index) for column, order in orders.items()}

@@ -75,10 +75,10 @@ def run(
         tuned = tuning.tune(
             trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=run
         )
-        found = tuning.frame(tuned, run)
-    with records_written(found, json):
+        trials = tuning.frame(tuned, run)
+    with records_written(trials, json):
         if json != STDOUT:
-            _print(f"{name} through {allocator} on {label(device)}", found, tuned, run)
+            _print(f"{name} through {allocator} on {label(device)}", trials, tuned, run)
 
 
 def tuner() -> ModuleType:
@@ -90,14 +90,14 @@ def tuner() -> ModuleType:
     return tune
 
 
-def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
+def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     from allocbench.questions.hazards import caveats
     from allocbench.questions.recorded import in_force
 
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""
-    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", found))
-    out.print(Text(_verdict(found, tuned, run)))
+    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
+    out.print(Text(_verdict(trials, tuned, run)))
     if tuned.best is not None and tuned.helps:
         out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
         for line in caveats(tuned.best.spec, run.trace):
@@ -105,10 +105,10 @@ def _print(title: str, found: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 
-def _table(title: str, found: pd.DataFrame) -> Table:
+def _table(title: str, trials: pd.DataFrame) -> Table:
     numbers = ("min capacity", "device time per event (estimate)", "host time per event")
     table = plain_table(title, *numbers, "settings", right=numbers)
-    rows = records(found)
+    rows = records(trials)
     for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:
         _, _, settings = row["allocator"].partition(":")
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
@@ -127,7 +127,7 @@ def _table(title: str, found: pd.DataFrame) -> Table:
     return table
 
 
-def _verdict(found: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
+def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     best, default = tuned.best, tuned.default
     where = label(run.device)
     if best is None:
@@ -141,7 +141,7 @@ def _verdict(found: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
             f"Every setting that was tried fails requests on {where}{least}."
             f" By default {default.failures:,} requests fail."
         )
-    row = next(row for row in records(found) if row["best"])
+    row = next(row for row in records(trials) if row["best"])
     need = row["min_capacity"]
     fits = consequence(need, True, run.capacity, where, None)
     card = f"; smallest card {row['card']}" if row["card"] else ""

@@ -85,36 +85,36 @@ def run(
     size = None if capacity is None else allocators.parse_bytes(capacity)
     options = {} if device is None else {"device": device}
     paths, is_table = _files(recordings)
-    found = [
+    verdicts = [
         verdict
         for path in paths
         for verdict in verifying.verify_all(path, allocator, size, **options)
     ]
-    is_table = is_table or len(found) > 1
+    is_table = is_table or len(verdicts) > 1
     if as_json:
-        rows = [verdict.row() for verdict in found]
+        rows = [verdict.row() for verdict in verdicts]
         typer.echo(json.dumps(rows if is_table else rows[0]))
     elif markdown:
-        typer.echo(_markdown(found))
+        typer.echo(_markdown(verdicts))
     elif is_table:
-        _print_table(found)
+        _print_table(verdicts)
     else:
-        _print_one(found[0])
-    raise typer.Exit(max(verdict.exit_code for verdict in found))
+        _print_one(verdicts[0])
+    raise typer.Exit(max(verdict.exit_code for verdict in verdicts))
 
 
 def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
     """The recordings, and whether several can be given. In a folder, names decide."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in given:
         if path.is_dir():
             inside = [file for file in sorted(path.iterdir()) if _may_be_recording(file)]
             if not inside:
                 raise UsageError(f"{path}: holds no recording: {', '.join(_EXTENSIONS)}")
-            found += inside
+            files += inside
         else:
-            found.append(path)
-    return found, len(found) > 1 or any(path.is_dir() for path in given)
+            files.append(path)
+    return files, len(files) > 1 or any(path.is_dir() for path in given)
 
 
 _EXTENSIONS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json", ".json.gz")
@@ -183,33 +183,33 @@ def _print_one(verdict: Verdict) -> None:
         out.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def _print_table(found: Sequence[Verdict]) -> None:
+def _print_table(verdicts: Sequence[Verdict]) -> None:
     out = console()
     for n in range(len(_SPARE) + 1):
-        table = _table(found, _SPARE[:n])
+        table = _table(verdicts, _SPARE[:n])
         if out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum <= out.width:
             break
     out.print(table)
     if n:
         hidden = ", ".join(_SPARE[:n])
         out.print(Text(f"not shown for lack of space: {hidden}; see --json, --markdown", "dim"))
-    for verdict in found:
+    for verdict in verdicts:
         if verdict.difference or verdict.agreement is None:
             note = f"{verdict.name}: {_notes(verdict)[-1]}"
             out.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
-def _table(found: Sequence[Verdict], hidden: Sequence[str]) -> Table:
+def _table(verdicts: Sequence[Verdict], hidden: Sequence[str]) -> Table:
     """A table of all columns but the hidden ones; headings of several words take several lines."""
     names = [name for name in _COLUMNS if name not in hidden]
     numbers = [name.replace(" ", "\n") for name in names if name in _COLUMNS[3:]]
     table = plain_table("", *names[: -len(numbers)], *numbers, right=numbers)
-    for verdict in found:
+    for verdict in verdicts:
         cells = dict(zip(_COLUMNS, _cells(verdict), strict=True))
         table.add_row(*(Text(cells[name]) for name in names))
     return table
 
 
-def _markdown(found: Sequence[Verdict]) -> str:
-    rows = [_COLUMNS, ["---"] * 3 + ["--:"] * (len(_COLUMNS) - 3), *map(_cells, found)]
+def _markdown(verdicts: Sequence[Verdict]) -> str:
+    rows = [_COLUMNS, ["---"] * 3 + ["--:"] * (len(_COLUMNS) - 3), *map(_cells, verdicts)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

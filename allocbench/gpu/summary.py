@@ -34,14 +34,14 @@ def markdown(folder: Path) -> str:
 
 def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
     """The results of a stage by name; a task that failed has only its `failure`."""
-    found = {}
+    stored = {}
     for path in sorted((folder / stage).glob("*.*")):
         if path.suffix in (".json", ".failed"):
             result = json.loads(path.read_text(encoding="utf-8"))
             if "null" in result:  # the page says so at its head
                 result["measured"] = _without_times(result["null"])
-            found[path.stem] = result
-    return found
+            stored[path.stem] = result
+    return stored
 
 
 def _without_times(values: dict[str, Any]) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
     for name, result in results(folder, stage).items():
         workload, _, who = name.partition("--")
         by_workload.setdefault(workload, {})[who] = result
-    for workload, found in sorted(by_workload.items()):
-        native = found.get(NATIVE, {}).get("measured", {}).get("outcomes", [])
+    for workload, runs in sorted(by_workload.items()):
+        native = runs.get(NATIVE, {}).get("measured", {}).get("outcomes", [])
         rows = []
-        for who, result in found.items():
+        for who, result in runs.items():
             if "measured" not in result:
                 rows.append([who, result["failure"]])
                 continue

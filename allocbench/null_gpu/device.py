@@ -142,15 +142,15 @@ def _checked(device: NullDevice) -> NullDevice:
 def _card(name: str) -> Card:
     with_compute = [card for card in cards.cards() if card.compute is not None]
     names = ", ".join(card.slug for card in with_compute)
-    found = [card for card in cards.find(name) if card.compute is not None]
-    if not found:
+    matching = [card for card in cards.find(name) if card.compute is not None]
+    if not matching:
         near = _nearest(name.lower(), [card.slug for card in with_compute])
         known = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
         raise SpecError(f"'{name}' is not a card that the null GPU supports; {known}")
-    if len({card.nominal for card in found}) > 1:
-        several = ", ".join(card.slug for card in found)
+    if len({card.nominal for card in matching}) > 1:
+        several = ", ".join(card.slug for card in matching)
         raise SpecError(f"'{name}' is the name of several cards: {several}")
-    return max(found, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+    return max(matching, key=lambda card: card.compute.multiprocessors if card.compute else 0)
 
 
 def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
@@ -165,12 +165,12 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
 
 def _workspaces(options: Mapping[str, str]) -> dict[str, str]:
     """By rule, what an option says that is not the default; raises SpecError."""
-    told = dict[str, str]()
+    changed = dict[str, str]()
     for name, rule in workspaces.rules().items():
         text = rule.read(options.get(name, rule.default))
         if text != rule.default:
-            told[name] = text
-    return told
+            changed[name] = text
+    return changed
 
 
 def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:

@@ -30,7 +30,7 @@ class Imports:
 
 def read(folder: Path) -> Imports:
     """The imports of all libraries in a folder; raises OSError, or ELFError for a non-ELF file."""
-    found, defined, own = Imports(), set[str](), set[str]()
+    imports, defined, own = Imports(), set[str](), set[str]()
     for path in sorted(folder.glob("*.so*")):
         again = path.is_symlink() and path.resolve().parent == folder.resolve()
         if again or not path.is_file():
@@ -41,21 +41,21 @@ def read(folder: Path) -> Imports:
             needed = {
                 tag.needed for tag in elf.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
             }
-            found.needed |= needed
+            imports.needed |= needed
             for name, is_defined, wanted in _symbols(elf):
                 if is_defined:
                     defined.add(name)
                 else:
-                    found.symbols[name] = max(found.symbols.get(name, ("", "")), wanted)
+                    imports.symbols[name] = max(imports.symbols.get(name, ("", "")), wanted)
             if any("cuda" in soname for soname in needed) and (
                 texts := elf.get_section_by_name(".rodata")
             ):
                 names = _DRIVER_NAME.findall(texts.data())
-                found.named |= {name.decode() for name in names}
-    found.needed -= own
-    for name in defined & found.symbols.keys():
-        del found.symbols[name]
-    return found
+                imports.named |= {name.decode() for name in names}
+    imports.needed -= own
+    for name in defined & imports.symbols.keys():
+        del imports.symbols[name]
+    return imports
 
 
 def exported(library: Path) -> set[str]:

@@ -101,11 +101,11 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         raise SpecError(f"--device {device}: write null:CARD, or leave it out for a real GPU")
     described = read(device)
     with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
-        made = Session(Machine(described.name, environment(described, folder, limits)))
-        yield made
+        session_made = Session(Machine(described.name, environment(described, folder, limits)))
+        yield session_made
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
-        made.notes = notes(summary(folder))
+        session_made.notes = notes(summary(folder))
 
 
 def core() -> Path:
@@ -128,7 +128,7 @@ def environment(
     """
     check_host()
     limits = limits or Limits()
-    told = {
+    settings = {
         "settings": device.settings() | {"usage": str(Path(folder).resolve() / "usage")},
         "core": str(core()),
         "cache": str(cache() / "null-gpu"),
@@ -140,7 +140,7 @@ def environment(
         "values": dict(limits.values),
         "alone": device.world is not None,
     }
-    variables = {VARIABLE: json.dumps(told), **hook_variables(_HOOK, os.environ)}
+    variables = {VARIABLE: json.dumps(settings), **hook_variables(_HOOK, os.environ)}
     if device.world is not None:
         variables |= {
             "RANK": str(device.rank),
@@ -158,18 +158,18 @@ def summary(folder: str | Path) -> Summary:
     reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
     kernels, chosen = 0, 0
     for path in sorted(Path(folder).glob("*.null.json")):
-        told = json.loads(path.read_text(encoding="utf-8"))
-        reads.update(told["reads"])
-        shapes.update(told["shapes"])
-        unknown.update(told["unknown"])
-        kernels += told["kernels"]
-        chosen += told["chosen"]
+        report = json.loads(path.read_text(encoding="utf-8"))
+        reads.update(report["reads"])
+        shapes.update(report["shapes"])
+        unknown.update(report["unknown"])
+        kernels += report["kernels"]
+        chosen += report["chosen"]
     return Summary(reads, shapes, kernels, chosen, unknown)
 
 
-def notes(found: Summary) -> list[str]:
+def notes(summary: Summary) -> list[str]:
     """Notes for the user on what the null GPU did not know, one per line."""
-    return [*_notes_on_reads(found), *_notes_on_workspaces(found.unknown)]
+    return [*_notes_on_reads(summary), *_notes_on_workspaces(summary.unknown)]
 
 
 def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
@@ -178,26 +178,26 @@ def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
     total = sum(unknown.values())
     calls = f"{total:,} call{'s' * (total > 1)}"
     counts = sorted(unknown.items(), key=lambda one: (-one[1], one))
-    told = ", ".join(f"{rule} {count:,}" for rule, count in counts)
+    by_rule = ", ".join(f"{rule} {count:,}" for rule, count in counts)
     return [
         f"{calls} of NVIDIA's libraries got a workspace of 0 bytes, mostly"
-        f" because its size is not known (allocbench list workspaces): {told}"
+        f" because its size is not known (allocbench list workspaces): {by_rule}"
     ]
 
 
-def _notes_on_reads(found: Summary) -> list[str]:
-    if not found.reads:
+def _notes_on_reads(summary: Summary) -> list[str]:
+    if not summary.reads:
         return []
-    total = sum(found.reads.values())
+    total = sum(summary.reads.values())
     values = "all of them 0" if total > 1 else "which was 0"
-    if found.chosen:
-        values = f"{found.chosen:,} of them set by --value, the others 0"
+    if summary.chosen:
+        values = f"{summary.chosen:,} of them set by --value, the others 0"
     reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
-    lines = [f"{reads}, {values}; {_most(found.reads)}"]
-    if found.shapes:
-        count = sum(found.shapes.values())
+    lines = [f"{reads}, {values}; {_most(summary.reads)}"]
+    if summary.shapes:
+        count = sum(summary.shapes.values())
         lines.append(
-            f"{count:,} of them determine a shape, which is then empty; {_most(found.shapes)}"
+            f"{count:,} of them determine a shape, which is then empty; {_most(summary.shapes)}"
         )
     return lines
 

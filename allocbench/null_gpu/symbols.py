@@ -81,8 +81,8 @@ def is_stubbed(soname: str) -> bool:
 
 def family(function: str) -> str:
     """The beginning of the SONAME of the library that a function belongs to, or ""."""
-    found = (library for prefix, library in _FAMILIES if re.match(prefix, function))
-    return next(found, "")
+    libraries = (library for prefix, library in _FAMILIES if re.match(prefix, function))
+    return next(libraries, "")
 
 
 def library_of(soname: str) -> str:

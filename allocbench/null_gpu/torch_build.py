@@ -70,16 +70,16 @@ def find(folder: Path) -> TorchBuild:
 
 
 def _quoted(text: str, name: str) -> str:
-    found = re.search(rf"^{name}\s*(?::[^=]*)?=\s*'([^']*)'", text, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(rf"^{name}\s*(?::[^=]*)?=\s*'([^']*)'", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _requirements(site: Path) -> Iterator[tuple[str, str]]:
     """The versions of NVIDIA's libraries that torch was built with: "cudnn", "9.20.0.48"."""
     for metadata in sorted(site.glob("torch-*.dist-info/METADATA")):
         for line in metadata.read_text(encoding="utf-8").splitlines():
-            if found := re.match(r"Requires-Dist: nvidia-(\w+)-cu\d+ ?\(?==([\d.]+)", line):
-                yield found[1], found[2]
+            if match := re.match(r"Requires-Dist: nvidia-(\w+)-cu\d+ ?\(?==([\d.]+)", line):
+                yield match[1], match[2]
 
 
 def _number(version: str, major_weight: int) -> int:

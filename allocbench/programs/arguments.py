@@ -25,12 +25,12 @@ _COMMAND = "allocbench.command"
 def takes_program(run: Callable[..., Any]) -> bool:
     """Whether a command has a workload among its arguments."""
     parameters = signature(run, eval_str=True).parameters.values()
-    told = (
+    arguments = (
         about
         for parameter in parameters
         for about in getattr(parameter.annotation, "__metadata__", ())
     )
-    return any(options.OR_COMMAND in (about.metavar or "") for about in told)
+    return any(options.OR_COMMAND in (about.metavar or "") for about in arguments)
 
 
 class ProgramCommand(TyperCommand):

@@ -67,7 +67,7 @@ def load(name: str) -> Entry | None:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if any(_digest(path) != digest for path, digest in about["files"].items()):
             return None
-        traces = {told["name"]: read(folder / told["file"]) for told in about["traces"]}
+        traces = {entry["name"]: read(folder / entry["file"]) for entry in about["traces"]}
     except OSError:
         return None
     os.utime(folder)  # the entries used least recently are removed first
@@ -115,9 +115,9 @@ def _digest(path: str) -> str:
     Empty for a missing file.
     """
     try:
-        found = os.stat(path)
-        if _INSTALLED.search(path) or found.st_size > _LARGE:
-            return f"{found.st_size}-{found.st_mtime_ns}"
+        status = os.stat(path)
+        if _INSTALLED.search(path) or status.st_size > _LARGE:
+            return f"{status.st_size}-{status.st_mtime_ns}"
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
         return ""

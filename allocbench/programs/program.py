@@ -127,15 +127,15 @@ def load_all(program: ProgramWorkload) -> tuple[Mapping[str, Trace], bool]:
     if shutil.which(program.command[0]) is None:
         raise UsageError(f"{program.command[0]}: no such program")
     devices = _devices(program.settings)
-    found = {
+    entries = {
         rank: _one(program, device) for rank, device in zip(_ranks(program), devices, strict=True)
     }
     traces = {
         "-".join(filter(None, (rank, process))): trace
-        for rank, entry in found.items()
+        for rank, entry in entries.items()
         for process, trace in entry.traces.items()
     }
-    return traces, any(entry.out_of_memory for entry in found.values())
+    return traces, any(entry.out_of_memory for entry in entries.values())
 
 
 def _ranks(program: ProgramWorkload) -> list[str]:

@@ -51,39 +51,39 @@ def steps(trace: Trace) -> Steps:
     )
 
 
-def sentences(found: Steps, limit: int | None) -> list[str]:
+def sentences(steps: Steps, limit: int | None) -> list[str]:
     """Notes on the recorded steps for the user, one per line.
 
     limit: the number of steps after which the program was stopped, or None.
     """
-    seen = len(found.peaks)
+    seen = len(steps.peaks)
     if not seen:
         return ["it ran to the end without an optimizer step"]
     count = f"{seen} optimizer step{'s' * (seen > 1)}"
     ended = limit is not None and seen >= limit
-    top = max(found.peaks)
-    where = found.peaks.index(top) + 1
+    top = max(steps.peaks)
+    where = steps.peaks.index(top) + 1
     warm_up = "the first a warm-up" if seen > 1 else "which is a warm-up"
-    if found.grew:
-        peak = f"memory still grew in the last one, by {units.size(found.grew)}: try more --steps"
+    if steps.grew:
+        peak = f"memory still grew in the last one, by {units.size(steps.grew)}: try more --steps"
     elif where < seen:
         peak = f"the highest load, {units.size(top)}, came in step {where}, and no later step"
         peak += " needed more"
     else:
         peak = f"the highest load is {units.size(top)}"
     lines = [f"{count}, {warm_up}; {peak}"]
-    if found.kept:
+    if steps.kept:
         lines.append(
-            f"every step leaves {units.size(found.kept)} or more behind: a leak, or a cache"
+            f"every step leaves {units.size(steps.kept)} or more behind: a leak, or a cache"
         )
     if ended:
         lines.append(
             "it was stopped there: evaluation, checkpoints and longer sequences that come later"
             " were not seen"
         )
-    elif found.after > top:
+    elif steps.after > top:
         lines.append(
-            f"the highest load, {units.size(found.after)}, came after the last step: evaluation, "
+            f"the highest load, {units.size(steps.after)}, came after the last step: evaluation, "
             "or a checkpoint"
         )
     return lines

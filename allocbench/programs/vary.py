@@ -84,10 +84,10 @@ class Between:
 
 def doubling(values: Sequence[int]) -> list[int]:
     """The values to run first: the first, then each about twice as large, and the last."""
-    found = [values[0]]
-    while (larger := next((v for v in values if v >= 2 * max(1, found[-1])), None)) is not None:
-        found.append(larger)
-    return sorted({*found, values[-1]})
+    chosen = [values[0]]
+    while (larger := next((v for v in values if v >= 2 * max(1, chosen[-1])), None)) is not None:
+        chosen.append(larger)
+    return sorted({*chosen, values[-1]})
 
 
 def between(
@@ -193,12 +193,12 @@ def on_card(
     quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
 
     def probe(value: int) -> Probe:
-        one = varied.of(replace(program, settings=quiet), value)
-        traces, failed = load_all(one)
+        with_value = varied.of(replace(program, settings=quiet), value)
+        traces, failed = load_all(with_value)
         needs = [_reserved(trace, device) for trace in traces.values()]
-        made = Probe(value, not failed, None if failed else max(needs))
-        tell(made)
-        return made
+        result = Probe(value, not failed, None if failed else max(needs))
+        tell(result)
+        return result
 
     known = program.settings.device is not None
     capacity = allocators.make_device(device).capacity if known else None
@@ -218,14 +218,14 @@ def on_every_card(
         traces, _ = load_all(varied.of(replace(program, settings=quiet), value))
         runs.append((value, [Runner(trace, "sim:1TiB") for trace in traces.values()]))
         tell(Probe(value, True, _most(runs[-1][1])))
-    found = []
+    positions = []
     for card in cards.cards():
         tried = [
             (value, all(rank.completes(ALLOCATOR, card.free) for rank in ranks), _most(ranks))
             for value, ranks in runs
         ]
-        found.append(between(card.name, card.free, varied.values, tried))
-    return found
+        positions.append(between(card.name, card.free, varied.values, tried))
+    return positions
 
 
 def _most(ranks: Sequence[Runner]) -> int:

@@ -75,22 +75,22 @@ def boundary(
     floor = _floor(max_load)
     wanted = sorted(also)
     failing: set[int] = set()
-    found = _bisect(enough, *between)
+    least = _bisect(enough, *between)
     while True:
         near = [
-            *_around(found, floor),
-            *(capacity for capacity in wanted if floor < capacity <= found - STEP),
+            *_around(least, floor),
+            *(capacity for capacity in wanted if floor < capacity <= least - STEP),
         ]
         below = next(filter(enough, near), None)
         if below is None:
             break
-        failing.add(found - STEP)
-        found = _bisect(enough, floor, below)
-        if enough(_up(found)):
-            found = _up(found)
+        failing.add(least - STEP)
+        least = _bisect(enough, floor, below)
+        if enough(_up(least)):
+            least = _up(least)
     if above:
-        failing.update(capacity for capacity in _around(found, 2 * found) if not enough(capacity))
-    return Boundary(found, tuple(sorted(failing)))
+        failing.update(capacity for capacity in _around(least, 2 * least) if not enough(capacity))
+    return Boundary(least, tuple(sorted(failing)))
 
 
 def _up(capacity: int) -> int:
@@ -127,13 +127,13 @@ def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0
     return high
 
 
-def _around(found: int, end: int) -> list[int]:
+def _around(capacity: int, end: int) -> list[int]:
     """Multiples of STEP between `found` and `end`, exclusive: doubling, and evenly spaced."""
-    most = abs(end - found) // STEP - 1
+    most = abs(end - capacity) // STEP - 1
     doubling = [1 << power for power in range(max(0, most).bit_length())]
     even = [most * n // _PROBES for n in range(1, _PROBES + 1)]
-    sign = 1 if end > found else -1
-    return [found + sign * n * STEP for n in sorted({*doubling, *even} - {0}) if n <= most]
+    sign = 1 if end > capacity else -1
+    return [capacity + sign * n * STEP for n in sorted({*doubling, *even} - {0}) if n <= most]
 
 
 def with_capacity(device: str, capacity: int) -> str:

@@ -225,9 +225,9 @@ def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
         if other != name and allocators.info(other).candidate
     ]
     passed = before(run.trace, event + 1)
-    found = []
+    changes = []
     for what, spec in tried:
         completes = run.completes(spec)
         passes = completes or allocators.completes(passed, fresh(spec, run.device, run.trace))
-        found.append(Change(what, spec, passes, completes))
-    return sorted(found, key=lambda change: (not change.completes, not change.passes))
+        changes.append(Change(what, spec, passes, completes))
+    return sorted(changes, key=lambda change: (not change.completes, not change.passes))

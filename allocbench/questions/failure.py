@@ -131,6 +131,6 @@ def operators(workload: Prepared, blocks: Ints) -> list[str]:
     marks = np.flatnonzero(trace.op == MARK)
     last = np.searchsorted(marks, workload.first[blocks]) - 1
     return [
-        name or (trace.labels[int(trace.block[marks[at]])] if at >= 0 else "")
-        for name, at in zip(named, last.tolist(), strict=True)
+        name or (trace.labels[int(trace.block[marks[row]])] if row >= 0 else "")
+        for name, row in zip(named, last.tolist(), strict=True)
     ]

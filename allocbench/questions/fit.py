@@ -121,5 +121,5 @@ def _filling(
     if not cards or not run.simulated:
         return dict.fromkeys(_FILLING)
     (card,) = find(cards[0])
-    found = occupancy(run, spec, card, outside)
-    return {"reserved": found.reserved, **found.parts}
+    filled = occupancy(run, spec, card, outside)
+    return {"reserved": filled.reserved, **filled.parts}

@@ -57,9 +57,9 @@ def growths(failure: Failure) -> list[Growth]:
     for label, size, step in zip(labels, workload.size[alive], when, strict=True):
         groups.setdefault((label, int(size)), Counter())[int(step)] += 1
     wanted = set(range(last - _STEPS, last))
-    found = [
+    kept_groups = [
         Growth(label, size, count.total(), len(count), of_steps)
         for (label, size), count in groups.items()
         if wanted <= count.keys()
     ]
-    return sorted(found, key=lambda growth: growth.bytes, reverse=True)
+    return sorted(kept_groups, key=lambda growth: growth.bytes, reverse=True)

@@ -59,23 +59,23 @@ def breaks(spec: str, trace: Trace) -> str | None:
 
 def caveats(spec: str, trace: Trace) -> list[str]:
     """What a user should check before setting what is recommended."""
-    written, found = _conf(spec), list[str]()
+    written, lines = _conf(spec), list[str]()
     used = trace.provenance.extra.get(FEATURES)
     if _EXPANDABLE in written:
         if used is None:
-            found.append(_NOT_KNOWN)
+            lines.append(_NOT_KNOWN)
         elif "custom_all_reduce" in used:
-            found.append(_CUSTOM_ALL_REDUCE)
+            lines.append(_CUSTOM_ALL_REDUCE)
     reset = [name for name in _RESET if f"{name}:" in written]
     if reset and used is not None and "sets_allocator" in used:
-        found.append(_RESETS.format(names=" and ".join(reset)))
-    return found
+        lines.append(_RESETS.format(names=" and ".join(reset)))
+    return lines
 
 
 def _version(trace: Trace) -> tuple[int, ...]:
     """The version of PyTorch that a trace was recorded with, (2, 13); (0,) if it is not known."""
-    found = re.match(r"(\d+)\.(\d+)", trace.provenance.torch)
-    return (int(found[1]), int(found[2])) if found else (0,)
+    match = re.match(r"(\d+)\.(\d+)", trace.provenance.torch)
+    return (int(match[1]), int(match[2])) if match else (0,)
 
 
 def _conf(spec: str) -> str:

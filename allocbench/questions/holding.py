@@ -98,8 +98,8 @@ def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
         }
         for kind, group in held.groupby("kind", sort=True)
     ]
-    found = pd.DataFrame(rows, columns=list(_OF_KINDS))
-    return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    kinds = pd.DataFrame(rows, columns=list(_OF_KINDS))
+    return kinds.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def alike(module: str) -> str:
@@ -109,8 +109,8 @@ def alike(module: str) -> str:
 
 def _largest(held: pd.DataFrame, keys: pd.Series, most: int) -> list[tuple[str, int]]:
     """The keys that are not empty with the most bytes, and the bytes of each."""
-    found = held["bytes"].groupby(keys, sort=True).sum().drop("", errors="ignore")
-    ordered = found.sort_values(ascending=False, kind="stable").head(most)
+    sums = held["bytes"].groupby(keys, sort=True).sum().drop("", errors="ignore")
+    ordered = sums.sort_values(ascending=False, kind="stable").head(most)
     return [(str(key), int(size)) for key, size in ordered.items()]
 
 
@@ -155,8 +155,8 @@ def by_module(held: pd.DataFrame) -> pd.DataFrame:
         }
         for module, group in known.groupby(known["module"].map(alike), sort=True)
     ]
-    found = pd.DataFrame(rows, columns=list(_OF_MODULES))
-    return found.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    modules = pd.DataFrame(rows, columns=list(_OF_MODULES))
+    return modules.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def places_in_words(places: Sequence[tuple[str, int]]) -> str:

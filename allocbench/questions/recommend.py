@@ -96,22 +96,22 @@ def study(
             failed[spec] += not other.completes(spec)
     table = _frame(rows).assign(failed_orders=[failed[spec] for spec in chosen])
     shaky = {spec for spec, count in failed.items() if count}
-    found = advise(table, device=label, shaky=shaky, weights=weights)
+    advice = advise(table, device=label, shaky=shaky, weights=weights)
     sure = confidence(
         table,
-        found,
+        advice,
         orders=orders,
         failed=failed,
         weights=weights,
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
     )
-    table["cost"] = table["allocator"].map(found.costs).astype("float64")
+    table["cost"] = table["allocator"].map(advice.costs).astype("float64")
     ranked = table.sort_values("cost", kind="stable", na_position="last", ignore_index=True)
     warnings = [f"not considered: {spec}: {reason}" for spec, reason in broken.items()]
-    if found.chosen is not None and not found.keeps:
-        warnings += [f"check first: {line}" for line in caveats(found.chosen, trace)]
-    return Study(found, sure, ranked[list(COLUMNS)], orders, tuple(warnings))
+    if advice.chosen is not None and not advice.keeps:
+        warnings += [f"check first: {line}" for line in caveats(advice.chosen, trace)]
+    return Study(advice, sure, ranked[list(COLUMNS)], orders, tuple(warnings))
 
 
 def stages(
@@ -132,10 +132,10 @@ def _tuned(runner: Runner, budget: int, seed: int) -> list[str]:
     """The settings of caching to use; none if the default is as good."""
     from allocbench.questions.tune import tune
 
-    found = tune(runner.trace, KEEP, runner.device, budget=budget, seed=seed, runner=runner)
-    if found.interrupted:
+    tuned = tune(runner.trace, KEEP, runner.device, budget=budget, seed=seed, runner=runner)
+    if tuned.interrupted:
         raise KeyboardInterrupt
-    return [with_conf(found.best.spec)] if found.best is not None and found.helps else []
+    return [with_conf(tuned.best.spec)] if tuned.best is not None and tuned.helps else []
 
 
 def _row(runner: Runner, spec: str) -> dict[str, object]:

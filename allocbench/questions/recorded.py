@@ -27,12 +27,12 @@ def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
     *wrappers, inner = parse(text).layers
     if inner.name != "caching":
         return text
-    found = (version_of(trace) if version else {}) | inner.options
+    options = (version_of(trace) if version else {}) | inner.options
     if inner.options.keys() <= _BESIDE_SETTINGS:
-        found = settings_of(trace) | found
-    if found == inner.options:
+        options = settings_of(trace) | options
+    if options == inner.options:
         return text
-    actual = Spec(inner.name, found)
+    actual = Spec(inner.name, options)
     for wrapper in reversed(wrappers):
         actual = Spec(wrapper.name, wrapper.options, actual)
     return str(actual)
@@ -40,11 +40,11 @@ def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
 
 def settings_of(trace: Trace) -> dict[str, str]:
     """The options of `caching` for the settings that a trace was recorded with."""
-    told = trace.provenance.extra.get("settings")
-    if not isinstance(told, Mapping):
+    settings = trace.provenance.extra.get("settings")
+    if not isinstance(settings, Mapping):
         return {}
     valid = {option.name for option in allocators.info("caching").options}
-    return {str(name): str(value) for name, value in told.items() if name in valid}
+    return {str(name): str(value) for name, value in settings.items() if name in valid}
 
 
 def version_of(trace: Trace) -> dict[str, str]:
@@ -52,8 +52,8 @@ def version_of(trace: Trace) -> dict[str, str]:
 
     The newest version that `caching` implements is also used for all later ones.
     """
-    told = trace.provenance.torch or str(trace.provenance.extra.get("rules", ""))
-    match = re.match(r"2\.(\d+)", told)
+    version = trace.provenance.torch or str(trace.provenance.extra.get("rules", ""))
+    match = re.match(r"2\.(\d+)", version)
     minor = int(match[1]) if match else _NEWEST
     return {"version": f"2.{minor}"} if _OLDEST <= minor < _NEWEST else {}
 

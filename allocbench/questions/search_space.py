@@ -63,8 +63,8 @@ def values(strategy: str) -> dict[str, tuple[str, ...]]:
     Each value is valid alone or together with others. Raises SpecError for an unknown name.
     """
     options = allocators.info(strategy).options
-    found = {option.name: (DEFAULT, *_values(strategy, option)) for option in options}
-    return {name: tried for name, tried in found.items() if len(tried) > 1}
+    by_option = {option.name: (DEFAULT, *_values(strategy, option)) for option in options}
+    return {name: tried for name, tried in by_option.items() if len(tried) > 1}
 
 
 def written(strategy: str, settings: Settings) -> str:

@@ -74,9 +74,9 @@ def time_passes(
         for spec in _turned(specs, number):
             if not number:
                 begin(spec)
-            found = _one_pass(trace, spec, devices[spec], times[spec], single_calls)
-            if found:
-                times[spec].statistics.append(found)
+            columns = _one_pass(trace, spec, devices[spec], times[spec], single_calls)
+            if columns:
+                times[spec].statistics.append(columns)
     return times
 
 
@@ -84,15 +84,17 @@ def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: 
     instance = _fresh(trace, spec, device)
     times.cold.append(allocators.time_pass(trace, instance))
     times.steady.append(allocators.time_pass(trace, instance))
-    found: Row = {}
+    columns: Row = {}
     if single_calls:
         alloc, free, timer = allocators.time_each(trace, instance)
         times.calls = alloc, free
-        found = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
+        columns = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
     if single_calls and not instance.device.simulated:
         del instance
-        found |= device_seconds(trace, allocators.replay(trace, _fresh(trace, spec, device)).device)
-    return found
+        columns |= device_seconds(
+            trace, allocators.replay(trace, _fresh(trace, spec, device)).device
+        )
+    return columns
 
 
 def device_seconds(trace: Trace, device: DeviceStats) -> Row:
@@ -128,7 +130,7 @@ def _summary(call: str, seconds: Seconds) -> Row:
     if len(seconds):
         row[f"{call}_mean_seconds"] = float(seconds.mean(dtype=np.float64))
         row[f"{call}_max_seconds"] = float(seconds.max())
-        found = np.percentile(seconds, list(PERCENTILES.values()))
-        for name, value in zip(PERCENTILES, found, strict=True):
+        percentiles = np.percentile(seconds, list(PERCENTILES.values()))
+        for name, value in zip(PERCENTILES, percentiles, strict=True):
             row[f"{call}_{name}_seconds"] = float(value)
     return row

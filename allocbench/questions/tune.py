@@ -112,8 +112,8 @@ class Tuned:
     @property
     def best(self) -> Trial | None:
         """The trial to use; the default if it is as good; None if all failed requests."""
-        found = best(trial for trial in self.trials if trial.spec in self.sure)
-        return self.default if found and not _helps(found, self.default) else found
+        best_trial = best(trial for trial in self.trials if trial.spec in self.sure)
+        return self.default if best_trial and not _helps(best_trial, self.default) else best_trial
 
     @property
     def helps(self) -> bool:

@@ -75,8 +75,8 @@ def verdicts(workload: str, budget: int = BUDGET) -> Iterator[Verdict]:
 
 
 def _verdict(run: Runner, card: Card, specs: list[str], everything: set[str]) -> Verdict:
-    found = study(run.trace, card.device, specs=specs, orders=0, tuning=0, runner=run)
-    chosen = found.advice.chosen
+    study_made = study(run.trace, card.device, specs=specs, orders=0, tuning=0, runner=run)
+    chosen = study_made.advice.chosen
     fitting = {spec for spec in everything if run.completes(spec)}
     others = {spec for spec in fitting if kind(spec) != "uncached"} or fitting
     needs = [need for spec in everything if (need := run.min_capacity(spec)) is not None]

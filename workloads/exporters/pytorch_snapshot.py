@@ -148,8 +148,8 @@ def _annotations(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
             time = times[event] if event < len(times) else (times[-1] + 1 if times else 0)
             yield {"device": 0, "name": name, "stage": stage, "time_us": time}
     for event, op, pool in trace.pool_events():
-        told = trace.pools[pool - 1]
-        name = annotation(op, _pool_id(replayed, pool), *told.traits)
+        traits = trace.pools[pool - 1]
+        name = annotation(op, _pool_id(replayed, pool), *traits.traits)
         for stage in ("START", "END"):
             yield {"device": 0, "name": name, "stage": stage, "time_us": times[event]}
 

@@ -159,7 +159,7 @@ def traced(
 
     # Everything in one order: the blocks from before, then marks, missing frees, and events.
     event = np.flatnonzero(kept)
-    marked = np.array([at for at, _ in events.marks], np.int64)
+    marked = np.array([position for position, _ in events.marks], np.int64)
     acts = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3)
     trims, done, of_pool = acts.T
     labels, mark = _labels(events)
@@ -274,12 +274,12 @@ class _Pairs:
         """All of them, in order."""
 
     def counts(self) -> dict[str, int]:
-        found = {
+        by_name = {
             "requests_for_no_bytes": self._nothing,
             "frees_left_out": self._stray,
             "frees_missing": len(self.unfreed),
         }
-        return {name: count for name, count in found.items() if count}
+        return {name: count for name, count in by_name.items() if count}
 
 
 def _initial(events: AddressedEvents, pairs: _Pairs, live: Blocks) -> Blocks:
@@ -313,20 +313,22 @@ def _acts(start: Start, pools: Mapping[int, tuple[int, PoolId]]) -> list[tuple[i
     """
     released = {pools[use.number][1] for use in start.uses if use.op == POOL_RELEASE}
     ends = (POOL_LEAVE, CAPTURE_END, POOL_RELEASE)
-    found = [(use.before, 2 * (use.op not in ends), use.op, use.number) for use in start.uses]
+    acts = [(use.before, 2 * (use.op not in ends), use.op, use.number) for use in start.uses]
     for before, number in start.trims:
         if number != 0 and pools[number][1] not in released:
-            found.append((before, 1, POOL_RELEASE, number))
-        found.append((before, 1, TRIM, number))
-    return [(at, op, number) for at, _, op, number in sorted(found, key=itemgetter(0, 1))]
+            acts.append((before, 1, POOL_RELEASE, number))
+        acts.append((before, 1, TRIM, number))
+    return [
+        (position, op, number) for position, _, op, number in sorted(acts, key=itemgetter(0, 1))
+    ]
 
 
 def _apart(
     numbers: NDArray[np.int64], pools: Mapping[int, tuple[int, PoolId]]
 ) -> tuple[NDArray[np.int64], list[PoolId]]:
     """The stream of each number as it was recorded, and its private pool, () for none."""
-    found, index = np.unique(numbers, return_inverse=True)
-    meant = [pools.get(number, (number, ())) for number in found.tolist()]
+    distinct, index = np.unique(numbers, return_inverse=True)
+    meant = [pools.get(number, (number, ())) for number in distinct.tolist()]
     streams = np.array([stream for stream, _ in meant], np.int64)
     return streams[index], [meant[n][1] for n in index.tolist()] if pools else []
 
@@ -336,7 +338,7 @@ def _numbered(
 ) -> tuple[NDArray[np.uint16], tuple[PrivatePool, ...]]:
     """Pools numbered from 1 in order of appearance, 0 for none; and what each is."""
     numbers: dict[PoolId, int] = {(): 0}
-    found = [numbers.setdefault(pool, len(numbers)) for pool in ids]
+    indices = [numbers.setdefault(pool, len(numbers)) for pool in ids]
     if len(numbers) - 1 > MOST_POOLS:
         raise TraceError(
             f"has {len(numbers) - 1} private pools; a trace can have at most {MOST_POOLS}"
@@ -345,17 +347,19 @@ def _numbered(
         replace(traits.get(pool, PrivatePool()), name=".".join(map(str, pool)))
         for pool in list(numbers)[1:]
     ]
-    return np.array(found, np.uint16), tuple(named)
+    return np.array(indices, np.uint16), tuple(named)
 
 
 def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
     """Streams numbered in order of appearance, the default stream 0 being 0."""
-    found, first, index = np.unique(np.append(0, streams), return_index=True, return_inverse=True)
-    if len(found) > _MOST_STREAMS:
-        raise TraceError(f"has {len(found)} streams; a trace can have at most {_MOST_STREAMS}")
-    number = np.empty(len(found), np.uint16)
+    distinct, first, index = np.unique(
+        np.append(0, streams), return_index=True, return_inverse=True
+    )
+    if len(distinct) > _MOST_STREAMS:
+        raise TraceError(f"has {len(distinct)} streams; a trace can have at most {_MOST_STREAMS}")
+    number = np.empty(len(distinct), np.uint16)
     in_order = np.argsort(first, kind="stable")
-    number[in_order] = np.arange(len(found))
+    number[in_order] = np.arange(len(distinct))
     return number[index[1:]]
 
 
@@ -373,6 +377,6 @@ def _times(
     if not len(events):
         return np.zeros(len(order), np.uint64)
     time = events.time_ns - events.time_ns.min()
-    following = [time[np.minimum(at, len(time) - 1)] for at in before]
+    following = [time[np.minimum(position, len(time) - 1)] for position in before]
     parts = [np.zeros(initial, np.int64), *following, time[unfreed], time[event]]
     return np.concatenate(parts)[order].astype(np.uint64)

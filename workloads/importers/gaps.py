@@ -54,15 +54,15 @@ def gaps_of(
             np.full(len(not_freed) + len(not_allocated), allocs_before[-1]),
         ]
     )
-    at = np.concatenate([two_allocs, two_frees, not_freed, not_allocated])
-    in_order = np.lexsort((order[at], shown))
-    return Gaps(begun[in_order], shown[in_order], address[at][in_order])
+    position = np.concatenate([two_allocs, two_frees, not_freed, not_allocated])
+    in_order = np.lexsort((order[position], shown))
+    return Gaps(begun[in_order], shown[in_order], address[position][in_order])
 
 
 def _inside(address: NDArray[np.uint64], ranges: Sequence[Range]) -> NDArray[np.bool_]:
     """Which addresses lie in one of some ranges that do not overlap."""
     begin, end = np.array(sorted(ranges), np.uint64).reshape(-1, 2).T
     index = np.searchsorted(begin, address, side="right").astype(np.int64) - 1
-    found = index >= 0
-    found[found] = address[found] < end[index[found]]
-    return found
+    inside = index >= 0
+    inside[inside] = address[inside] < end[index[inside]]
+    return inside

@@ -78,11 +78,11 @@ class _Text:
 
     def take(self, any_of: str) -> str:
         """The next character, which is one of these."""
-        found = self.peek()
-        if not found or found not in any_of:
+        next_character = self.peek()
+        if not next_character or next_character not in any_of:
             self.refuse()
         self._at += 1
-        return found
+        return next_character
 
     def value(self) -> Any:
         """The next value."""
@@ -93,8 +93,8 @@ class _Text:
             except json.JSONDecodeError as error:  # or the value continues after this part
                 if not self._more():
                     where = self._before + self._at
-                    told = f"is truncated or not JSON: the value at character {where}"
-                    raise TraceError(told) from error
+                    complaint = f"is truncated or not JSON: the value at character {where}"
+                    raise TraceError(complaint) from error
             except RecursionError as error:
                 raise TraceError("is JSON nested too deeply") from error
             else:

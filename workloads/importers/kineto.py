@@ -74,22 +74,22 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
 
 def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
     """Read a trace with the reserved bytes in its events; raises like `read`."""
-    found = _Profile()
-    for event in elements(file, "traceEvents", found.see_member):
+    profile = _Profile()
+    for event in elements(file, "traceEvents", profile.see_member):
         if isinstance(event, dict):
-            found.see(event)
-    if found.without_address and not found.devices:
+            profile.see(event)
+    if profile.without_address and not profile.devices:
         raise TraceError(
-            f"its {found.without_address:,} memory events have no addresses, so frees "
+            f"its {profile.without_address:,} memory events have no addresses, so frees "
             f"cannot be matched with allocs; {REMEDY}"
         )
-    chosen = _choose(device, found.devices)
-    memory = found.devices[chosen]
+    chosen = _choose(device, profile.devices)
+    memory = profile.devices[chosen]
     time = np.asarray(memory.time)
     order = np.argsort(time, kind="stable")
     size = np.asarray(memory.size)[order]
     labels = {"": 0}
-    label = found.labels(memory, labels)[order]
+    label = profile.labels(memory, labels)[order]
     events = AddressedEvents(
         is_alloc=size > 0,
         address=np.asarray(memory.address)[order].astype(np.uint64),
@@ -98,7 +98,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         label=label,
         time_ns=time[order],
         labels=tuple(labels),
-        marks=marks_before(time[order], found.marks),
+        marks=marks_before(time[order], profile.marks),
     )
     sizes = "requested" if chosen == _CPU else "allocated"
     extra = {"format": "PyTorch profiler trace", "sizes": sizes}
@@ -108,19 +108,19 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     )
     if chosen == _CPU:
         unknown = "its events are of the CPU, which has no caching allocator"
-        made = traced(events, provenance)
-        return Recording(made.trace, made.address, unknown=unknown)
+        result = traced(events, provenance)
+        return Recording(result.trace, result.address, unknown=unknown)
     start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved)
-    made = traced(events, provenance, start.live, start.laid_out())
-    kept = np.diff(made.allocs_before) > 0
-    at_start = np.full(made.trace.provenance.live_at_start, reserved[0])
+    result = traced(events, provenance, start.live, start.laid_out())
+    kept = np.diff(result.allocs_before) > 0
+    at_start = np.full(result.trace.provenance.live_at_start, reserved[0])
     return Recording(
-        made.trace,
-        made.address,
+        result.trace,
+        result.address,
         reserved=np.concatenate([at_start, reserved[kept]]),
-        capacity=found.capacity.get(chosen.rpartition(":")[2]),
+        capacity=profile.capacity.get(chosen.rpartition(":")[2]),
         unknown=start.unknown,
-        gaps=gaps_of(events, made.allocs_before),
+        gaps=gaps_of(events, result.allocs_before),
     )
 
 
@@ -167,7 +167,7 @@ class _Profile:
 
     def labels(self, memory: _Memory, labels: dict[str, int]) -> np.ndarray[Any, np.dtype[Any]]:
         """The label of each event of a device; new ones are added to `labels`."""
-        found = np.zeros(len(memory.time), np.uint32)
+        label_numbers = np.zeros(len(memory.time), np.uint32)
         events: dict[_Thread, list[int]] = defaultdict(list)
         for n, thread in enumerate(memory.thread):
             if memory.size[n] > 0:
@@ -177,16 +177,16 @@ class _Profile:
                 self._operators.get(thread, []), key=lambda operator: (operator[0], -operator[1])
             )
             numbers.sort(key=memory.time.__getitem__)
-            at, running = 0, list[tuple[int, int, str]]()
+            position, running = 0, list[tuple[int, int, str]]()
             for n in numbers:
                 now = memory.time[n]
-                while at < len(operators) and operators[at][0] <= now:
-                    running.append(operators[at])
-                    at += 1
+                while position < len(operators) and operators[position][0] <= now:
+                    running.append(operators[position])
+                    position += 1
                 running = [operator for operator in running if operator[1] >= now]
                 label = innermost(name for _, _, name in reversed(running))
-                found[n] = labels.setdefault(label, len(labels))
-        return found
+                label_numbers[n] = labels.setdefault(label, len(labels))
+        return label_numbers
 
     def _see_memory(self, event: dict[str, Any]) -> None:
         args = event.get("args")

@@ -95,8 +95,8 @@ def mark_of(annotation: str) -> str:
 
 @lru_cache(1 << 16)
 def _operator(name: str) -> str:
-    found = _OPERATOR.search(name)
-    return f"aten::{found[1]}" if found else ""
+    match = _OPERATOR.search(name)
+    return f"aten::{match[1]}" if match else ""
 
 
 @lru_cache(1 << 16)

@@ -39,13 +39,15 @@ def changed(text: str, change: Callable[[str], str]) -> str:
     return change(label) + between + others
 
 
-def with_modules(trace: Trace, address: NDArray[np.uint64], begun: int | None, told: Any) -> Trace:
+def with_modules(
+    trace: Trace, address: NDArray[np.uint64], begun: int | None, stored: Any
+) -> Trace:
     """A trace whose labels are `joined`, with labels, modules and kinds apart.
 
     address: of each alloc. begun: the time of the trace's first event in ns, None if it has no
-    times. told: what the snapshot has at `TENSORS`, of any type.
+    times. stored: what the snapshot has at `TENSORS`, of any type.
     """
-    tensors = _read(told)
+    tensors = _read(stored)
     if trace.label is None or not (tensors or any(_BETWEEN in label for label in trace.labels)):
         return trace
     numbers: dict[str, int] = {}
@@ -56,8 +58,8 @@ def with_modules(trace: Trace, address: NDArray[np.uint64], begun: int | None, t
     parts = [(*label.split(_BETWEEN), "", "")[:3] for label in trace.labels]
     label_of, module_of, kind_of = map(number, zip(*parts, strict=True))
     module, kind = module_of[trace.label], kind_of[trace.label]
-    for allocs, one in _owned(trace, address, begun, tensors):
-        module[allocs], kind[allocs] = number(one)
+    for allocs, names in _owned(trace, address, begun, tensors):
+        module[allocs], kind[allocs] = number(names)
     block = trace.block.copy()
     marks = trace.op == MARK
     block[marks] = label_of[block[marks]]
@@ -78,27 +80,27 @@ def _owned(
     if trace.time_ns is None or begun is None:
         return
     allocs, ends = spans(trace.op, trace.block)
-    for when, found in tensors:
+    for when, by_address in tensors:
         event = np.searchsorted(trace.time_ns, max(0, when - begun), side="right")
         alive = np.flatnonzero((allocs < event) & (ends >= event))
         blocks = defaultdict[Told, list[int]](list)
         for block, place in zip(alive.tolist(), address[alive].tolist(), strict=True):
-            if place in found:
-                blocks[found[place]].append(block)
-        for told, numbers in blocks.items():
-            yield allocs[numbers], told
+            if place in by_address:
+                blocks[by_address[place]].append(block)
+        for names, numbers in blocks.items():
+            yield allocs[numbers], names
 
 
-def _read(told: Any) -> Tensors:
+def _read(stored: Any) -> Tensors:
     """What a snapshot says; nothing if it does not have the form."""
-    found: Tensors = []
+    lists: Tensors = []
     try:
-        for when, tensors in told or ():
+        for when, tensors in stored or ():
             if tensors is None:
-                found.append((int(when), found[-1][1]))
+                lists.append((int(when), lists[-1][1]))
                 continue
             known = {int(address): (str(path), str(kind)) for address, path, kind in tensors}
-            found.append((int(when), known))
+            lists.append((int(when), known))
     except (TypeError, ValueError, OverflowError, IndexError):
         return []
-    return found
+    return lists

@@ -61,29 +61,29 @@ class DataPickle:
         stack, marks, slots = self._stack, self._marks, self._slots
         memo, dense, rare, number = self._memo, self._memo.dense, self._rare, int.from_bytes
         repeated = RepeatedDicts(memo, self._packer_for).read
-        data, at, limit = self._data, self._at, 0
+        data, position, limit = self._data, self._at, 0
         while True:
-            self._at = at
-            if at >= limit:
-                data, at, limit = self._refill()
-            op = data[at]
-            at += 1
+            self._at = position
+            if position >= limit:
+                data, position, limit = self._refill()
+            op = data[position]
+            position += 1
             if op == 0x7D:  # EMPTY_DICT, with the MEMOIZE or PUT and the MARK that may follow
-                end, made = repeated(data, at - 1)
+                end, value = repeated(data, position - 1)
                 if end:
-                    stack.append(made)
-                    at = end
+                    stack.append(value)
+                    position = end
                     continue
-                made = {}
-                stack.append(made)
-                slot, end = _slot(data, at, len(memo))
+                value = {}
+                stack.append(value)
+                slot, end = _slot(data, position, len(memo))
                 if slot != _NO_SLOT:
-                    memo[slot] = made
-                at = end
-                if data[at] == 0x28:
+                    memo[slot] = value
+                position = end
+                if data[position] == 0x28:
                     marks.append(len(stack))
                     slots.append(slot)
-                    at += 1
+                    position += 1
             elif op == 0x75:  # SETITEMS
                 mark, slot = marks.pop(), slots.pop()
                 items = stack[mark:]
@@ -96,32 +96,32 @@ class DataPickle:
                     if slot != _NO_SLOT:
                         memo[slot] = packed
             elif op == 0x68:  # BINGET
-                index = data[at]
+                index = data[position]
                 stack.append(dense[index] if index < len(dense) else memo[index])
-                at += 1
+                position += 1
             elif op == 0x6A:  # LONG_BINGET
-                stack.append(memo[number(data[at : at + 4], "little")])
-                at += 4
+                stack.append(memo[number(data[position : position + 4], "little")])
+                position += 4
             elif op == 0x8A:  # LONG1
-                end = at + 1 + data[at]
-                if end > at + 1 + _MOST_DIGITS:
-                    raise TraceError(f"holds a number of {end - at - 1} bytes")
-                stack.append(number(data[at + 1 : end], "little", signed=True))
-                at = end
+                end = position + 1 + data[position]
+                if end > position + 1 + _MOST_DIGITS:
+                    raise TraceError(f"holds a number of {end - position - 1} bytes")
+                stack.append(number(data[position + 1 : end], "little", signed=True))
+                position = end
             elif op == 0x4A:  # BININT
-                stack.append(number(data[at : at + 4], "little", signed=True))
-                at += 4
+                stack.append(number(data[position : position + 4], "little", signed=True))
+                position += 4
             elif op == 0x4B:  # BININT1
-                stack.append(data[at])
-                at += 1
+                stack.append(data[position])
+                position += 1
             elif op == 0x4D:  # BININT2
-                stack.append(data[at] | data[at + 1] << 8)
-                at += 2
+                stack.append(data[position] | data[position + 1] << 8)
+                position += 2
             elif op == 0x94:  # MEMOIZE
                 memo[len(memo)] = stack[-1]
             elif op == 0x71:  # BINPUT
-                memo[data[at]] = stack[-1]
-                at += 1
+                memo[data[position]] = stack[-1]
+                position += 1
             elif op == 0x5D:  # EMPTY_LIST
                 stack.append([])
             elif op == 0x28:  # MARK
@@ -130,12 +130,12 @@ class DataPickle:
             elif op == 0x2E:  # STOP
                 return stack[-1]
             else:
-                self._at = at
+                self._at = position
                 act = rare.get(op)
                 if act is None:
                     self._refuse(op)
                 act()
-                data, at, limit = self._data, self._at, self._limit()
+                data, position, limit = self._data, self._at, self._limit()
 
     def _packed(self, items: list[Any]) -> object | None:
         keys = tuple(items[::2])
@@ -351,16 +351,16 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
     return {op[0]: act for op, act in acts.items()}
 
 
-def _slot(data: bytes, at: int, next_slot: int) -> tuple[int, int]:
+def _slot(data: bytes, position: int, next_slot: int) -> tuple[int, int]:
     """The number that the MEMOIZE or PUT at `at` assigns, and its end; or None, and `at`."""
-    op = data[at]
+    op = data[position]
     if op == 0x94:
-        return next_slot, at + 1
+        return next_slot, position + 1
     if op == 0x71:
-        return data[at + 1], at + 2
+        return data[position + 1], position + 2
     if op == 0x72:
-        return int.from_bytes(data[at + 1 : at + 5], "little"), at + 5
-    return _NO_SLOT, at
+        return int.from_bytes(data[position + 1 : position + 5], "little"), position + 5
+    return _NO_SLOT, position
 
 
 def _cut(size: int) -> str:

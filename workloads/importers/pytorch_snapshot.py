@@ -153,8 +153,8 @@ def read_recording(
             layout = layout_of(before, calls, settings, events, initial, pools.number)
         except UnknownLayoutError as error:
             unknown = str(error)
-            found = {"layout": f"unknown: {error}"} if len(here) or len(calls) else {}
-            return Start(told=found, uses=uses, traits=traits)
+            extra_found = {"layout": f"unknown: {error}"} if len(here) or len(calls) else {}
+            return Start(told=extra_found, uses=uses, traits=traits)
         trims = trims_of(calls, events, layout, settings, pools.number)
         return Start(layout if len(before) else None, trims.at, trims.told(), uses, traits)
 
@@ -213,12 +213,12 @@ def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     blocks = segment.get("blocks", [])
     if not _all(blocks, dict):
         raise TraceError("the 'blocks' of a segment is not a list of dicts")
-    found, address = [], _whole(segment, "address", 0)
+    rows, address = [], _whole(segment, "address", 0)
     for block in blocks:
         if block.get("state") in _LIVE:
-            found.append((_whole(block, "address", address), block))
+            rows.append((_whole(block, "address", address), block))
         address += _whole(block, "size", 0)
-    return found
+    return rows
 
 
 def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
@@ -234,30 +234,30 @@ def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
             size = _whole(block, "requested_size", _whole(newest, "real_size", granted))
             label = columns.label_number(block.get("frames", newest.get("frames")))
             rows.append((address, size, stream, label, granted))
-    found = np.array(rows, np.int64).reshape(-1, 5)
+    table = np.array(rows, np.int64).reshape(-1, 5)
     return Blocks(
-        address=found[:, 0].astype(np.uint64),
-        size=found[:, 1].astype(np.uint64),
-        stream=found[:, 2],
-        label=found[:, 3].astype(np.uint32),
-        granted=found[:, 4].astype(np.uint64),
+        address=table[:, 0].astype(np.uint64),
+        size=table[:, 1].astype(np.uint64),
+        stream=table[:, 2],
+        label=table[:, 3].astype(np.uint32),
+        granted=table[:, 4].astype(np.uint64),
     )
 
 
 def _choose(device: str | int | None, events: dict[int, int], live: set[int]) -> int:
     """The device that is meant."""
-    told = ", ".join(f"{n} ({count:,} events)" for n, count in sorted(events.items()))
+    listed = ", ".join(f"{n} ({count:,} events)" for n, count in sorted(events.items()))
     if device is not None:
         chosen = next((n for n in events if str(n) == str(device)), None)
         if chosen is None:
-            raise TraceError(f"has no device '{device}'; its devices are {told or 'none'}")
+            raise TraceError(f"has no device '{device}'; its devices are {listed or 'none'}")
         return chosen
     for busy in ({n for n, count in events.items() if count}, live):
         if len(busy) == 1:
             return busy.pop()
         if busy:
             raise SeveralDevicesError(
-                f"holds the events of several devices: {told}; choose one: device=N", sorted(busy)
+                f"holds the events of several devices: {listed}; choose one: device=N", sorted(busy)
             )
     raise TraceError("holds no events and no live blocks")
 
@@ -276,11 +276,11 @@ def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int,
 
 def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
     """The segments held at the end; those of older snapshots may lack a pool and a kind."""
-    found = []
+    parsed = []
     for segment in segments:
         stream, pool = segment.get("stream", 0), segment.get("segment_pool_id")
         kind = segment.get("segment_type")
-        found.append(
+        parsed.append(
             Segment(
                 _whole(segment, "address", 0),
                 _whole(segment, "total_size", 0),
@@ -290,7 +290,7 @@ def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
                 segment.get("is_expandable") is True,
             )
         )
-    return found
+    return parsed
 
 
 def _calls(
@@ -299,19 +299,19 @@ def _calls(
     """The calls to the device among some events, in order."""
     code = {columns.codes[name]: name for name in ACTIONS if name in columns.codes}
     pools = {number: pool for pool, number in columns.pools.items()}
-    at = np.cumsum(is_kept)
+    position = np.cumsum(is_kept)
     action = np.asarray(columns.action)[rows]
-    found = []
+    calls = []
     for n in np.flatnonzero(np.isin(action, list(code))).tolist():
         row = int(rows[n])
-        found.append(
+        calls.append(
             SegmentCall(
                 code[columns.action[row]],
                 columns.address[row],
                 columns.size[row],
                 columns.stream[row],
                 pools.get(columns.pool[row]),
-                int(at[n]),
+                int(position[n]),
             )
         )
-    return found
+    return calls

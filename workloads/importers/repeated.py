@@ -118,19 +118,19 @@ class RepeatedDicts:
         self._learned: dict[tuple[bytes, ...], _Alike] = {}
         self._last: _Alike | None = None
 
-    def read(self, data: bytes, at: int) -> tuple[int, Any]:
+    def read(self, data: bytes, position: int) -> tuple[int, Any]:
         """The end, and the packed form, of the dict at `at`; 0 and None when it is another one.
 
         Raises IndexError or KeyError for references to nothing.
         """
-        found = self._last.match(data, at) if self._last else None
-        if found is None:
-            self._last = self._learn(data, at)
-            if self._last is None or (found := self._last.match(data, at)) is None:
+        match = self._last.match(data, position) if self._last else None
+        if match is None:
+            self._last = self._learn(data, position)
+            if self._last is None or (match := self._last.match(data, position)) is None:
                 return 0, None
         assert self._last is not None
         known, number, values = self._known, int.from_bytes, []
-        for raw in found.groups():
+        for raw in match.groups():
             value = known.get(raw, _MISSING)
             if value is _MISSING:
                 op = raw[0]
@@ -146,14 +146,14 @@ class RepeatedDicts:
         dense.append(packed)
         for index in self._last.memoized:
             dense.append(values[index])
-        return found.end(), packed
+        return match.end(), packed
 
-    def _learn(self, data: bytes, at: int) -> _Alike | None:
+    def _learn(self, data: bytes, position: int) -> _Alike | None:
         """What reads dicts like the one at `at`, if that has a packer."""
-        found = _alike.match(data, at)
-        if not found or self._memo.sparse:
+        match = _alike.match(data, position)
+        if not match or self._memo.sparse:
             return None
-        items = list(_item.finditer(found["items"]))
+        items = list(_item.finditer(match["items"]))
         alike = tuple(item["key"] for item in items)
         if alike not in self._learned:
             keys = tuple(self._value(key) for key in alike)

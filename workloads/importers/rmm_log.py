@@ -82,11 +82,11 @@ def read(file: BinaryIO, path: Path) -> Trace:
 
 def _time(text: str, line: int) -> int:
     """Nanoseconds since midnight or since any other moment."""
-    if found := _CLOCK.fullmatch(text):
-        hours, minutes, seconds, fraction = found.groups("")
+    if match := _CLOCK.fullmatch(text):
+        hours, minutes, seconds, fraction = match.groups("")
         whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
-    elif found := _SECONDS.fullmatch(text):
-        seconds, fraction = found.groups("")
+    elif match := _SECONDS.fullmatch(text):
+        seconds, fraction = match.groups("")
         whole = int(seconds)
     else:
         raise TraceError(f"line {line}: time {_shown(text)} is neither HH:MM:SS.FFFFFF nor seconds")

@@ -44,19 +44,19 @@ class Columns:
             return None
         places = {key: place for place, key in enumerate(keys)}
         wanted = ("action", "addr", "size", "stream", "time_us", "frames", "pool_id")
-        found = [places.get(key, -1) for key in wanted]
-        return self._packer(found), found
+        places_wanted = [places.get(key, -1) for key in wanted]
+        return self._packer(places_wanted), places_wanted
 
     def rows(self, events: Sequence[Any]) -> NDArray[np.int64]:
         """The numbers of a list of events, some of which may still be dicts."""
-        found = np.empty(len(events), np.int64)
+        column = np.empty(len(events), np.int64)
         for n, event in enumerate(events):
             if type(event) is dict and (packer := self.packer_for(tuple(event))):
                 event = packer[0](list(event.values()))
             if type(event) is not _Event:
                 raise TraceError(f"event {n} is not valid: it has no action and no size")
-            found[n] = event
-        return found
+            column[n] = event
+        return column
 
     def label_number(self, frames: Any) -> int:
         """The label of a list of frames."""

@@ -82,9 +82,9 @@ class _Allocs:
     """The allocs of events by address."""
 
     def __init__(self, events: AddressedEvents) -> None:
-        at = np.flatnonzero(events.is_alloc)
-        order = np.argsort(events.address[at], kind="stable")
-        self._at, self._address = at[order], events.address[at][order]
+        allocs = np.flatnonzero(events.is_alloc)
+        order = np.argsort(events.address[allocs], kind="stable")
+        self._at, self._address = allocs[order], events.address[allocs][order]
         frees = np.flatnonzero(~events.is_alloc)
         freed, first = np.unique(events.address[frees], return_index=True)
         self._freed, self._first = freed, frees[first]
@@ -144,7 +144,7 @@ def _reservations(
             for segment in mapped
             if (segment.stream, segment.pool, segment.small) == key
         )
-        lowest[key] = min((at for at in below if floor <= at < low), default=low)
+        lowest[key] = min((address for address in below if floor <= address < low), default=low)
     return np.array(
         [
             lowest[segment.stream, segment.pool, segment.small] if segment.expandable else 0

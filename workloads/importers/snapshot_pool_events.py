@@ -24,13 +24,17 @@ Named = tuple[int, str]
 
 def apart(annotations: Iterable[Named]) -> tuple[list[Named], list[Named]]:
     """The annotations of the program, and those of events of private pools."""
-    found = list(annotations)
-    told = [one for one in found if one[1].startswith(f"{POOL_EVENT} ")]
-    return [one for one in found if one not in told] if told else found, told
+    all_annotations = list(annotations)
+    pool_annotations = [
+        annotation for annotation in all_annotations if annotation[1].startswith(f"{POOL_EVENT} ")
+    ]
+    return [
+        annotation for annotation in all_annotations if annotation not in pool_annotations
+    ] if pool_annotations else all_annotations, pool_annotations
 
 
 def pool_uses(
-    told: Sequence[Named],
+    annotations: Sequence[Named],
     time_ns: NDArray[np.int64],
     number: Callable[[int, PoolId], int],
 ) -> tuple[list[PoolUse], dict[PoolId, PrivatePool]]:
@@ -42,7 +46,7 @@ def pool_uses(
     rising = np.maximum.accumulate(time_ns)
     uses: list[PoolUse] = []
     traits: dict[PoolId, PrivatePool] = {}
-    events = _events(told)
+    events = _events(annotations)
     captured_into = {
         name: pool for _, event, pool, names in events if event == "capture_end" for name in names
     }
@@ -60,10 +64,10 @@ def pool_uses(
     return uses, traits
 
 
-def _events(told: Sequence[Named]) -> list[tuple[int, str, PoolId, list[str]]]:
+def _events(annotations: Sequence[Named]) -> list[tuple[int, str, PoolId, list[str]]]:
     """When each event was, what it was, its pool, and its traits or the name of its capture."""
     return [
         (when, match[1], (int(match[2]), int(match[3])), match[4].split())
-        for when, name in sorted(told, key=lambda annotation: annotation[0])
+        for when, name in sorted(annotations, key=lambda annotation: annotation[0])
         if (match := _EVENT.fullmatch(name)) and match[1] in POOL_EVENTS
     ]

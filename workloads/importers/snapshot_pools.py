@@ -63,7 +63,7 @@ class Pools:
         self,
         stream: NDArray[np.int64],
         address: NDArray[np.uint64],
-        told: NDArray[np.int32],
+        named: NDArray[np.int32],
         pools: Mapping[PoolId, int],
     ) -> NDArray[np.int64]:
         """The number of each event, by the pool that it names (-1: none) or by its address.
@@ -73,34 +73,34 @@ class Pools:
         """
         if not self.private and len(pools) == 1:
             return stream
-        return self._numbers(stream, address, told, pools, np.arange(len(stream)))
+        return self._numbers(stream, address, named, pools, np.arange(len(stream)))
 
     def _numbers(
         self,
         stream: NDArray[np.int64],
         address: NDArray[np.uint64],
-        told: NDArray[np.int32],
+        named: NDArray[np.int32],
         pools: Mapping[PoolId, int],
         when: NDArray[np.int64],
     ) -> NDArray[np.int64]:
-        found = stream.copy()
+        numbers = stream.copy()
         inside = np.searchsorted(self._begin, address, side="right").astype(np.int64) - 1
         around = inside >= 0
-        at = inside[around]
+        segment = inside[around]
         around[around] = (
-            (address[around] < self._end[at])
-            & (stream[around] == self._stream[at])
-            & (when[around] >= self._since[at])
+            (address[around] < self._end[segment])
+            & (stream[around] == self._stream[segment])
+            & (when[around] >= self._since[segment])
         )
         by_number = {number: pool for pool, number in pools.items()}
-        for n in np.flatnonzero((told > 0) | ((told < 0) & around)).tolist():
-            pool = by_number[int(told[n])] if told[n] > 0 else self._pool[inside[n]]
-            found[n] = self.of(int(stream[n]), pool)
-        return found
+        for n in np.flatnonzero((named > 0) | ((named < 0) & around)).tolist():
+            pool = by_number[int(named[n])] if named[n] > 0 else self._pool[inside[n]]
+            numbers[n] = self.of(int(stream[n]), pool)
+        return numbers
 
     def blocks(self, blocks: Blocks) -> Blocks:
         """The blocks alive at the end, with the numbers of their streams and pools."""
         count = len(blocks.address)
-        told, at_end = np.full(count, -1, np.int32), np.full(count, _AT_END, np.int64)
-        numbers = self._numbers(blocks.stream, blocks.address, told, {}, at_end)
+        named, at_end = np.full(count, -1, np.int32), np.full(count, _AT_END, np.int64)
+        numbers = self._numbers(blocks.stream, blocks.address, named, {}, at_end)
         return replace(blocks, stream=numbers)

@@ -152,11 +152,13 @@ def with_kinds(
     unmaps = [call for call in calls if call.action == SEGMENT_UNMAP]
     begin = np.array([call.address for call in unmaps], np.uint64)
     end = np.array([call.address + call.size for call in unmaps], np.uint64)
-    at = np.array([call.position for call in unmaps], np.int64)
-    found = []
+    position = np.array([call.position for call in unmaps], np.int64)
+    with_small = []
     for segment in segments:
         if segment.small is None:
-            until = at[(begin < segment.end) & (end > segment.address)].min(initial=len(address))
+            until = position[(begin < segment.end) & (end > segment.address)].min(
+                initial=len(address)
+            )
             limits = np.array([segment.address, segment.end], np.uint64)
             low, high = np.searchsorted(sorted_address, limits)
             seen = order[low:high]
@@ -165,5 +167,5 @@ def with_kinds(
             if len(seen):
                 small = bool(size[seen].max() <= MIB)
             segment = replace(segment, small=small)
-        found.append(segment)
-    return found
+        with_small.append(segment)
+    return with_small

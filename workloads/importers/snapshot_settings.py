@@ -64,21 +64,21 @@ class Settings:
 
     def options(self) -> dict[str, str]:
         """The options of `caching` for these settings."""
-        found = {
+        by_name = {
             name: match[1]
             for name in _IN_CONF_ALONE
             if (match := re.search(rf"(?:^|[\s,]){name}\s*:\s*([\d.]+)", self.conf))
         }
         if self.max_split is not None:
-            found["max_split_size_mb"] = str(self.max_split // MIB)
+            by_name["max_split_size_mb"] = str(self.max_split // MIB)
         if self.threshold > 0:
-            found["garbage_collection_threshold"] = repr(self.threshold)
+            by_name["garbage_collection_threshold"] = repr(self.threshold)
         if self.expandable:
-            found["expandable_segments"] = "true"
+            by_name["expandable_segments"] = "true"
         if any(steps > 1 for steps in self.divisions.values()):
             parts = [f"{1 << power}:{steps}" for power, steps in sorted(self.divisions.items())]
-            found["roundup_power2_divisions"] = f"[{','.join(parts)}]"
-        return found
+            by_name["roundup_power2_divisions"] = f"[{','.join(parts)}]"
+        return by_name
 
 
 def read_settings(data: Any, conf: str = "") -> Settings:
@@ -86,32 +86,32 @@ def read_settings(data: Any, conf: str = "") -> Settings:
 
     Raises TraceError if the text cannot be read.
     """
-    told = data.get("allocator_settings") if isinstance(data, dict) else None
-    if not isinstance(told, dict):
+    settings = data.get("allocator_settings") if isinstance(data, dict) else None
+    if not isinstance(settings, dict):
         return _of_conf(conf)
-    confs = (told.get(name) for name in _CONFS)
-    split, threshold = told.get("max_split_size"), told.get("garbage_collection_threshold")
-    steps = told.get("roundup_power2_divisions")
+    confs = (settings.get(name) for name in _CONFS)
+    split, threshold = settings.get("max_split_size"), settings.get("garbage_collection_threshold")
+    steps = settings.get("roundup_power2_divisions")
     return Settings(
         conf=next((conf for conf in confs if type(conf) is str and conf), ""),
         max_split=split if type(split) is int and 0 < split < 1 << 62 else None,
         threshold=float(threshold) if isinstance(threshold, int | float) else 0.0,
-        expandable=told.get("expandable_segments") is True,
+        expandable=settings.get("expandable_segments") is True,
         divisions=_divisions(steps) if isinstance(steps, dict) else {},
     )
 
 
 def _of_conf(conf: str) -> Settings:
     """The settings of a text, by the rules of the versions whose snapshots hold none (to 2.3)."""
-    found = dict(re.findall(r"(\w+)\s*:\s*(\[[^\]]*\]|[^,\s]+)", conf))
-    split = found.get("max_split_size_mb")
+    by_name = dict(re.findall(r"(\w+)\s*:\s*(\[[^\]]*\]|[^,\s]+)", conf))
+    split = by_name.get("max_split_size_mb")
     try:
         return Settings(
             conf=conf,
             max_split=None if split is None else int(split) * MIB,
-            threshold=float(found.get("garbage_collection_threshold", 0)),
-            expandable=found.get("expandable_segments", "").lower() == "true",
-            divisions=_divisions_of(found.get("roundup_power2_divisions", "[]")),
+            threshold=float(by_name.get("garbage_collection_threshold", 0)),
+            expandable=by_name.get("expandable_segments", "").lower() == "true",
+            divisions=_divisions_of(by_name.get("roundup_power2_divisions", "[]")),
         )
     except ValueError:
         raise TraceError(f"its allocator settings '{conf}' cannot be read") from None
@@ -124,22 +124,22 @@ def _divisions_of(text: str) -> dict[int, int]:
     """
     if not text.startswith("["):
         return dict.fromkeys(range(_INTERVALS), int(text))
-    found: dict[int, int] = {}
+    divisions: dict[int, int] = {}
     last = 0
     for interval, steps in re.findall(r"([^,:\s\[]+)\s*:\s*([^,\s\]]+)", text):
         if interval == ">":
-            found |= dict.fromkeys(range(last, _INTERVALS), int(steps))
+            divisions |= dict.fromkeys(range(last, _INTERVALS), int(steps))
             continue
         last = min(int(interval).bit_length() - 1, _INTERVALS - 1)
-        first = range(last + 1) if not found else (last,)
-        found |= dict.fromkeys(first, int(steps))
-    return found
+        first = range(last + 1) if not divisions else (last,)
+        divisions |= dict.fromkeys(first, int(steps))
+    return divisions
 
 
-def _divisions(told: Mapping[Any, Any]) -> dict[int, int]:
+def _divisions(stored: Mapping[Any, Any]) -> dict[int, int]:
     """By the power of two in MiB at which each interval begins."""
     return {
         int(begin).bit_length() - 1: steps
-        for begin, steps in told.items()
+        for begin, steps in stored.items()
         if str(begin).isdecimal() and int(begin) > 0 and type(steps) is int and 0 <= steps < 1 << 20
     }

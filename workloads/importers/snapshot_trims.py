@@ -60,7 +60,7 @@ def trims_of(
     )
     judged = settings.collects or settings.max_split is not None
     lives = _Lives(events, start) if judged and start is not None else None
-    at: list[tuple[int, int]] = []
+    trims: list[tuple[int, int]] = []
     certain = likely = partial = n = 0
     while n < len(calls):
         begin = n
@@ -83,14 +83,16 @@ def trims_of(
             continue
         run = calls[begin:n]
         released = {(call.stream, call.pool) for call in run if _is_private(call)}
-        at += [(where, number[stream, pool or DEFAULT_POOL]) for stream, pool in sorted(released)]
+        trims += [
+            (where, number[stream, pool or DEFAULT_POOL]) for stream, pool in sorted(released)
+        ]
         if not all(_is_private(call) for call in run):
-            at.append((where, 0))
+            trims.append((where, 0))
         if n < len(calls) and calls[n].position == where:
             likely += 1
         else:
             certain += 1
-    return Trims(at, certain, likely, partial)
+    return Trims(trims, certain, likely, partial)
 
 
 def _is_private(call: SegmentCall) -> bool:

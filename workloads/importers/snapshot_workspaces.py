@@ -28,10 +28,10 @@ _MUCH = 20  # times as far away: then the clocks are wrong rather than the order
 
 def workspaces_of(data: Any, device: int) -> list[tuple[int, int, int, str]]:
     """Time in ns, address (0: unknown), bytes and rule of each workspace on a device."""
-    told = data.get(_KEY, []) if isinstance(data, dict) else []
-    if not isinstance(told, list) or not all(map(_is_use, told)):
+    stored = data.get(_KEY, []) if isinstance(data, dict) else []
+    if not isinstance(stored, list) or not all(map(_is_use, stored)):
         raise TraceError(f"its '{_KEY}' is not a list of workspaces")
-    return [use[1:] for use in told if use[0] == device]
+    return [use[1:] for use in stored if use[0] == device]
 
 
 def _is_use(use: Any) -> bool:

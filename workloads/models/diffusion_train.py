@@ -54,9 +54,9 @@ def train(config: Config, device: str, mark: Mark) -> None:
         signal = torch.cos(times / 1000 * torch.pi / 2)[:, None, None, None]
         noisy = signal * latents + (1 - signal.square()).sqrt() * noise
         with torch.autocast(device, torch.bfloat16):
-            told = model(noisy, times, text)
-        loss = (told.float() - noise).square().mean()
-        del told
+            predicted = model(noisy, times, text)
+        loss = (predicted.float() - noise).square().mean()
+        del predicted
         mark("backward")
         torch.autograd.backward(loss)
         mark("optimizer")

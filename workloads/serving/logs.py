@@ -140,8 +140,8 @@ def _like(column: pa.StringArray, name: str, pattern: str, what: str) -> pa.Stri
 
 def _counts(column: pa.StringArray, name: str) -> NDArray[np.int64]:
     whole = _like(column, name, _COUNT, "whole number")
-    found: NDArray[np.int64] = whole.cast(pa.int64()).to_numpy()
-    return found
+    numbers: NDArray[np.int64] = whole.cast(pa.int64()).to_numpy()
+    return numbers
 
 
 def _requests(

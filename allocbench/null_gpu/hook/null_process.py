@@ -108,12 +108,12 @@ class Process:
         counters = (ctypes.c_uint64 * 6)()
         self._core.null_counters(counters)
         seen = self._reads
-        told = {"reads": seen.sites, "shapes": seen.shapes, "chosen": seen.chosen}
-        told |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
+        report = {"reads": seen.sites, "shapes": seen.shapes, "chosen": seen.chosen}
+        report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
         try:
-            partial.write_text(json.dumps(told), encoding="utf-8")
+            partial.write_text(json.dumps(report), encoding="utf-8")
             partial.rename(path)
         except OSError:
             pass  # the process that started the program is gone
