@@ -217,6 +217,12 @@ PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0, frozenset(), frozens
     assert copy.python(recreating, "toy", "--device", "fake", "--check")
 
 
+def compile_native(command: list[str]) -> None:
+    """Run a compiler; its messages are those of the failed assertion."""
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+
+
 def test_a_planner(tmp_path: Path) -> None:
     """The planners are compiled with one more, which the list then finds."""
     native = tmp_path / "allocators" / "native"
@@ -272,13 +278,62 @@ int main() {
     sources += [native / "core" / "text.cpp", program]
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
     command += [*map(str, sources), "-o", str(tmp_path / "planners")]
-    compiled = subprocess.run(command, capture_output=True, text=True)
-    assert compiled.returncode == 0, compiled.stderr
+    compile_native(command)
     shown = subprocess.run([tmp_path / "planners"], capture_output=True, text=True, check=True)
     heights = dict(line.split() for line in shown.stdout.splitlines())
     assert heights.keys() == {*allocators.planners(), "toy"}
     assert heights["toy"] == "306"  # 64 + 100, rounded up to 192, + 64 + 50
     assert heights["no_reuse"] == "178"
+
+
+def test_an_allocator(tmp_path: Path) -> None:
+    """A copy of naive under another name is registered, compiled, and serves requests."""
+    native = tmp_path / "allocators" / "native"
+    shutil.copytree(ROOT / "allocators" / "native", native)
+    for path in ("allocators/native/strategies/NAME.hpp", "allocators/native/registry.cpp"):
+        assert path in PAGE
+    text = (native / "strategies" / "naive.hpp").read_text(encoding="utf-8")
+    toy = text.replace("Naive", "Toy").replace('.name = "naive"', '.name = "toy"')
+    assert text.count("Naive") == 2
+    assert toy.count('.name = "toy"') == 1
+    (native / "strategies" / "toy.hpp").write_text(toy, encoding="utf-8")
+    registry = native / "registry.cpp"
+    text = registry.read_text(encoding="utf-8")
+    for before, after in (
+        ('#include "strategies/tlsf.hpp"\n', '#include "strategies/toy.hpp"\n'),
+        ("Slab, Tlsf", ", Toy"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, before + after)
+    registry.write_text(text, encoding="utf-8")
+    program = tmp_path / "main.cpp"
+    program.write_text(
+        """#include <iostream>
+
+#include "devices/simulated.hpp"
+#include "strategies/toy.hpp"
+
+int main() {
+  using namespace allocbench;
+  SimulatedDevice device(1 << 20, 512, {}, {});
+  Toy toy(device, Options("toy", {}, {}));
+  Address const address = toy.allocate(1000);
+  toy.check();
+  std::cout << toy.info().name << ' ' << toy.stats().reserved.current;
+  toy.deallocate(address);
+  std::cout << ' ' << toy.stats().reserved.current;
+}
+"""
+    )
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
+    sources = [*(native / "core").glob("*.cpp"), native / "devices" / "simulated.cpp", program]
+    for command in (
+        [*compiler, "-fsyntax-only", str(registry)],
+        [*compiler, *map(str, sources), "-o", str(tmp_path / "toy")],
+    ):
+        compile_native(command)
+    shown = subprocess.run([tmp_path / "toy"], capture_output=True, text=True, check=True)
+    assert shown.stdout == "toy 1000 0"
 
 
 def test_a_command(copy: Copy) -> None:
