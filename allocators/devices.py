@@ -18,7 +18,7 @@ DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
     "that the program cannot use; addresses, down as on Linux, or up; alignment, fail_call, "
     "fail_above, fail_rate, seed",
-    "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves no more of it",
+    "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves at most that much",
 }
 
 

@@ -91,8 +91,9 @@ Values = Annotated[
     typer.Option(
         "--value",
         metavar="NAME=NUMBER",
-        help="On a null GPU: what a line of the program with this name reads, such as loss=1.0 or"
-        " train.py:88=1; *=1.0 for all lines. Default: 0. Can be given more than once.",
+        help="On a null GPU: the number that lines of the program with this name read, such as"
+        " loss=1.0 or train.py:88=1; *=1.0 sets it for all lines. Default: 0. Can be given more"
+        " than once.",
     ),
 ]
 
@@ -188,7 +189,7 @@ Context = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
-        help="What the CUDA context, the libraries and their kernels take, such as 600MiB;"
+        help="Bytes of the CUDA context, the libraries and their kernels, such as 600MiB;"
         " default: an estimate for each card.",
     ),
 ]
@@ -196,10 +197,12 @@ Nccl = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
-        help="What NCCL's buffers take; default: an estimate for programs with several ranks.",
+        help="Bytes of NCCL's buffers; default: an estimate for programs with several ranks.",
     ),
 ]
-Other = Annotated[str, typer.Option(metavar="BYTES", help="What other processes use on the card.")]
+Other = Annotated[
+    str, typer.Option(metavar="BYTES", help="Bytes of the card that other processes use.")
+]
 Json = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),

@@ -52,16 +52,17 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME=A..B",
-            help="For a program: the largest value of {NAME} in its command line that fits the"
-            " card of --device, exactly; without --device, roughly for every card. A..B:EVERY and"
-            " A,B,C work too.",
+            help="Find the largest value of {NAME} in the command line of a program with which it"
+            " fits the card of --device. Without --device, estimate that value for every card."
+            " Also A..B:EVERY or A,B,C.",
         ),
     ] = None,
     every_card: Annotated[
         bool,
         typer.Option(
             "--cards",
-            help="Show for each card whether caching, else the first allocator, completes.",
+            help="Show on which cards caching completes, or the first allocator if caching is not"
+            " among them.",
         ),
     ] = False,
     context: options.Context = None,

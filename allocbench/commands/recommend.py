@@ -66,9 +66,9 @@ def run(
     """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
 
     The command runs every allocator and searches the settings of caching. It keeps the default if
-    that fits with 5 % of the device to spare. Otherwise it weighs memory, time and the cost of
-    switching, among the choices whose spare room is within 1 % of the device of the largest. naive,
-    which calls the driver for each request, is recommended only if nothing else fits.
+    that fits with 5 % of the device to spare. Otherwise it considers the choices that leave the
+    most room, or up to 1 % of the device less, and weighs their memory, time and cost of switching.
+    naive, which calls the driver for each request, is recommended only if nothing else fits.
     """
     from allocbench import inputs  # imported late: --help stays fast
     from allocbench.questions import recommend

@@ -57,9 +57,9 @@ def run(
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
 
-    The command shows the settings that no other setting beats in both goals, and the lines that
-    make a program use the best one. Among settings that differ by at most 1 %, the best is the one
-    that changes the fewest options. Device time on a simulated device is an estimate. Host time is
+    The command shows the settings that no other setting beats in both memory and time, and the
+    lines that make a program use the best one. Settings whose smallest devices differ by at most
+    1 % count as equal; of those, the fastest is the best, then the one with the fewest options. Device time on a simulated device is an estimate. Host time is
     measured but not part of the search. After ctrl-C, the best settings so far are shown.
     """
     from allocbench import inputs  # imported late: --help stays fast

@@ -104,7 +104,9 @@ def _options(
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", min=0.001, help="On a null GPU: end the program after this many."
+            metavar="SECONDS",
+            min=0.001,
+            help="On a null GPU: end the program after this many seconds.",
         ),
     ] = None,
     world: Annotated[
