@@ -53,10 +53,11 @@ def run(
     The command shows the request and the operator that made it, the memory held and free, the
     blocks in the way, a map of the address space, and which single change of a setting or of the
     allocator completes the trace. Each change is tried in a replay. The memory is shown as it is
-    after the allocator has returned everything that it can return to the device. For a training program, and for a
-    recording with lines and optimizer steps, the command also shows what holds the memory:
-    parameters, gradients, optimizer state, activations, workspaces, by line and by module of the
-    model.
+    after the allocator has returned everything that it can return to the device.
+
+    For a training program, and for a recording with lines and optimizer steps, the command also
+    shows what holds the memory: parameters, gradients, optimizer state, activations and workspaces,
+    by line and by module of the model.
     """
     from allocbench import held, inputs  # imported late: --help stays fast
     from allocbench.questions import explain

@@ -59,8 +59,9 @@ def run(
 
     The command shows the settings that no other setting beats in both memory and time, and the
     lines that make a program use the best one. Settings whose smallest devices differ by at most
-    1 % count as equal; of those, the fastest is the best, then the one with the fewest options. Device time on a simulated device is an estimate. Host time is
-    measured but not part of the search. After ctrl-C, the best settings so far are shown.
+    1 % count as equal; of those, the fastest is the best, then the one with the fewest options.
+    Device time on a simulated device is an estimate. Host time is measured but not part of the
+    search. After Ctrl-C, the best settings so far are shown.
     """
     from allocbench import inputs  # imported late: --help stays fast
     from allocbench.questions.runner import Runner
