@@ -27,6 +27,8 @@ from tests.commands import EVENTS, QUICK, folder, output, run, undrawn
 from tests.tflite_models import tflite_file
 from tests.traces import assert_same, make
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
+from tests.workloads.serving.test_architectures import LLAMA
+from tests.workloads.serving.test_architectures import write as write_config
 from tests.workloads.serving.test_requests import AZURE
 
 __all__ = ["folder", "undrawn"]  # the fixtures, by their imports
@@ -122,6 +124,7 @@ def test_every_example_works(example: str, reported: Path, request: pytest.Fixtu
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     Path("requests.csv").write_text(AZURE)
+    write_config(Path(), LLAMA)
     if example.startswith("allocbench verify"):
         recorded = gzip.decompress((DATA / "recordings/cold.pickle.gz").read_bytes())
         Path("recordings").mkdir()
