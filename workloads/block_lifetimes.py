@@ -8,8 +8,8 @@ They come from a trace, or from a CSV in the format of google/minimalloc, one bl
 
 A block is alive from `lower` up to but not including `upper`, in instants of any unit. As that
 program does, the reader takes columns in any order, the names buffer, buffer_id, begin and start,
-`end` for an upper bound that is included, and the columns of its other files where they say
-nothing: an offset (and a step) is that of an older plan, an alignment is 1, and there are no gaps.
+and `end` for an upper bound that is included. Columns of its other files are accepted if they have
+no effect: an offset (and a step) of an older plan, an alignment of 1, and no gaps.
 Other columns are ignored, and delimiters, quotes and numbers are as in `csv_dialect`.
 """
 

@@ -4,7 +4,7 @@
 Fake tensors have shapes, types and lifetimes but no data; the "cuda" device that they are on
 computes nothing (fake_cuda.cpp). The trace contains the storages that operators return, with their
 exact sizes and lifetimes, but not the temporary memory (workspaces) that a CUDA kernel would
-allocate. `workloads.gpu_capture` sees that too, with a CUDA build of PyTorch on a GPU, which may be
+allocate. `workloads.gpu_capture` captures this memory too, with a CUDA build of PyTorch on a GPU or
 a null GPU; `workloads.alignment` measures how well two captures agree.
 
     python -m allocbench.workloads.capture allocbench.workloads.models.gpt2 -o gpt2.parquet

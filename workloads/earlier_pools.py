@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of format version 1, in which a private pool was a stream of its own.
 
-Their provenance tells what each stream was, and a trim on the stream of a pool released it.
+Their provenance describes each stream, and a trim on the stream of a pool released the pool.
 """
 
 from __future__ import annotations

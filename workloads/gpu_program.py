@@ -3,9 +3,9 @@
 
     python -m allocbench.workloads.gpu_program MODULE ABOUT
 
-ABOUT is the file that gets the model, the seed and the configuration, as JSON. Needs nothing but
-the standard library and torch: the Python that runs it may not have what allocbench needs. Python's
-garbage collector runs only at marks.
+ABOUT is a file to which the model, the seed and the configuration are written as JSON. Only the
+standard library and torch are used, because the Python that runs this may lack the dependencies of
+allocbench. Python's garbage collector runs only at marks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """The hook of `allocbench record` for modules: which module of a model makes each allocation.
 
 PyTorch's history has the Python frames of each allocation. While a module is called, this hook adds
-a frame that bears the module's path, such as "transformer.h.3.mlp", in place of a function's name.
+a frame named after the module's path, such as "transformer.h.3.mlp", in place of a function's name.
 Parameters, gradients and the optimizer's state are found by their addresses, because they are not
 allocated while their module is called. Nothing here keeps a module or a tensor alive, and errors
 never reach the program. Only the standard library may be used.
@@ -85,7 +85,7 @@ class Modules:
             return self._call
 
     def _frame(self, path: str) -> Callable[..., Any]:
-        """A function that calls a module, in a frame that bears a path."""
+        """A function that calls a module, in a frame named after a path."""
         if path not in self._frames:
             original = self._call
 
@@ -172,12 +172,12 @@ _modules: Modules | None = None
 
 
 def told() -> list[tuple[int, list[Tensor] | None]]:
-    """What `Modules.told` of this process is."""
+    """The result of `Modules.told` for this process."""
     return _modules.told if _modules is not None else []
 
 
 def after_torch(torch: ModuleType) -> None:
-    """Watch modules and optimizers; a program that cannot be watched runs all the same."""
+    """Watch modules and optimizers; errors leave the program unchanged."""
     global _modules
     with suppress(Exception):
         from torch.optim.optimizer import register_optimizer_step_post_hook

@@ -58,7 +58,7 @@ def rows_with_pools(trace: Trace) -> Iterator[str]:
 class PoolColumns:
     """Reads the columns stream and pool of rows, and collects the pools.
 
-    refuse: raises TraceError for the row at hand, given what is wrong and what was expected.
+    refuse: raises TraceError for the current row, given what is wrong and what was expected.
     """
 
     def __init__(self, delimiter: str, refuse: Callable[[str, str], NoReturn]) -> None:
@@ -83,7 +83,7 @@ class PoolColumns:
         return number
 
     def event(self, word: str, text: str, name: str) -> tuple[int, int]:
-        """The op and the pool of a trim or of an event of a pool; `told` is its field id."""
+        """The op and the pool of a trim or of an event of a pool; `text` is its field id."""
         op, number = POOL_EVENTS.get(word, TRIM), self.pool(name)
         if op != TRIM and number == 0:
             self._refuse("the pool is missing", f"{word} with a name in the column pool")

@@ -96,12 +96,12 @@ class Gaps:
         return len(self) - self.frees
 
     def before(self, alloc: int) -> Gaps:
-        """Those that show before an alloc of the trace."""
+        """The gaps that show before an alloc of the trace."""
         count = int(np.searchsorted(self.shown, alloc))
         return Gaps(self.begun[:count], self.shown[:count], self.address[:count])
 
     def around(self, alloc: int) -> Gaps:
-        """Those of blocks that were allocated before an alloc and still live in the trace."""
+        """The gaps of blocks that were allocated before an alloc and still live in the trace."""
         alive = (self.begun >= 0) & (self.begun < alloc) & (self.shown >= alloc)
         return Gaps(self.begun[alive], self.shown[alive], self.address[alive])
 
@@ -113,15 +113,15 @@ class Gaps:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What a program asked of its allocator, and what it got.
+    """What a program requested from its allocator, and what it got.
 
     trace: m allocs, the first of them those that lived at the start. address: uint64 (m,), where
     each was placed. calls: those to the device, None where they were not recorded. reserved: int64
-    (m,), bytes reserved after each alloc as the recording itself tells them; None where they follow
-    from the calls. options: those of `caching` for the settings in force. capacity: bytes of the
-    device, where that is known. tells_pools: whether each event names its pool. tells_settings:
-    False for a snapshot that lacks the settings under which its start is found. unknown: why the
-    recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
+    (m,), bytes reserved after each alloc according to the recording itself; None if they follow
+    from the calls. options: those of `caching` that correspond to the recorded settings. capacity:
+    bytes of the device, if known. tells_pools: whether each event names its pool. tells_settings:
+    False for a snapshot without the settings that are needed to reconstruct its start. unknown: why
+    the recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
     """
 
     trace: Trace

@@ -61,12 +61,12 @@ class Trace:
         "parameters", "gradients", "optimizer state", "buffers and parameters without gradients",
         "backward pass" for other allocs of that pass, or "".
     layout: what the recorded allocator held before the first event, or None where that is not
-        known. An allocator that can take a layout over begins with it, and the allocs of its blocks
-        are not asked for; any other allocator is asked for them first.
+        known. An allocator that can take a layout over begins with it and does not serve the allocs
+        of its blocks; any other allocator serves them first.
     pool: uint16 (n,) or None, the private pool of each event, 0 for memory outside of them; None if
         no event has one. A free may have any, because its block knows its pool. A trim with pool 0
-        gives back what is free outside of private pools and in released ones, another trim what is
-        free in its pool, if that is released.
+        returns free segments outside of private pools and in released ones; any other trim returns
+        those of its pool, if the pool is released.
     pools: the private pools 1, 2, and so on.
     """
 

@@ -128,7 +128,7 @@ def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0
 
 
 def _around(capacity: int, end: int) -> list[int]:
-    """Multiples of STEP between `found` and `end`, exclusive: doubling, and evenly spaced."""
+    """Multiples of STEP between `capacity` and `end`, exclusive: doubling, and evenly spaced."""
     most = abs(end - capacity) // STEP - 1
     doubling = [1 << power for power in range(max(0, most).bit_length())]
     even = [most * n // _PROBES for n in range(1, _PROBES + 1)]

@@ -101,9 +101,9 @@ class Start(NamedTuple):
 
     layout: what was held at the start, None if unknown; its streams are those of the events. trims:
     which event each trim comes before, and 0 or the number of the private pool whose memory it
-    returns; in order. told: for the provenance. uses: what the program did with private pools: the
-    event that each comes before, its op, and a number of the pool; in order. traits: of private
-    pools by id, where they are known.
+    returns; in order. told: additions to the provenance. uses: what the program did with private
+    pools: the event that each use comes before, its op, and a number of the pool; in order. traits:
+    of private pools by id, where they are known.
     """
 
     layout: Layout | None = None

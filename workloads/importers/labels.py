@@ -18,7 +18,7 @@ _STEP = re.compile(r"#*\s*ProfilerStep\b")
 _TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
-"""The file of frames that bear the path of a module; as in workloads/module_hook.py."""
+"""The file name of frames that are named after a module; as in workloads/module_hook.py."""
 
 
 def innermost(operators: Iterable[str]) -> str:

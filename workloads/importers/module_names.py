@@ -76,7 +76,7 @@ def with_modules(
 def _owned(
     trace: Trace, address: NDArray[np.uint64], begun: int | None, tensors: Tensors
 ) -> Iterable[tuple[NDArray[np.intp], Told]]:
-    """The events of allocs of a module's tensors, and what they are."""
+    """The events of the allocs of each module's tensors, with the module and the kind."""
     if trace.time_ns is None or begun is None:
         return
     allocs, ends = spans(trace.op, trace.block)
@@ -92,7 +92,7 @@ def _owned(
 
 
 def _read(stored: Any) -> Tensors:
-    """What a snapshot says; nothing if it does not have the form."""
+    """The tensors stored in a snapshot; empty if they do not have the expected form."""
     lists: Tensors = []
     try:
         for when, tensors in stored or ():

@@ -352,7 +352,7 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
 
 
 def _slot(data: bytes, position: int, next_slot: int) -> tuple[int, int]:
-    """The number that the MEMOIZE or PUT at `at` assigns, and its end; or None, and `at`."""
+    """The number that a MEMOIZE or PUT assigns, and its end; or None, and the position."""
     op = data[position]
     if op == 0x94:
         return next_slot, position + 1

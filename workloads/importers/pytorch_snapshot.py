@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PyTorch memory snapshot (`torch.cuda.memory._dump_snapshot`) as a trace.
 
-Sizes are the bytes requested, as PyTorch records them, before its own rounding. A block is freed
-when its free is completed: until then, another stream may use it, and nobody else can have it.
-Blocks that lived before the recording began, or before the oldest event that its ring buffer
-still held, are found from later frees and from the final segments. Events of segments, requests
-that failed and annotations of other kinds are no requests: they are counted in the provenance.
-Annotations (`record_function`, the profiler's steps) become marks, "ProfilerStep#3" a "step".
+Sizes are requested bytes, before PyTorch's rounding. A block counts as freed when its free is
+completed; until then, another stream may use it, so it cannot be reused. Blocks that were allocated
+before the recording began, or before the oldest event that its ring buffer still held, are
+reconstructed from later frees and from the final segments. Events of segments, failed requests and
+other annotations are not requests; the provenance counts them. Annotated ranges (`record_function`,
+the profiler's steps) become marks, "ProfilerStep#3" a "step".
 
-A snapshot has the events of each device. Where several devices have some, the option `device`
-says which one is meant. Snapshots of PyTorch up to 2.3 do not contain the allocator settings, which
-matter for how large the blocks were that lived at the start: the option `conf` tells them.
+A snapshot has the events of each device. If several devices have events, the option `device`
+chooses one. Snapshots of PyTorch up to 2.3 do not contain the allocator settings, on which the
+sizes of the first blocks depend; the option `conf` sets them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _BEGINS = re.compile(
 
 
 def is_pickle(head: bytes) -> bool:
-    """Whether a file that begins so is a pickle."""
+    """Whether a file that begins with these bytes is a pickle."""
     return _BEGINS.match(head) is not None
 
 
@@ -73,11 +73,11 @@ def read(
 ) -> Trace:
     """Read the events of one device of an open snapshot.
 
-    device: its number; may be left out when one device alone has events (or, with history
-    disabled, blocks). conf: the allocator settings of the program, as in PYTORCH_CUDA_ALLOC_CONF;
-    used if the snapshot holds none, as up to PyTorch 2.3. Raises TraceError for a pickle that is no
-    snapshot or more than data, for a device that is not there or not clear, and for settings that
-    cannot be read.
+    device: its number; needed only if several devices have events (or blocks, if the history is
+    disabled). conf: the allocator settings of the program, as in PYTORCH_CUDA_ALLOC_CONF, for a
+    snapshot without settings (PyTorch up to 2.3). Raises TraceError for a pickle that is not a
+    snapshot or contains more than data, for a device that is missing or ambiguous, and for settings
+    that cannot be read.
     """
     return read_recording(file, path, device=device, conf=conf).trace
 
@@ -85,7 +85,7 @@ def read(
 def read_recording(
     file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
 ) -> Recording:
-    """Read the same with what the recorded allocator did; raises as `read` does."""
+    """Read the trace and what the recorded allocator did; raises as `read` does."""
     columns = Columns()
     data = DataPickle(file, columns.packer_for).load()
     segments, traces, annotations = _parts(data)
@@ -201,7 +201,7 @@ def _whole(values: dict[str, Any], key: str, default: int) -> int:
 
 
 def _known(segments: Sequence[dict[str, Any]]) -> list[Range]:
-    """Where the final state of each address is known: in segments with a list of blocks."""
+    """The ranges whose final state is known: segments with a list of blocks."""
     begun = [
         (_whole(s, "address", 0), _whole(s, "total_size", 0)) for s in segments if s.get("blocks")
     ]
@@ -209,7 +209,7 @@ def _known(segments: Sequence[dict[str, Any]]) -> list[Range]:
 
 
 def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    """The blocks that live in a segment, and their addresses."""
+    """The live blocks of a segment, and their addresses."""
     blocks = segment.get("blocks", [])
     if not _all(blocks, dict):
         raise TraceError("the 'blocks' of a segment is not a list of dicts")
@@ -222,7 +222,7 @@ def _live(segment: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
-    """The blocks that live in segments; older snapshots have sizes and frames in a history."""
+    """The live blocks of segments; older snapshots have sizes and frames in a history."""
     rows = []
     for segment in segments:
         stream = segment.get("stream", 0)
@@ -245,7 +245,7 @@ def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
 
 
 def _choose(device: str | int | None, events: dict[int, int], live: set[int]) -> int:
-    """The device that is meant."""
+    """The number of the selected device."""
     listed = ", ".join(f"{n} ({count:,} events)" for n, count in sorted(events.items()))
     if device is not None:
         chosen = next((n for n in events if str(n) == str(device)), None)
@@ -263,7 +263,7 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
 
 
 def _annotations(annotations: Sequence[Any], device: int) -> Iterator[tuple[int, str]]:
-    """When annotated ranges begin, in ns, and their names."""
+    """The time in ns at which each annotated range begins, and its name."""
     for annotation in annotations:
         if not isinstance(annotation, dict) or annotation.get("stage") != "START":
             continue

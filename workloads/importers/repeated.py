@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dicts of a pickle that are alike, read by one regular expression for all of them.
+"""Similar dicts of a pickle, read by one regular expression for all of them.
 
-A snapshot holds as many dicts as events. As Python pickles them, each is a run of opcodes with
-the same references to its keys, and values that are numbers, references, and lists of references;
-reading such a run whole takes a third of the time that its opcodes take one by one.
+A snapshot contains a dict for each event. Python pickles each dict as a run of opcodes with the
+same references to its keys, and with values that are numbers, references, or lists of references.
+Matching a whole run takes a third of the time of reading its opcodes one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Packer = tuple[Callable[[Sequence[Any]], object], Collection[int]]
 
 PackerFor = Callable[[tuple[Any, ...]], Packer | None]
 
-# Each opcode tells its length, so nothing needs to be tried twice: possessive repetition is exact.
+# Each opcode determines its length, so backtracking never helps: possessive repetition is exact.
 _REFERENCE = rb"h.|j...."
 _REFERENCES = rb"(?:(?:j....)++|(?:h.)++)++"
 _LONG = b"|".join(rb"\x8a\x%02x%b" % (n, b"." * n) for n in range(1, 10))
@@ -47,7 +47,7 @@ _LENGTHS = {
 
 
 class Memo:
-    """What later opcodes may refer to, by number; the numbers are mostly those of a list."""
+    """What later opcodes may refer to, by number; most numbers are consecutive."""
 
     __slots__ = ("dense", "sparse")
 
@@ -71,7 +71,7 @@ class Memo:
 
 
 class References:
-    """A list of what was there before in the pickle, found when it is looked at."""
+    """A list of earlier values of the pickle, which are looked up when the list is read."""
 
     __slots__ = ("_memo", "_references")
 
@@ -86,8 +86,11 @@ class References:
 
 @dataclass(frozen=True)
 class _Alike:
-    """Dicts that differ in their values: their expression, with a group for the opcodes of each
-    value, empty where nobody looks; what packs the values; and those that are in the memo."""
+    """Dicts that differ only in their values.
+
+    match: their expression, with a group for the opcodes of each value, empty for a value that is
+    not needed. pack: packs the values. memoized: the indices of the values that enter the memo.
+    """
 
     match: Callable[[bytes, int], re.Match[bytes] | None]
     pack: Callable[[Sequence[Any]], object]
@@ -109,7 +112,7 @@ def _alike_dicts(
 
 
 class RepeatedDicts:
-    """Reads dicts for whose keys there is a packer, when they are written as described."""
+    """Reads dicts whose keys have a packer, if they are pickled as described above."""
 
     def __init__(self, memo: Memo, packer_for: PackerFor) -> None:
         self._memo = memo
@@ -119,9 +122,9 @@ class RepeatedDicts:
         self._last: _Alike | None = None
 
     def read(self, data: bytes, position: int) -> tuple[int, Any]:
-        """The end, and the packed form, of the dict at `at`; 0 and None when it is another one.
+        """The end and the packed form of the dict at a position; 0 and None if it has another form.
 
-        Raises IndexError or KeyError for references to nothing.
+        Raises IndexError or KeyError for references to missing values.
         """
         match = self._last.match(data, position) if self._last else None
         if match is None:
@@ -149,7 +152,7 @@ class RepeatedDicts:
         return match.end(), packed
 
     def _learn(self, data: bytes, position: int) -> _Alike | None:
-        """What reads dicts like the one at `at`, if that has a packer."""
+        """The expression for dicts like the one at a position, if it has a packer."""
         match = _alike.match(data, position)
         if not match or self._memo.sparse:
             return None
@@ -164,7 +167,7 @@ class RepeatedDicts:
         return self._learned[alike]
 
     def _value(self, raw: bytes) -> Any:
-        """What the opcodes of one value stand for; those that are likely to come again are kept."""
+        """The value that opcodes stand for; values that are likely to occur again are kept."""
         op = raw[0]
         length = raw[1] + 2 if op == _LONG1 else _LENGTHS.get(op)
         if length and length < len(raw):

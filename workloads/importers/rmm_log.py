@@ -5,9 +5,9 @@
     2342727,15:47:02.841961,allocate,0x7f0012400000,1048576,0x0
     2342727,15:47:02.841977,free,0x7f0012400000,1048576,0x0
 
-Sizes are the bytes asked of the adaptor. Pointers and streams are hexadecimal with 0x, or
+Sizes are the bytes requested from the adaptor. Pointers and streams are hexadecimal with 0x, or
 decimal, or (nil); times are those of a clock, which may pass midnight, or seconds. Requests that
-failed ("allocate failure") are counted in the provenance; which thread asked is not kept.
+failed ("allocate failure") are counted in the provenance; the requesting thread is not kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DAY = 24 * 3600 * _SECOND
 
 
 def is_rmm_log(head: bytes) -> bool:
-    """Whether a file that begins so is a log of RMM."""
+    """Whether a file that begins with these bytes is an RMM log."""
     return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the blocks were when the recording of a memory snapshot began.
 
-A free gives the requested bytes, not those of the block. The latter follow from PyTorch's rules:
-what is left of a block becomes a free one if it has 512 bytes or more in a segment of small blocks
-or an expandable one, and more than 1 MiB in another one. So no block in a segment of large blocks
-is smaller than 1 MiB, and a smaller gap belongs to the block before it.
+The event of a free contains the requested bytes, not the size of the block. The size follows from
+PyTorch's rules: the rest of a split block becomes a free block if it has at least 512 bytes in a
+segment of small blocks or in an expandable segment, or more than 1 MiB in any other segment. So a
+segment of large blocks has no block below 1 MiB, and a smaller gap belongs to the block before it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _Allocs:
 def _granted(
     address: int, requested: int, segment: Segment, limit: int, settings: Settings, allocs: _Allocs
 ) -> int:
-    """Bytes of a request's block that ends no later than `limit`."""
+    """Size in bytes of the block of a request; the block ends no later than `limit`."""
     rounded = settings.rounded(requested)
     if segment.small or segment.expandable:
         return rounded

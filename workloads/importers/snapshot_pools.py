@@ -2,8 +2,8 @@
 """Private pools of a memory snapshot: each is a stream of its own in the trace.
 
 Memory of a private pool (of a captured graph or a MemPool) serves only requests of that pool, just
-as memory of a stream serves only that stream. From PyTorch 2.13 on, events name their pool; for
-older versions, the segment around their address does, if it is still held at the end.
+as memory of a stream serves only that stream. From PyTorch 2.13 on, each event names its pool. For
+older versions, the pool is that of the segment around the address, if it is still held at the end.
 """
 
 from __future__ import annotations

@@ -143,9 +143,9 @@ def with_kinds(
 ) -> list[Segment]:
     """The segments; unknown kinds follow from the blocks (address, requested bytes) in them.
 
-    Only blocks from before the first unmapping in a range count: the device may map its addresses
-    again for another pool. Where none was seen, a range of whole pages of `large_page` bytes is of
-    large blocks.
+    Only blocks allocated before the first unmapping in a range count, because the device may later
+    map its addresses for another pool. If there is no such block, a range of whole pages of
+    `large_page` bytes has large blocks.
     """
     order = np.argsort(address, kind="stable")
     sorted_address = address[order]

@@ -27,10 +27,11 @@ _CONFS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CO
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings in force when a snapshot was taken.
+    """The settings that held when a snapshot was taken.
 
     conf: the text that set them, "" if unknown. max_split: bytes, or None for no limit. collects:
-    whether garbage_collection_threshold was set. expandable: whether new segments were. divisions:
+    whether garbage_collection_threshold was set. expandable: whether new segments were
+    expandable. divisions:
     steps between powers of two, by the power of two of a size in MiB (0: none).
     """
 
@@ -48,7 +49,7 @@ class Settings:
 
     @property
     def collects(self) -> bool:
-        """Whether segments may be freed without a trim."""
+        """Whether the allocator may free segments without a trim."""
         return self.threshold > 0
 
     def rounded(self, requested: int) -> int:
@@ -82,7 +83,7 @@ class Settings:
 
 
 def read_settings(data: Any, conf: str = "") -> Settings:
-    """The settings that a snapshot holds; if it holds none, those of a text like PyTorch's.
+    """The settings in a snapshot; if it has none, those of a text in PyTorch's syntax.
 
     Raises TraceError if the text cannot be read.
     """
@@ -102,7 +103,7 @@ def read_settings(data: Any, conf: str = "") -> Settings:
 
 
 def _of_conf(conf: str) -> Settings:
-    """The settings of a text, by the rules of the versions whose snapshots hold none (to 2.3)."""
+    """The settings of a text, by the rules of the versions whose snapshots have none (to 2.3)."""
     by_name = dict(re.findall(r"(\w+)\s*:\s*(\[[^\]]*\]|[^,\s]+)", conf))
     split = by_name.get("max_split_size_mb")
     try:

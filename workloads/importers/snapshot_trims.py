@@ -100,7 +100,7 @@ def _is_private(call: SegmentCall) -> bool:
 
 
 class _Lives:
-    """Which addresses hold a block, at later and later events."""
+    """Which addresses hold a block after an event; events must be asked in order."""
 
     def __init__(self, events: AddressedEvents, start: Layout) -> None:
         self._events = events
@@ -110,7 +110,7 @@ class _Lives:
     def any_free(self, held: dict[int, int], before: int) -> bool:
         """Whether a segment of `held` (bytes by address) has no block before an event.
 
-        No call may ask about an earlier event than the one before it.
+        The events of successive calls must not decrease.
         """
         new = slice(self._seen, before)
         changed, last = np.unique(self._events.address[new][::-1], return_index=True)

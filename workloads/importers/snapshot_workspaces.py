@@ -43,9 +43,10 @@ def labels_with(
 ) -> tuple[NDArray[np.uint32], tuple[str, ...]]:
     """The labels of events with the marks of workspaces: `label` and `labels` of `AddressedEvents`.
 
-    A workspace whose address is known is the last alloc of its address and size before it was
-    used; one whose size alone is known is the first alloc of that size after it was asked for. The
-    two clocks can differ by some microseconds, so an alloc just on the other side counts as well.
+    A workspace whose address is known is the last alloc at that address and of that size before it
+    was used. If only its size is known, it is the first alloc of that size after the library asked
+    for it. The two clocks can differ by some microseconds, so an alloc slightly too late or too
+    early also counts.
     """
     label = events.label.copy()
     labels = {text: number for number, text in enumerate(events.labels)}
@@ -88,7 +89,7 @@ def _found(
 
 
 def _chosen(right: int | None, wrong: int | None, far: Callable[[int], int]) -> int | None:
-    """Of an event on the right side of a time and one on the wrong side, the one that is meant."""
+    """The better of two events, one on the right side of a time and one on the wrong side."""
     if wrong is None or far(wrong) > _CLOCKS_DIFFER:
         return right
     return wrong if right is None or far(right) > _MUCH * far(wrong) else right

@@ -119,8 +119,7 @@ def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
 
     TLSF searches from the next class up, where every block is large enough, and so misses the
     blocks that fit exactly. The block that was freed last, the only one of its own class that it
-    examines, is
-    slightly too small: 2 M.
+    examines, is slightly too small: 2 M.
     """
     live, pins = [], []
     events.mark("step")
@@ -172,8 +171,8 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
 def larger_later(events: Events, steps: int, blocks: int, size: int, growth: int) -> None:
     """Later steps request slightly more, so the plan of the first step fits only one request.
 
-    The planned arena is held for the first request of each step and is otherwise unused, while the
-    pool serves all other requests: 2 M.
+    The planned arena is held for the first request of each step and is otherwise unused, while best
+    fit serves all other requests: 2 M.
     """
     for n in range(steps):
         events.mark("step")
