@@ -49,7 +49,7 @@ def _allocators() -> list[Table]:
             help_ = Text(f"{option.help} ({option.type})")
             options.add_row(named, Text(option.default or "-"), help_)
     wrappers = plain_table(
-        "wrappers of any allocator, written with it as of=", "name", "what it does"
+        "wrappers; the last option, of=NAME, is the allocator inside", "name", "what it does"
     )
     for wrapper in allocators.wrappers():
         required = "".join(f"{option.name}=...," for option in wrapper.options)
