@@ -66,6 +66,11 @@ def name_of(text: str) -> str:
     return text.partition(":")[0].strip()
 
 
+def options_of(text: str) -> str:
+    """The options of a spec as they are written, without a check of them."""
+    return text.partition(":")[2]
+
+
 def parse_options(text: str) -> dict[str, str]:
     """Read `option=value,option=value` without a name; raises SpecSyntaxError."""
     return _parse(text, "", text).options

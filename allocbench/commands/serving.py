@@ -13,6 +13,7 @@ import typer
 from rich.text import Text
 
 from allocbench import options
+from allocbench.base.spec import SpecSyntaxError, parse_numbers
 from allocbench.errors import UsageError
 from allocbench.keeping import written
 from allocbench.outputs import STDOUT, check_outputs, open_output
@@ -58,6 +59,7 @@ class Cache(StrEnum):
 
 
 _FRACTIONS = {Engine.VLLM: 0.9, Engine.VLLM_0: 0.9, Engine.SGLANG: 0.88}
+_MOST_SIZES = 10_000  # of captured graphs
 _OPTION_NAMES = {
     Engine.VLLM: "gpu_memory_utilization",
     Engine.VLLM_0: "gpu_memory_utilization",
@@ -232,10 +234,13 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
     """The sizes of --capture-sizes; raises UsageError."""
     if text is None or text == "none":
         return None if text is None else ()
-    parts = text.split(",")
-    if not all(part.isdecimal() and int(part[:6]) >= 1 for part in parts):
+    try:
+        sizes = parse_numbers(text)
+    except SpecSyntaxError:
+        sizes = ()
+    if not 1 <= len(sizes) <= _MOST_SIZES or min(sizes) < 1:
         raise UsageError(f"--capture-sizes {text}: write whole numbers, such as 1,2,4,8, or none")
-    return tuple(sorted({int(part) for part in parts}))
+    return tuple(sorted(set(sizes)))
 
 
 def _requests(path: str, count: int) -> Requests:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import options
+from allocbench.base.spec import options_of
 from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
@@ -111,7 +112,7 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
     table = plain_table(title, *numbers, "settings", right=numbers)
     rows = records(trials)
     for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:
-        _, _, settings = row["allocator"].partition(":")
+        settings = options_of(row["allocator"])
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
         notes = [note for note in ("best", "default") if row[note]]
         if row["failures"]:

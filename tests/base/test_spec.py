@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
+from allocbench.base.spec import SpecSyntaxError, options_of, parse_numbers, parse_option
 from allocbench.errors import UsageError
 from allocbench.options import device_of, recorded_on
 
@@ -16,6 +16,11 @@ def test_one_option() -> None:
     for wrong in ("", "loss", "=1", "loss="):
         with pytest.raises(SpecSyntaxError, match="is not option=value"):
             parse_option(wrong)
+
+
+def test_the_options_of_a_spec_are_the_text_after_its_name() -> None:
+    assert options_of("caching:conf=max_split_size_mb:128") == "conf=max_split_size_mb:128"
+    assert options_of("caching") == ""
 
 
 def test_ranges_and_lists_of_numbers() -> None:
