@@ -21,3 +21,5 @@ def errors_naming(path: str | Path) -> Iterator[None]:
     except (OSError, ValueError, MemoryError, csv.Error, pa.ArrowException) as error:
         reason = (isinstance(error, OSError) and error.strerror) or str(error) or repr(error)
         raise TraceError(f"{path}: {reason.splitlines()[0]}") from error
+    except RecursionError as error:
+        raise TraceError(f"{path}: is nested too deeply") from error

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from allocbench.workloads.vocabulary import TraceError
 STANDARD_INPUT = "-"
 _GZIP = b"\x1f\x8b"
 _IN_MEMORY = 64 << 20  # bytes of a pipe or of an expanded file; more goes to a temporary file
+_PART = 1 << 20  # bytes expanded at a time
+_MOST_EXPANDED = 1 << 30
+_MOST_RATIO = 200
+"""A file may expand to that many bytes, or to that multiple of its size, whichever is more."""
 
 
 @contextmanager
@@ -65,8 +70,20 @@ def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
 
 
 def _expanded(file: IO[bytes]) -> IO[bytes]:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    most = max(_MOST_EXPANDED, _MOST_RATIO * size)
+    copy = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
         with gzip.GzipFile(fileobj=file, mode="rb") as source:
-            return _copied(source)
+            while part := source.read(_PART):
+                if copy.tell() + len(part) > most:
+                    raise TraceError(
+                        f"is gzip of {size:,} bytes that expands to more than {most:,} bytes; if"
+                        " that is intended, expand it first"
+                    )
+                copy.write(part)
+        copy.seek(0)
+        return copy
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(f"is gzip, but damaged: {str(error).splitlines()[0]}") from error

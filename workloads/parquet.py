@@ -8,6 +8,7 @@ needs little memory beyond the trace itself.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -35,6 +36,9 @@ _MAGIC = b"PAR1"
 _PART_BYTES = 1 << 18
 _PART_EVENTS = 1 << 15
 _ROW_GROUP_EVENTS = 1 << 20
+_MOST_EVENTS = 100_000_000
+_MOST_EVENTS_PER_BYTE = 100
+"""A file may hold that many events, or that many for each of its bytes, whichever is more."""
 
 
 def is_parquet(head: bytes) -> bool:
@@ -64,6 +68,9 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
 def read_parquet(file: BinaryIO, path: Path) -> Trace:
     """Read a trace from an open Parquet file. Raises TraceError if it does not contain one."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
+    events, size = parquet.metadata.num_rows, file.seek(0, os.SEEK_END)
+    if events > max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size):
+        raise TraceError(f"claims to hold {events:,} events in {size:,} bytes")
     header = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
     schema = parquet.schema_arrow
     for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
@@ -73,9 +80,7 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
             raise TraceError(f"column '{name}' is missing")
     present = {n: d for n, d in (COLUMNS | OPTIONAL_COLUMNS).items() if n in schema.names}
 
-    arrays: dict[str, Any] = {
-        name: np.empty(parquet.metadata.num_rows, dtype) for name, dtype in present.items()
-    }
+    arrays: dict[str, Any] = {name: np.empty(events, dtype) for name, dtype in present.items()}
     done = 0
     for batch in parquet.iter_batches(_PART_EVENTS, columns=list(arrays), use_threads=False):
         for name, array in arrays.items():
@@ -85,10 +90,8 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
                 raise TraceError(f"event {row}: column '{name}' is null")
             array[done : done + len(column)] = column.to_numpy()
         done += len(batch)
-    if done != parquet.metadata.num_rows:
-        raise TraceError(
-            f"contains {done} events, but its metadata says {parquet.metadata.num_rows}"
-        )
+    if done != events:
+        raise TraceError(f"contains {done} events, but its metadata says {events}")
     return with_pools(Trace(**arrays, **header))
 
 

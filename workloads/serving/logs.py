@@ -25,6 +25,8 @@ from allocbench.workloads.serving.requests import Requests
 from allocbench.workloads.trace import TraceError
 
 MOST_TOKENS = 10**8 - 1
+_MOST_MILLISECONDS = 10**15
+_MOST_SHOWN = 40  # characters of a value in a message
 """Limit of the tokens of a prompt or of an answer."""
 _COUNT = "[0-9]{1,8}"
 _NUMBER = r"[0-9]{1,15}(\.[0-9]+)?"
@@ -67,7 +69,7 @@ def _is_mooncake(head: bytes) -> bool:
         return all(f'"{name}"'.encode() in line for name in _MOONCAKE)
     try:
         first = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(first, dict) and set(_MOONCAKE) <= first.keys()
 
@@ -99,8 +101,12 @@ def _read_mooncake(file: BinaryIO) -> Requests:
             raise TraceError(f"line {number}: {what}") from error
         for name, value in zip(_MOONCAKE, values, strict=True):
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or not 0 <= value <= (MOST_TOKENS if name != "timestamp" else 10**15):
-                raise TraceError(f"line {number}: {name} {str(value)[:40]!r} is not a whole number")
+            most = MOST_TOKENS if name != "timestamp" else _MOST_MILLISECONDS
+            if not whole or not 0 <= value <= most:
+                shown = str(value)[:_MOST_SHOWN]
+                raise TraceError(
+                    f"line {number}: {name} '{shown}' is not a whole number from 0 to {most:,}"
+                )
         if not isinstance(ids, list) or not all(isinstance(block_id, int) for block_id in ids):
             raise TraceError(f"line {number}: hash_ids is not a list of whole numbers")
         rows.append(values)

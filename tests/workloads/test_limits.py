@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small files that would take much memory, disk space or stack are refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from allocbench.workloads import Trace, files, input_files, parquet, read
+from tests.traces import GOOD, make, message_of
+
+DEEP = "[" * 100_000
+CSV = b"op,id,size\n" + b"".join(b"a,0,%d\nf,0,\n" % (n**4) for n in range(1, 10_001))
+
+
+def deep_parquet() -> bytes:
+    table = pa.table(make(GOOD).columns()).replace_schema_metadata({b"allocbench.trace": DEEP})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        deep_parquet(),
+        f'{{"tensors": {DEEP}'.encode(),
+        f'{{"schemaVersion": 1, "traceEvents": [{{"name": "[memory]", "args": {DEEP}'.encode(),
+        f'{{"timestamp": 0, "input_length": 1, "output_length": 5, "hash_ids": {DEEP}\n'.encode(),
+    ],
+    ids=["Parquet", "graph", "profile", "request log"],
+)
+def test_deep_nesting(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "deep"
+    path.write_bytes(content)
+    message_of(lambda: files.read_plannable(path))
+
+
+def test_gzip_that_expands_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_files, "_MOST_EXPANDED", 1 << 10)
+    monkeypatch.setattr(input_files, "_PART", 1 << 10)
+    path = tmp_path / "t.csv.gz"
+    packed = gzip.compress(CSV)
+    path.write_bytes(packed)
+    assert len(CSV) < 200 * len(packed)
+    assert len(read(path)) == 20_000
+    monkeypatch.setattr(input_files, "_MOST_RATIO", 2)
+    assert message_of(lambda: read(path)) == (
+        f"{path}: is gzip of {len(packed):,} bytes that expands to more than {2 * len(packed):,}"
+        " bytes; if that is intended, expand it first"
+    )
+
+
+def test_parquet_that_claims_many_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal values take next to no space in a file."""
+    path = tmp_path / "t.parquet"
+    events = 1_000_000
+    columns = (np.zeros(events, kind) for kind in (np.uint8, np.uint32, np.uint64, np.uint16))
+    names = ("op", "block", "size", "stream")
+    table = pa.table(dict(zip(names, columns, strict=True)))
+    header = {"version": 1, "labels": [], "provenance": {}}
+    table = table.replace_schema_metadata({b"allocbench.trace": json.dumps(header)})
+    pq.write_table(table, path, compression="zstd")
+    size = path.stat().st_size
+    assert "event 0: " in message_of(lambda: read(path))
+    monkeypatch.setattr(parquet, "_MOST_EVENTS", 1000)
+    monkeypatch.setattr(parquet, "_MOST_EVENTS_PER_BYTE", 10)
+    assert message_of(lambda: read(path)) == (
+        f"{path}: claims to hold {events:,} events in {size:,} bytes"
+    )
+
+
+def test_the_limits_admit_every_trace_that_is_written(tmp_path: Path) -> None:
+    """One alloc and one free of the same block, over and over, is what compresses best."""
+    path = tmp_path / "t.parquet"
+    op = np.tile(np.array([0, 1], np.uint8), 500_000)
+    zeros = np.zeros(len(op), np.uint32)
+    trace = Trace(op, zeros, (1 - op).astype(np.uint64), zeros.astype(np.uint16))
+    files.write(trace, path)
+    assert len(read(path)) == len(op)
