@@ -136,9 +136,18 @@ LISTED = {
     "llama-3-70b": _known("llama-3-70b", 8192),
     "llama-3.1-8b": _known("llama-3-8b", 131072),  # meta-llama/Llama-3.1-8B
     "llama-3.1-70b": _known("llama-3-70b", 131072),  # meta-llama/Llama-3.1-70B, 3.3-70B
+    "llama-3.2-1b": _Listed(  # meta-llama/Llama-3.2-1B
+        Model(16, 2048, 32, 8, 64, 8192, 128256), 131072, tied=True
+    ),
+    "llama-3.2-3b": _Listed(  # meta-llama/Llama-3.2-3B
+        Model(28, 3072, 24, 8, 128, 8192, 128256), 131072, tied=True
+    ),
     "mistral-7b": _known("mistral-7b", 32768),
     "mixtral-8x7b": _known("mixtral-8x7b", 32768),
     "qwen2.5-7b": _known("qwen2.5-7b", 32768),  # Qwen/Qwen2.5-7B-Instruct
+    "qwen2.5-32b": _Listed(  # Qwen/Qwen2.5-32B-Instruct
+        Model(64, 5120, 40, 8, 128, 27648, 152064, qkv_bias=1), 32768
+    ),
     "qwen2.5-72b": _known("qwen2.5-72b", 32768),  # Qwen/Qwen2.5-72B-Instruct
     "qwen3-0.6b": _Listed(  # Qwen/Qwen3-0.6B
         Model(28, 1024, 16, 8, 128, 3072, _QWEN3), 40960, tied=True, qk_norm=True

@@ -49,9 +49,12 @@ def parameters(model: Architecture) -> int:
         ("llama-3-70b", 70_553_706_496),
         ("llama-3.1-8b", 8_030_261_248),
         ("llama-3.1-70b", 70_553_706_496),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
         ("mistral-7b", 7_241_732_096),
         ("mixtral-8x7b", 46_702_792_704),
         ("qwen2.5-7b", 7_615_616_512),
+        ("qwen2.5-32b", 32_763_876_352),
         ("qwen2.5-72b", 72_706_203_648),
         ("qwen3-0.6b", 596_049_920),
         ("qwen3-8b", 8_190_735_360),
@@ -66,7 +69,7 @@ def test_listed_models_have_the_published_parameter_counts(name: str, count: int
 
 
 def test_every_listed_model_was_checked() -> None:
-    assert len(LISTED) == 16
+    assert len(LISTED) == 19
 
 
 def test_the_rotary_cache_has_a_row_for_each_position() -> None:
