@@ -1,62 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C ends a command quietly, at any time."""
+"""Ctrl-C and SIGTERM end a command quietly, at any time."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
-CODE = 130
-"""The exit code of an interrupted command: 128 + SIGINT."""
+CODE = 128 + int(signal.SIGINT)
+"""The exit code of an interrupted command."""
 _AGAIN_AFTER = 0.01  # seconds
+
+
+class Terminated(SystemExit):
+    """The process got SIGTERM."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + int(signal.SIGTERM))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave with code 130 when the block is interrupted, without a traceback.
+    """Leave with code 130 when the block is interrupted, and with 143 when it gets SIGTERM.
 
-    Python raises KeyboardInterrupt between any two instructions, and drops what is raised in a
-    callback of a weak reference or in a destructor: an import calls such a callback for every
-    module. An interrupt that is dropped is raised again a moment later. After the block an
-    interrupt ends the process at once.
+    Either leaves the block as an exception, so that it cleans up, and shows no traceback. Python
+    raises it between any two instructions, and drops what is raised in a callback of a weak
+    reference or in a destructor: an import calls such a callback for every module. A signal that is
+    dropped is sent again a moment later. After the block a signal ends the process at once.
     """
     hook = sys.unraisablehook
     sys.unraisablehook = _again(hook)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
     except KeyboardInterrupt:
         sys.exit(CODE)
     except Exception as error:
-        if not _interrupted(error):
+        if (cause := _signal_behind(error)) is None:
             raise
-        sys.exit(CODE)
+        sys.exit(CODE if isinstance(cause, KeyboardInterrupt) else cause.code)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         sys.unraisablehook = hook
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise Terminated
 
 
 def _again(hook: Any) -> Any:
     def unraisable(dropped: Any) -> None:
-        if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif issubclass(dropped.exc_type, Terminated):
+            number = signal.SIGTERM
+        else:
             hook(dropped)
             return
-        import _thread
         from threading import Timer  # imported late: help and version stay fast
 
-        later = Timer(_AGAIN_AFTER, _thread.interrupt_main)
+        later = Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
         later.daemon = True
         later.start()
 
     return unraisable
 
 
-def _interrupted(error: BaseException | None) -> bool:
-    """Whether an interrupt caused an error, which may have been raised in its place."""
+def _signal_behind(error: BaseException | None) -> KeyboardInterrupt | Terminated | None:
+    """The signal that caused an error, which may have been raised in its place."""
     while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
+        if isinstance(error, KeyboardInterrupt | Terminated):
+            return error
         error = error.__cause__ or error.__context__
-    return False
+    return None

@@ -14,17 +14,14 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from allocbench.base import children
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
 from allocbench.workloads.relabeling import relabeled
@@ -132,27 +129,10 @@ def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
 def _run(
     command: Sequence[str], environment: Mapping[str, str], stdout: int | None, stderr: int | None
 ) -> int:
-    """Run a command; the exit code as in a shell. The command handles interrupts itself."""
     try:
-        process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
+        return children.run(command, environment, stdout, stderr)
     except OSError as error:
         raise RecordError(f"{command[0]}: {error.strerror}") from error
-    with _interrupts_ignored():
-        code = process.wait()
-    return code if code >= 0 else 128 - code
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Ignore interrupts in this process; only its main thread gets them, and can ignore them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _files(folder: Path) -> frozenset[str]:

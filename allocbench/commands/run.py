@@ -7,7 +7,6 @@ import datetime
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from allocbench import allocators, options
 from allocbench.allocators.spec import parse
+from allocbench.base import children
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
@@ -164,14 +164,13 @@ def _run_on(
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
     settings = running.Settings(spec, folder, record=record is not None, poison=poison)
     inherited = os.environ | (machine.environment if machine else {})
-    done = subprocess.run(command, env=running.environment(settings, inherited))
+    code = children.run(command, running.environment(settings, inherited))
     reports = list(running.reports(folder))
     traces = {}
     if record:
         null_name = machine.name if machine else None
         for path, report in zip(_paths(record, reports), reports, strict=True):
             traces[path] = _trace(report, command, null_name)
-    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
     return _Ran(code, reports, traces, running.native_only(folder))
 
 
@@ -187,8 +186,7 @@ def _run_native(
     environment = running.native_environment(folder, inherited)
     traces, complaints = {}, list[str]()
     if record is None:
-        done = subprocess.run(command, env=environment)
-        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        code = children.run(command, environment)
     else:
         if machine is not None:
             machine = replace(machine, environment=environment)

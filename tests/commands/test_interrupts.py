@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +19,7 @@ class Object:
     pass
 
 def interrupt(*_):
-    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.{signal})
 
 {definitions}
 
@@ -29,15 +32,22 @@ with interrupts.quiet():
 """
 
 
-def ended(body: str, definitions: str = "") -> tuple[int, str, str]:
+def ended(
+    body: str, definitions: str = "", sent: signal.Signals = signal.SIGINT
+) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a program with this body."""
-    program = PROGRAM.format(body=body.replace("\n", "\n    "), definitions=definitions)
+    indented = body.replace("\n", "\n    ")
+    program = PROGRAM.format(body=indented, definitions=definitions, signal=sent.name)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
-def test_an_interrupt_is_an_exit_code() -> None:
-    assert ended("interrupt()") == (130, "began\n", "")
+SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+
+
+@SIGNALS
+def test_an_interrupt_is_an_exit_code(sent: signal.Signals) -> None:
+    assert ended("interrupt()", sent=sent) == (128 + sent, "began\n", "")
 
 
 @pytest.mark.parametrize(
@@ -48,8 +58,11 @@ def test_an_interrupt_is_an_exit_code() -> None:
     ],
     ids=["weak reference", "destructor"],
 )
-def test_an_interrupt_where_exceptions_are_dropped_is_not_lost(body: str, definitions: str) -> None:
-    assert ended(body, definitions) == (130, "began\nwent on\n", "")
+@SIGNALS
+def test_an_interrupt_where_exceptions_are_dropped_is_not_lost(
+    body: str, definitions: str, sent: signal.Signals
+) -> None:
+    assert ended(body, definitions, sent) == (128 + sent, "began\nwent on\n", "")
 
 
 def test_an_interrupt_during_an_import_is_not_lost() -> None:
@@ -75,8 +88,53 @@ import this"""
     ],
     ids=["cause", "context", "set_name"],
 )
-def test_an_error_that_replaces_an_interrupt_is_one(body: str) -> None:
-    assert ended(body) == (130, "began\n", "")
+@SIGNALS
+def test_an_error_that_replaces_an_interrupt_is_one(body: str, sent: signal.Signals) -> None:
+    assert ended(body, sent=sent) == (128 + sent, "began\n", "")
+
+
+def test_a_file_that_is_being_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("before")
+    body = f"""
+from allocbench.base.whole_file import whole_file
+with whole_file({str(target)!r}) as file:
+    file.write(b"half")
+    interrupt()"""
+    assert ended(body, sent=signal.SIGTERM) == (143, "began\n", "")
+    assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+CHILD = """
+import signal, sys, time
+from pathlib import Path
+
+def end(*_):
+    Path("ended").touch()
+    sys.exit(9)
+
+signal.signal(signal.SIGTERM, end)
+Path("began").touch()
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_a_request_to_terminate_goes_to_the_program_that_runs(tmp_path: Path) -> None:
+    """The program decides how it ends, and its exit code is kept."""
+    program = """
+import os, sys
+from allocbench.base import children
+sys.exit(children.run([sys.executable, "child.py"], os.environ))
+"""
+    tmp_path.joinpath("child.py").write_text(CHILD)
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
+    while not tmp_path.joinpath("began").exists():
+        time.sleep(0.01)
+    parent.terminate()
+    assert parent.wait() == 9
+    assert tmp_path.joinpath("ended").exists()
 
 
 def test_other_errors_are_reported() -> None:
