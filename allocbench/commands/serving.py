@@ -58,7 +58,6 @@ class Cache(StrEnum):
     FP8 = "fp8"
 
 
-_FRACTIONS = {Engine.VLLM: 0.9, Engine.VLLM_0: 0.9, Engine.SGLANG: 0.88}
 _MOST_SIZES = 10_000  # of captured graphs
 _OPTION_NAMES = {
     Engine.VLLM: "gpu_memory_utilization",
@@ -88,8 +87,8 @@ def run(
             metavar="SHARE",
             min=0.01,
             max=1,
-            help="vLLM's gpu_memory_utilization (default 0.9) or SGLang's mem-fraction-static"
-            " (default 0.88).",
+            help="vLLM's gpu_memory_utilization (default: 0.9) or SGLang's mem-fraction-static"
+            " (default: its rule).",
         ),
     ] = None,
     tensor_parallel: Annotated[
@@ -219,13 +218,14 @@ def _asked(
         engine,
         chosen.usable,
         most,
+        ranks=ranks,
         small_batches="a100" in chosen.name.lower(),
         tokens=limits[0],
         rows=limits[1],
         captured=limits[2],
     )
     default = 1 if engine is Engine.SGLANG else 16
-    share = _FRACTIONS[engine] if fraction is None else fraction
+    share = fraction or engines.share(engine, chosen.usable, ranks, batch)
     asked = Asked(divided, engine, chosen, batch, block_size or default, share, Outside(*outside))
     return asked, most
 
@@ -302,7 +302,7 @@ def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
     lines = [
         f"KV cache: {found.blocks:,} blocks of {block}, {found.tokens:,} tokens:"
         f" {found.tokens / longest:.2f} sequences of {longest:,} tokens.",
-        f"{name}: {asked.share:g} was asked; up to {found.largest_share:g} fits.",
+        f"{name} {asked.share:g}; everything fits up to {found.largest_share:g}.",
     ]
     if served is None:
         return lines

@@ -21,14 +21,14 @@ def test_the_table_says_how_each_line_is_known() -> None:
     assert ["weights", "15.0", "GiB", "15,349", "exact"] in lines
     assert ["other", "processes", "1.00", "GiB", "1,024", "given"] in lines
     assert "3,286 blocks of 128 tokens, 420,608 tokens: 3.21 sequences of 131,072 tokens" in shown
-    assert "gpu_memory_utilization: 0.9 was asked; up to 0.95 fits." in shown
-    assert "mem-fraction-static: 0.88 was asked" in output("serving qwen2.5-7b --engine sglang")
+    assert "gpu_memory_utilization 0.9; everything fits up to 0.95." in shown
+    assert "mem-fraction-static 0.834;" in output("serving qwen2.5-7b --engine sglang")
 
 
 def test_too_little_is_said() -> None:
     shown = output("serving llama-3-8b --fraction 1")
     assert "too little" in shown
-    assert "1 was asked; up to 0.96 fits." in shown
+    assert "gpu_memory_utilization 1; everything fits up to 0.96." in shown
 
 
 def test_json_has_the_lines_in_bytes() -> None:

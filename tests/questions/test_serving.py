@@ -15,7 +15,7 @@ from allocbench.questions.serving import Answer, Asked, answer
 from allocbench.questions.serving_load import load
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture, Stored, divided, listed
-from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0
+from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0, Batch
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import Requests
 from docs.generate.serving import Published, published
@@ -49,6 +49,7 @@ def asked(
         engine,
         chosen.usable,
         whole.positions,
+        ranks=ranks,
         small_batches="a100" in card,
         **limits,
     )
@@ -153,15 +154,31 @@ def test_defaults_follow_the_card_and_the_engine() -> None:
         (VLLM, "a100-80gb"): (2048, 256, 51, 512),
         (VLLM, "l4"): (2048, 256, 51, 512),
         (VLLM_0, "h100-sxm-80gb"): (8192, 256, 35, 256),
-        (SGLANG, "l4"): (2048, 256, 23, 160),
+        (SGLANG, "t4"): (2048, 256, 4, 8),
+        (SGLANG, "l4"): (2048, 256, 7, 24),
+        (SGLANG, "l40s"): (4096, 256, 8, 32),
+        (SGLANG, "h100-sxm-80gb"): (8192, 256, 36, 256),
+        (SGLANG, "b200"): (16384, 256, 52, 512),
     }
     for (engine, card), expected in sizes.items():
         batch = asked(engine=engine, card=card).batch
         found = (batch.tokens, batch.rows, len(batch.captured), max(batch.captured))
         assert found == expected, (engine, card)
+    shared = asked(engine=SGLANG, card="l4", ranks=4).batch
+    assert (len(shared.captured), max(shared.captured)) == (14, 80)
     few = asked(rows=4).batch
     assert (few.rows, few.captured) == (4, (1, 2, 4, 8))
     assert asked(captured=(3,)).batch.captured == (3,)
+
+
+def test_sglang_leaves_more_of_the_card_for_larger_passes() -> None:
+    card = 80 * GIB
+    small, large = (Batch(tokens, 256, (1, 256)) for tokens in (2048, 8192))
+    left = 512 + 12288 + 512 + 128
+    assert engines.share(SGLANG, card, 1, large) == round(1 - left / (80 * 1024), 3)
+    assert engines.share(SGLANG, card, 1, small) == 0.875  # at least 10 GiB
+    assert engines.share(SGLANG, 24 * GIB, 8, small) == round(1 - 5120 / (24 * 1024), 3)
+    assert engines.share(VLLM, card, 1, large) == 0.9
 
 
 def test_without_graphs_there_is_no_pool() -> None:

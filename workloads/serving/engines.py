@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM and SGLang allocate: their defaults, their profiling pass, their captured graphs.
 
-Read from the sources of vLLM 0.7.3 and 0.11.2 and SGLang 0.4 to 0.5; the requests of vLLM's pass
-were compared with recordings of both versions on a null GPU.
+Read from the sources of vLLM 0.7.3 and 0.11.2 (`arg_utils.py`, `gpu_worker.py`, `sampler.py`) and
+of SGLang 0.5 (`server_args.py`, `model_runner.py`). The requests of vLLM's pass were compared with
+recordings of both versions on a null GPU; SGLang's were not.
 """
 
 from __future__ import annotations
@@ -16,8 +17,19 @@ from allocbench.workloads.serving.architectures import Architecture
 VLLM, VLLM_0, SGLANG = "vllm", "vllm-v0", "sglang"
 ENGINES = (VLLM, VLLM_0, SGLANG)
 """vllm: the V1 engine. vllm-v0: the engine before it, up to 0.8 or with VLLM_USE_V1=0."""
-_GIB = 1 << 30
+_MIB, _GIB = 1 << 20, 1 << 30
 _LARGE_CARD = 70 * _GIB
+_VLLM_SHARE = 0.9
+_SGLANG_ROWS = 256
+"""SGLang itself stops at 2,048 sequences or more, by the size of its KV cache."""
+_SGLANG_CARDS = (
+    (20, 2048, 8, 8),
+    (35, 2048, 24, 80),
+    (60, 4096, 32, 160),
+    (160, 8192, 256, 512),
+    (1 << 20, 16384, 512, 512),
+)
+"""Below how many GiB: chunked_prefill_size, cuda_graph_max_bs up to 3 GPUs, and with more."""
 _FLOAT, _INDEX = 4, 8  # bytes
 _SPLITS = 32
 """vLLM's limit for captured passes with FlashAttention 3."""
@@ -49,6 +61,7 @@ def batch(
     card_bytes: int,
     positions: int,
     *,
+    ranks: int = 1,
     small_batches: bool = False,
     tokens: int | None = None,
     rows: int | None = None,
@@ -56,23 +69,48 @@ def batch(
 ) -> Batch:
     """The largest batch of a server with an engine's defaults where nothing is given.
 
-    card_bytes: memory of the card. positions: the longest sequence (max_model_len).
-    small_batches: whether vLLM counts the card among those for small batches, as it does the A100.
+    card_bytes: memory of the card. positions: the longest sequence (max_model_len). ranks: GPUs
+    that share the model. small_batches: whether vLLM counts the card among those for small batches,
+    as it does the A100.
     """
-    large = card_bytes >= _LARGE_CARD and not small_batches
+    largest_graph = 0
     if engine == VLLM:
+        large = card_bytes >= _LARGE_CARD and not small_batches
         default = (8192, 1024) if large else (2048, 256)
     elif engine == VLLM_0:
         default = (max(positions, 2048) if positions <= 32768 else 2048), 256
     else:
-        default = (8192 if large else 4096 if card_bytes > 35 * _GIB else 2048), 256
+        chunk, largest_graph = _sglang_limits(card_bytes, ranks)
+        default = chunk, _SGLANG_ROWS
     most_tokens = tokens or default[0]
     most_rows = rows or min(default[1], most_tokens)
-    sizes = captured if captured is not None else _captured(engine, most_tokens, most_rows, large)
-    return Batch(most_tokens, most_rows, sizes)
+    if captured is None:
+        captured = _captured(engine, most_tokens, most_rows, largest_graph)
+    return Batch(most_tokens, most_rows, captured)
 
 
-def _captured(engine: str, tokens: int, rows: int, large: bool) -> tuple[int, ...]:
+def share(engine: str, card_bytes: int, ranks: int, largest: Batch) -> float:
+    """The share of the card that a server takes by default.
+
+    SGLang leaves 512 MiB, 1.5 MiB for each token of a pass, 2 MiB for each sequence of the largest
+    graph and 128 MiB for each GPU, on large cards at least 10 GiB.
+    """
+    if engine != SGLANG:
+        return _VLLM_SHARE
+    graph = max(largest.captured, default=0)
+    left = 512 + 1.5 * max(largest.tokens, 2048) + 2 * graph + 128 * ranks
+    if card_bytes > 60 * _GIB:
+        left = max(left, 10 * 1024)
+    return round(1 - left * _MIB / card_bytes, 3)
+
+
+def _sglang_limits(card_bytes: int, ranks: int) -> tuple[int, int]:
+    """Tokens of a pass, and sequences of the largest graph."""
+    _, tokens, few, many = next(row for row in _SGLANG_CARDS if card_bytes < row[0] * _GIB)
+    return tokens, many if ranks >= 4 else few
+
+
+def _captured(engine: str, tokens: int, rows: int, largest_graph: int) -> tuple[int, ...]:
     """The numbers of sequences for which an engine captures a graph by default."""
     if engine == VLLM:
         most = min(2 * rows, 512, tokens)
@@ -81,8 +119,8 @@ def _captured(engine: str, tokens: int, rows: int, large: bool) -> tuple[int, ..
         most = min(rows, 256)
         sizes = [1, 2, 4, *range(8, 257, 8)]
     else:
-        most = min(rows, 256 if large else 160)
-        sizes = [1, 2, 4, *range(8, 161, 8), *range(176, 257, 16)]
+        most = largest_graph
+        sizes = [1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 513, 16)]
     return tuple(size for size in sizes if size <= most)
 
 
