@@ -63,7 +63,7 @@ def first_difference(compared: Compared) -> Difference | None:
         return difference
     missing = (
         f"the recording lacks the free of alloc {around.begun[0]}, whose block at "
-        f"{int(around.address[0]):#x} lives on in the replay"
+        f"{int(around.address[0]):#x} is still alive in the replay"
     )
     reason = f"{difference.reason}; {missing}" if difference.reason else missing
     return replace(difference, reason=reason)
@@ -272,8 +272,9 @@ def _calls_reason(
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
         if free:
             reason = (
-                f"a free block of {min(free)} bytes would do in the replay: in the recording it is "
-                "in another pool, still in use by another stream, or settings forbid it"
+                f"a free block of {min(free)} bytes is large enough in the replay; in the "
+                "recording, it is in another pool, still in use by another stream, or settings "
+                "forbid it"
             )
             unnamed = "; it does not name private pools whose memory was given back"
             return reason if compared.recording.tells_pools else reason + unnamed

@@ -93,7 +93,9 @@ def above_baseline(peak: Peak, baseline: Peak, percent: float) -> str | None:
     Raises UsageError for a baseline of another card.
     """
     if peak.device != baseline.device:
-        raise UsageError(f"the baseline is of {baseline.device}, and this run of {peak.device}")
+        raise UsageError(
+            f"the baseline was measured on {baseline.device}, this run on {peak.device}"
+        )
     grown = peak.load - baseline.load
     if grown <= baseline.load * percent / 100:
         return None

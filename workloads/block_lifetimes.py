@@ -169,7 +169,7 @@ def _blocks(
         if not name:
             rows.refuse("the id is missing", example)
         if name in lines:
-            rows.refuse(f"id '{short(name)}' is on line {lines[name]} already", "another id")
+            rows.refuse(f"line {lines[name]} already has the id '{short(name)}'", "another id")
         lines[name] = rows.line
         values = []
         for field, place, least, most in places:

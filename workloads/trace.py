@@ -178,7 +178,7 @@ class Trace:
         if rule := self.layout.first_broken():
             return Broken(rule)
         if np.any(self.layout.pool > len(self.pools)):
-            return Broken("a segment of the layout is of an unknown private pool")
+            return Broken("a segment of the layout belongs to an unknown private pool")
         count = len(self.layout.block_size)
         if count > len(self) or np.any(self.op[:count] != ALLOC):
             return Broken(f"the first {count} events are not the allocs of the layout's blocks")
@@ -204,7 +204,9 @@ class Trace:
         ]
         is_pool_event = op >= POOL_CREATE
         if self.pool is None:
-            rules.append((is_pool_event, "op {op} is an event of a private pool, and it has none"))
+            rules.append(
+                (is_pool_event, "op {op} is an event of a private pool, but it names no pool")
+            )
         else:
             known = f"private pool is out of range: there are {len(self.pools)} private pools"
             rules.append((self.pool[part] > len(self.pools), known))

@@ -153,14 +153,14 @@ def _notes(verdict: Verdict) -> list[str]:
     notes = []
     if not verdict.told:
         notes.append(
-            f"rules of PyTorch {verdict.version}: they agree best; the file has no version"
+            f"the rules of PyTorch {verdict.version} agree best; the file contains no version"
         )
     if verdict.settings:
         settings = ",".join(f"{name}={value}" for name, value in verdict.settings.items())
         notes.append(f"settings in the recording: {settings}")
     if not verdict.settings_recorded:
         notes.append(
-            "the recording does not hold the allocator settings: if the program set any, give "
+            "the recording does not contain the allocator settings; if the program set any, give "
             "--allocator caching:conf=SETTINGS"
         )
     for count, what in ((verdict.frees_missing, "frees"), (verdict.allocs_missing, "allocs")):

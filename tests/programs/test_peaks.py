@@ -55,7 +55,7 @@ def test_a_baseline(load: int, percent: float, told: bool) -> None:
 
 
 def test_a_baseline_of_another_card() -> None:
-    with pytest.raises(UsageError, match="the baseline is of null:l4-24gb, and this run of"):
+    with pytest.raises(UsageError, match="the baseline was measured on null:l4-24gb, this run on"):
         peaks.above_baseline(replace(BEFORE, device="null:h100"), BEFORE, 1)
 
 

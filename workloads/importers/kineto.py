@@ -107,7 +107,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra
     )
     if chosen == _CPU:
-        unknown = "its events are of the CPU, which has no caching allocator"
+        unknown = "its events are those of the CPU, which has no caching allocator"
         result = traced(events, provenance)
         return Recording(result.trace, result.address, unknown=unknown)
     start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved)

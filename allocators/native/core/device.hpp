@@ -139,8 +139,8 @@ class Device {
   virtual bool do_adopt(Address, Size) { return false; }  // marks addresses as used
 
   virtual bool do_free_block(Address, double&) { return false; }
-  // Called when the blocks of an owner, or of all owners, have been freed. Returns how many things
-  // a derived class still holds besides its blocks.
+  // Called after the blocks of an owner, or of all owners, have been freed: closes what else a
+  // derived class holds for them. Returns how many such things could not be closed.
   virtual std::size_t do_blocks_freed(std::optional<void const*> /*owner*/) { return 0; }
 
   Segments::iterator reservation_around(Address first, Size size);
