@@ -32,12 +32,12 @@ def make(text: str, device: Device, **options: object) -> Allocator:
     the device lacks.
     """
     parsed = spec.parse(text)
-    given = {name: _text(value) for name, value in options.items()}
+    texts = {name: _text(value) for name, value in options.items()}
     in_text = parsed.options.keys() | ({spec.OF} if parsed.inner else set())
-    if twice := in_text & given.keys():
+    if twice := in_text & texts.keys():
         raise SpecError(f"the option {min(twice)} is given both in '{text}' and as a keyword")
-    inner = spec.parse(given.pop(spec.OF)) if spec.OF in given else parsed.inner
-    layers = spec.Spec(parsed.name, parsed.options | given, inner).layers
+    inner = spec.parse(texts.pop(spec.OF)) if spec.OF in texts else parsed.inner
+    layers = spec.Spec(parsed.name, parsed.options | texts, inner).layers
     return _core.make([(layer.name, layer.options) for layer in layers], device)
 
 

@@ -149,9 +149,9 @@ def _labels(trace: LabeledTrace, requests: list[int]) -> list[str]:
             f"the trace has {len(events)} allocs, but the allocator served more: "
             f"request {requests[-1]} (from 0)"
         )
-    asked = events[requests]
+    request_events = events[requests]
     if trace.label is not None:
-        return [trace.labels[index] for index in trace.label[asked].tolist()]
+        return [trace.labels[index] for index in trace.label[request_events].tolist()]
     marks = np.flatnonzero(trace.op == MARK)
-    last = np.searchsorted(marks, asked) - 1
+    last = np.searchsorted(marks, request_events) - 1
     return [trace.labels[trace.block[marks[mark]]] if mark >= 0 else "" for mark in last.tolist()]

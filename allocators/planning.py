@@ -104,13 +104,13 @@ def plan_graph(
 def _integers(name: str, values: ArrayLike, dtype: str) -> NDArray[Any]:
     import numpy as np
 
-    given = np.asarray(values)
+    array = np.asarray(values)
     limits = np.iinfo(dtype)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise SpecError(f"{name}: must be a sequence of integers")
-    if given.size and not (limits.min <= int(given.min()) and int(given.max()) <= limits.max):
+    if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
         raise SpecError(f"{name}: every value must be from {limits.min} to {limits.max}")
-    return np.ascontiguousarray(given, dtype)
+    return np.ascontiguousarray(array, dtype)
 
 
 def _seconds(time_limit: float) -> float:

@@ -58,8 +58,8 @@ def fit(
     """
     trace, device = _case(workload, device)
     chosen = inputs.allocator_specs(options.ALL, device) if specs is None else specs
-    known = fitting.bounds(trace, time_limit)
-    return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=known)
+    limits = fitting.bounds(trace, time_limit)
+    return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=limits)
 
 
 def explain(

@@ -60,11 +60,11 @@ class Group(_QuickGroup):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
-        given = sys.argv[1:] if args is None else [*args]
-        extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *given])}
+        command_line = sys.argv[1:] if args is None else [*args]
+        extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *command_line])}
         standard_output.accept_any_text()
         try:
-            code = super().main(given or ["--help"], *rest, **extra)
+            code = super().main(command_line or ["--help"], *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
             standard_output.abandon()

@@ -90,15 +90,15 @@ def compare(
             done=done,
         )
     compared = Bundle(results.frame(rows), details)
-    asked: dict[str, Write] = {}
+    writers: dict[str, Write] = {}
     if outputs.json:
-        asked[outputs.json] = partial(results.write, rows)
+        writers[outputs.json] = partial(results.write, rows)
     if outputs.results:
-        asked[outputs.results] = partial(bundle.write, compared)
+        writers[outputs.results] = partial(bundle.write, compared)
     if outputs.html and write_html:
-        asked[outputs.html] = partial(write_html, compared, command=command, reference=reference)
-    with written(asked, ".zip", partial(bundle.write, compared)):
-        if STDOUT not in asked:
+        writers[outputs.html] = partial(write_html, compared, command=command, reference=reference)
+    with written(writers, ".zip", partial(bundle.write, compared)):
+        if STDOUT not in writers:
             show(results.frame(rows), reference)
 
 

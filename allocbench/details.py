@@ -91,18 +91,18 @@ def _moments(result: ReplayResult, keeps_free: bool) -> dict[str, Any]:
     assert result.detail is not None
     line = {name: column.astype(np.int64) for name, column in result.timeline.items()}
     calls = result.detail["device_calls"]
-    done = np.searchsorted(calls["event"], line["event"], side="right")
+    calls_before = np.searchsorted(calls["event"], line["event"], side="right")
     seconds = np.append(0.0, np.cumsum(calls["seconds"]))
-    thin = slice(None, None, max(1, len(done) // INTERVALS))
+    thin = slice(None, None, max(1, len(calls_before) // INTERVALS))
     free = line["reserved"] - line["allocated"]
-    nothing = np.full(len(done), np.nan)
+    nothing = np.full(len(calls_before), np.nan)
     external = _ratio(free - line["largest_free"], free)
     columns = {
         "event": line["event"],
         "internal_fragmentation": _ratio(line["allocated"] - line["requested"], line["allocated"]),
         "external_fragmentation": external if keeps_free else nothing,
-        "device_calls": done,
-        "device_seconds": seconds[done],
+        "device_calls": calls_before,
+        "device_seconds": seconds[calls_before],
     }
     return {name: column[thin] for name, column in columns.items()}
 

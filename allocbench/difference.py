@@ -239,7 +239,7 @@ def _calls_reason(
         for call in recorded
         if call not in predicted_calls and CALLS[call[1]] == "segment_free"
     ]
-    got = [
+    obtained = [
         call
         for call in recorded
         if call not in predicted_calls and CALLS[call[1]] == "segment_alloc"
@@ -247,10 +247,11 @@ def _calls_reason(
     more = [call for call in predicted_calls if call not in recorded]
     gives = [call for call in more if CALLS[call[1]] == "segment_free"]
     gets = [call for call in more if CALLS[call[1]] == "segment_alloc"]
-    if got and gets:
+    if obtained and gets:
         return (
-            f"segments of {got[0][3]} and {gets[0][3]} bytes: other settings or another version"
-            if got[0][3] != gets[0][3]
+            f"segments of {obtained[0][3]} and {gets[0][3]} bytes: other settings or another "
+            "version"
+            if obtained[0][3] != gets[0][3]
             else "the segments lie at different addresses"
         )
     if gave or gives:
@@ -267,7 +268,7 @@ def _calls_reason(
     kinds = {CALLS[call[1]].removeprefix("segment_") for call in (*recorded, *more)}
     if {"alloc", "map"} <= kinds:
         return "expandable_segments changed in between; only the last settings are recorded"
-    if got:
+    if obtained:
         granted = int(compared.replayed.size[alloc]) if alloc < len(compared.replayed.size) else 0
         free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
         if free:

@@ -58,17 +58,17 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
     Raises UsageError, with the most similar names, if there is no such file, and if what follows
     the path are no options.
     """
-    file, given = text, dict[str, str]()
+    file, options = text, dict[str, str]()
     begin = _OPTIONS.search(text)
     if begin and not Path(text).exists():
         file = text[: begin.start()]
         try:
-            given = parse(f"file{text[begin.start() :]}").options
+            options = parse(f"file{text[begin.start() :]}").options
         except SpecSyntaxError as error:
             raise UsageError(f"{text}: {error}") from None
     if file != STANDARD_INPUT and not Path(file).exists():
         raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
-    return file, given
+    return file, options
 
 
 def _nearest(text: str) -> str:

@@ -103,12 +103,12 @@ def card_of(given: str, name: str) -> Card:
 
     given: the option as it was written.
     """
-    found = find(name)
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(card.name for card in found or cards())
-    wrong = "more than one card has that name" if found else "no such card"
-    raise UsageError(f"{given}: {wrong}; {'they' if found else 'the cards'} are {names}")
+    matching = find(name)
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(card.name for card in matching or cards())
+    wrong = "more than one card has that name" if matching else "no such card"
+    raise UsageError(f"{given}: {wrong}; {'they' if matching else 'the cards'} are {names}")
 
 
 def bytes_of(option: str, text: str | None) -> int | None:

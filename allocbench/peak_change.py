@@ -26,18 +26,20 @@ _WRONG = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the change of the peak; the exit code."""
-    given = sys.argv[1:] if arguments is None else [*arguments]
-    dashes = given.index("--") if "--" in given else len(given)
+    words = sys.argv[1:] if arguments is None else [*arguments]
+    dashes = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(prog="python -m allocbench.peak_change", description=__doc__)
     parser.add_argument("--base", required=True, help="the folder with the code before the change")
     parser.add_argument("--device", default=DEFAULT_DEVICE, help="the null GPU")
     parser.add_argument("--steps", type=int, default=STEPS)
-    asked, command = parser.parse_args(given[:dashes]), tuple(given[dashes + 1 :])
+    parsed, command = parser.parse_args(words[:dashes]), tuple(words[dashes + 1 :])
     if not command:
         parser.error("no command follows: -- python train.py")
-    program = ProgramWorkload(command, Settings(device=asked.device, steps=asked.steps, quiet=True))
+    program = ProgramWorkload(
+        command, Settings(device=parsed.device, steps=parsed.steps, quiet=True)
+    )
     try:
-        with contextlib.chdir(asked.base):
+        with contextlib.chdir(parsed.base):
             before, _ = peaks.run(program)
         after, _ = peaks.run(program)
     except (*USER_ERRORS, OSError) as error:

@@ -75,7 +75,7 @@ def sweep(
     Raises UsageError if the file or the scheduler cannot be used.
     """
     records = open_records(path)
-    known = {key_of(record).identity for record in records if not (retry and record["error"])}
+    finished = {key_of(record).identity for record in records if not (retry and record["error"])}
     code = code_version()
     keys = {
         key.identity: (key, trace)
@@ -84,7 +84,7 @@ def sweep(
         for device in devices
         for key in [Key(name, mark, spec, device, code) for spec in specs]
     }
-    todo = [pair for identity, pair in keys.items() if identity not in known]
+    todo = [pair for identity, pair in keys.items() if identity not in finished]
     total(len(todo))
     run_all = _on_cluster if scheduler else _on_processes
     with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as results:

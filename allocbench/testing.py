@@ -72,8 +72,8 @@ class limit_peak:  # noqa: N801
                 return function(*args, **kwargs)
 
             call.__qualname__ = function.__qualname__
-            asked = functions.program_of(call, settings_for(self._card))
-            peak, trace = peaks.run(asked)
+            workload = functions.program_of(call, settings_for(self._card))
+            peak, trace = peaks.run(workload)
             if complaint := peaks.above_limit(peak, trace, self._limit):
                 raise PeakError(complaint)
             return None
@@ -115,10 +115,10 @@ class limit_peak:  # noqa: N801
 
 
 def check_marked(
-    asked: Any, limit: str | int | None, baseline: peaks.Peak | None, percent: float
+    workload: Any, limit: str | int | None, baseline: peaks.Peak | None, percent: float
 ) -> peaks.Peak:
     """The peak of a program; raises PeakError if it is above a limit or a baseline."""
-    peak, trace = peaks.run(asked)
+    peak, trace = peaks.run(workload)
     complaint = peaks.above_limit(peak, trace, parse_bytes(limit)) if limit is not None else None
     if complaint is None and baseline is not None:
         complaint = peaks.above_baseline(peak, baseline, percent)

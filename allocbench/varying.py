@@ -30,18 +30,20 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
     varied = vary.variation(text)
     if not program.is_program(workload):
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
-    asked = program.of_text(workload)
-    varied.check(asked)
-    if asked.settings.device is None and not recording.has_cuda():
-        positions = vary.on_every_card(asked, varied, lambda probe: _tell_need(varied, probe))
+    workload_program = program.of_text(workload)
+    varied.check(workload_program)
+    if workload_program.settings.device is None and not recording.has_cuda():
+        positions = vary.on_every_card(
+            workload_program, varied, lambda probe: _tell_need(varied, probe)
+        )
         with records_written(pd.DataFrame(positions), json):
             if json != STDOUT:
                 _print_cards(varied, positions)
         return
-    largest = vary.on_card(asked, varied, device, lambda probe: _tell_fit(varied, probe))
-    with records_written(_rows(largest, asked), json):
+    largest = vary.on_card(workload_program, varied, device, lambda probe: _tell_fit(varied, probe))
+    with records_written(_rows(largest, workload_program), json):
         if json != STDOUT:
-            _print_card(asked, varied, largest, device)
+            _print_card(workload_program, varied, largest, device)
 
 
 def _note(line: str) -> None:

@@ -55,19 +55,19 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
     If two files have details of the same workload, those of the first file are used.
     """
     bundles = [read(path) for path in paths]
-    seen: dict[tuple[str, ...], str | Path] = {}
+    source_of: dict[tuple[str, ...], str | Path] = {}
     parts: list[dict[str, pd.DataFrame]] = []
     for path, bundle in zip(paths, bundles, strict=True):
         new = dict(bundle.details)
         for name in (name for name, spec in TABLES.items() if spec.key == detail_tables.WORKLOAD):
-            known = {workload for part in parts for workload in part[name]["workload"]}
-            new[name] = new[name][~new[name]["workload"].isin(known)]
+            workloads = {workload for part in parts for workload in part[name]["workload"]}
+            new[name] = new[name][~new[name]["workload"].isin(workloads)]
         parts.append(new)
         for key in bundle.rows[list(results.KEY)].itertuples(index=False, name=None):
-            if key in seen:
+            if key in source_of:
                 run = f"{' on '.join(key[:2])}, {key[2]}"
-                raise ResultError(f"{path}: {run} is already in {seen[key]}")
-            seen[key] = path
+                raise ResultError(f"{path}: {run} is already in {source_of[key]}")
+            source_of[key] = path
     rows = results.frame(pd.concat([bundle.rows for bundle in bundles]))
     notes = tuple(note for bundle in bundles for note in bundle.notes)
     return Bundle(rows, detail_tables.join(parts), notes)

@@ -99,8 +99,8 @@ def scaling(table: pd.DataFrame, looks: Looks) -> Figure:
 
 def _in_order(table: pd.DataFrame, looks: Looks) -> list[str]:
     """The allocators of a table in the order of the looks: floors last."""
-    seen = set(table["allocator"])
-    return [name for name in looks if name in seen]
+    present = set(table["allocator"])
+    return [name for name in looks if name in present]
 
 
 def _whiskers(panel: Axes, rows: pd.DataFrame, names: Sequence[str], looks: Looks) -> None:

@@ -174,7 +174,7 @@ def across(table: pd.DataFrame) -> list[Chart]:
 
 def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Chart]:
     """A chart for each benchmark of `asv.history` that has values of allocators."""
-    known = theme.looks_too([str(name) for name in table["allocator"].unique()], looks)
+    all_looks = theme.looks_too([str(name) for name in table["allocator"].unique()], looks)
     named = table[table["allocator"] != ""]
     for n, (name, rows) in enumerate(named.groupby("benchmark", sort=False), 1):
         yield Chart(
@@ -184,7 +184,7 @@ def of_history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator
             " the 99 % confidence intervals of asv, if available.",
             describing.history(rows),
             rows.assign(date=rows["date"].dt.strftime("%Y-%m-%d %H:%M")),
-            partial(history_figures.history, rows, known),
+            partial(history_figures.history, rows, all_looks),
         )
 
 

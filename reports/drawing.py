@@ -52,12 +52,12 @@ def bars(
     candidates: a floor's bar that does not fit is cut.
     """
     ends = {name: _bar_end(case, name, column) for name in case.allocators}
-    known = {name: end for name, end in ends.items() if end is not None}
-    if not known:
+    finite = {name: end for name, end in ends.items() if end is not None}
+    if not finite:
         return _say(panel, f"{column.heading}: not measured")
-    scaling = [end for name, end in known.items() if name not in case.floors]
-    top = max([*(scaling or known.values()), bound or 0]) or 1
-    top = max([top, *(end for end in known.values() if end <= _SLIGHTLY * top)])
+    scaling = [end for name, end in finite.items() if name not in case.floors]
+    top = max([*(scaling or finite.values()), bound or 0]) or 1
+    top = max([top, *(end for end in finite.values() if end <= _SLIGHTLY * top)])
     divisor, unit = _axis_unit(column, top)
     starts = {name: case.number(name, column.name) or 0 for name in ends}
     panel.barh(

@@ -39,8 +39,8 @@ def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme
 
     `memory` is that table of the case. Long ones are drawn by the maximum of each interval.
     """
-    seen = set(memory["allocator"])
-    names = [name for name in case.allocators if name in seen]
+    present = set(memory["allocator"])
+    names = [name for name in case.allocators if name in present]
     lines = {name: _thin(memory[memory["allocator"] == name]) for name in names}
     sampled = {name: float(line["reserved"].max()) for name, line in lines.items()}
     peaks = {name: case.number(name, "peak_reserved") or sampled[name] for name in names}

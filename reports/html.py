@@ -90,8 +90,8 @@ def render(
     `reference`, or to the first candidate. `history` is what `asv.history` reads. Raises
     ResultError for rows that break their schema, for no rows, and for an unknown reference.
     """
-    given = results if isinstance(results, Bundle) else Bundle(frame(results))
-    table = given.rows
+    bundle_given = results if isinstance(results, Bundle) else Bundle(frame(results))
+    table = bundle_given.rows
     if table.empty:
         raise ResultError("no result rows to report")
     all_cases = cases(table)
@@ -103,7 +103,9 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [_section(given, case, n, reference, looks) for n, case in enumerate(all_cases, 1)]
+    sections = [
+        _section(bundle_given, case, n, reference, looks) for n, case in enumerate(all_cases, 1)
+    ]
     over_all = charts.across(table)
     single = charts.of_rows(table)
     past = [] if history is None else list(charts.of_history(history, looks))
@@ -124,8 +126,8 @@ def render(
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
-        absent=case_charts.absent(given.details, all_cases),
-        data=_island(given, sections, every, looks, reference),
+        absent=case_charts.absent(bundle_given.details, all_cases),
+        data=_island(bundle_given, sections, every, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
         styles=Markup(_vendored("uPlot.min.css")),

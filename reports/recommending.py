@@ -131,11 +131,11 @@ def advise(
     works in another order; they count as having no room. device_factor: multiplies the device
     seconds.
     """
-    given = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
-    case = _Case.of(given, weights, device_factor, shaky)
-    options = [case.option(row) for row in given]
+    candidates = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
+    case = _Case.of(candidates, weights, device_factor, shaky)
+    options = [case.option(row) for row in candidates]
     default = next((option for option in options if option.kind == "default"), None)
-    name = device or next((str(row["device"]) for row in given), "the device")
+    name = device or next((str(row["device"]) for row in candidates), "the device")
     capacity = case.capacity
     setting = _best(
         [option for option in options if option.kind in ("default", "setting")], capacity
@@ -146,7 +146,7 @@ def advise(
         _best([option for option in options if option.kind != "uncached"], capacity) or uncached
     )
     other = plugged or (uncached if setting is None else None)
-    load = max((int(row.get("max_load") or 0) for row in given), default=0)
+    load = max((int(row.get("max_load") or 0) for row in candidates), default=0)
     unfit = "" if chosen else _unfit(load, capacity, name)
     second = _line("allocator", other, default, options, capacity, name, unfit)
     if other and chosen is default is not None and _needs_more(other, default):

@@ -43,8 +43,8 @@ def frame(rows: Rows, where: str = "results") -> pd.DataFrame:
     """
     import pandas as pd
 
-    given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
-    checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(given, 1)]
+    records_given = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else list(rows)
+    checked = [_row(row, f"{where}: row {n}") for n, row in enumerate(records_given, 1)]
     table = pd.DataFrame(
         {
             column.name: pd.Series([row[column.name] for row in checked], dtype=dtype(column))

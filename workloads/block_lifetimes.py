@@ -142,9 +142,13 @@ def _named(names: Sequence[str]) -> list[str]:
 
 def _is_whole(names: Sequence[str]) -> bool:
     """Whether a header has each column of HEADER once; `end` stands for `upper`."""
-    known = [name for name in _named(names) if name in _NAMES or name in _MORE]
-    ends = {"upper", "end"}.intersection(known)
-    return len(set(known)) == len(known) and len(ends) == 1 and {"id", "lower", "size"} <= {*known}
+    columns = [name for name in _named(names) if name in _NAMES or name in _MORE]
+    ends = {"upper", "end"}.intersection(columns)
+    return (
+        len(set(columns)) == len(columns)
+        and len(ends) == 1
+        and {"id", "lower", "size"} <= {*columns}
+    )
 
 
 def _blocks(

@@ -46,9 +46,11 @@ def capture(module: str, name: str = "", date: str = "") -> Trace:
         command = [sys.executable, "-m", "allocbench.workloads.capture", module, "-o", str(path)]
         command += ["--name", name, "--date", date]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            complaint = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if process.returncode:
+            complaint = (process.stderr.strip() or f"exit code {process.returncode}").splitlines()[
+                -1
+            ]
             raise CaptureError(complaint.removeprefix("error: "))
         return read(path)
 

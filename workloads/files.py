@@ -129,16 +129,16 @@ def _format(head: bytes) -> Format:
         raise TraceError("is empty")
     if recognized := format_of(head):
         return recognized
-    known = "; ".join(file_format.name for file_format in FORMATS)
+    names = "; ".join(file_format.name for file_format in FORMATS)
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known are: {known}")
+        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known are: {names}")
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(
             f"its content is of no known format: line 1 is '{text[:_MOST_SHOWN]}'; expected the"
-            f" columns op,id,size for a trace as CSV. Known are: {known}"
+            f" columns op,id,size for a trace as CSV. Known are: {names}"
         )
-    raise TraceError(f"its content is of no known format; known are: {known}")
+    raise TraceError(f"its content is of no known format; known are: {names}")
 
 
 def _check_options(file_format: Format, options: dict[str, str | int]) -> None:

@@ -53,12 +53,12 @@ class Interpreter:
 def interpreter(path: str = sys.executable) -> Interpreter:
     """The properties of a Python; raises CaptureError if it is not a Python."""
     try:
-        done = subprocess.run([path, "-c", _FIND], capture_output=True, text=True)
+        process = subprocess.run([path, "-c", _FIND], capture_output=True, text=True)
     except OSError as error:
         raise CaptureError(f"{path}: {error.strerror}") from error
-    if done.returncode:
-        raise CaptureError(f"{path}: is not a Python interpreter: exit code {done.returncode}")
-    folder = done.stdout.strip()
+    if process.returncode:
+        raise CaptureError(f"{path}: is not a Python interpreter: exit code {process.returncode}")
+    folder = process.stdout.strip()
     return Interpreter(path, Path(folder) if folder else None)
 
 

@@ -55,10 +55,10 @@ class Modules:
         def call(module: Any, *args: Any, **options: Any) -> Any:
             if is_compiling():
                 return original(module, *args, **options)
-            known = paths.get(id(module))
-            if known is None or known[0]() is not module:
+            watched = paths.get(id(module))
+            if watched is None or watched[0]() is not module:
                 return added(module)(module, *args, **options)
-            return known[2](module, *args, **options)
+            return watched[2](module, *args, **options)
 
         call.__code__ = call.__code__.replace(co_name="", co_filename=FILE)
         self._skip(call)

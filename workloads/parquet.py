@@ -81,17 +81,17 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
     present = {n: d for n, d in (COLUMNS | OPTIONAL_COLUMNS).items() if n in schema.names}
 
     arrays: dict[str, Any] = {name: np.empty(events, dtype) for name, dtype in present.items()}
-    done = 0
+    rows_read = 0
     for batch in parquet.iter_batches(_PART_EVENTS, columns=list(arrays), use_threads=False):
         for name, array in arrays.items():
             column = batch.column(name)
             if column.null_count:
-                row = done + int(pc.index(column.is_null(), True).as_py())
+                row = rows_read + int(pc.index(column.is_null(), True).as_py())
                 raise TraceError(f"event {row}: column '{name}' is null")
-            array[done : done + len(column)] = column.to_numpy()
-        done += len(batch)
-    if done != events:
-        raise TraceError(f"contains {done} events, but its metadata says {events}")
+            array[rows_read : rows_read + len(column)] = column.to_numpy()
+        rows_read += len(batch)
+    if rows_read != events:
+        raise TraceError(f"contains {rows_read} events, but its metadata says {events}")
     return with_pools(Trace(**arrays, **header))
 
 

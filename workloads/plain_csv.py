@@ -87,19 +87,19 @@ def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
 
     op, block = np.empty(rows, np.uint8), np.empty(rows, np.uint32)
     size = np.empty(rows, np.uint64)
-    done = 0
+    rows_read = 0
     for lines in _whole_lines(file):
-        part = slice(done, done + len(lines))
+        part = slice(rows_read, rows_read + len(lines))
         parsed = _parse_rows(lines)
         if parsed is None:
             return None
         op[part], block[part], size[part] = parsed
-        done += len(lines)
+        rows_read += len(lines)
     return Trace(
-        op=op[:done],
-        block=block[:done],
-        size=size[:done],
-        stream=np.zeros(done, np.uint16),
+        op=op[:rows_read],
+        block=block[:rows_read],
+        size=size[:rows_read],
+        stream=np.zeros(rows_read, np.uint16),
         provenance=Provenance(name=path.stem, kind="imported", source=path.name),
     )
 

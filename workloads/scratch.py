@@ -67,10 +67,10 @@ def with_scratch(trace: Trace, model: Model) -> Trace:
     after = list[int]()  # by new event: the event that it follows
     events = list[tuple[int, int, int, int]]()  # op, block, size, label
     blocks = trace.allocs
-    for event, asked, kept in _scratch(trace, model):
-        ids = range(blocks, blocks + len(asked))
+    for event, scratch_size, kept in _scratch(trace, model):
+        ids = range(blocks, blocks + len(scratch_size))
         blocks = ids.stop
-        for block, (size, label) in zip(ids, asked, strict=True):
+        for block, (size, label) in zip(ids, scratch_size, strict=True):
             events.append((ALLOC, block, size, labels.setdefault(label, len(labels))))
         if not kept:
             events += [(FREE, block, 0, 0) for block in reversed(ids)]
@@ -120,8 +120,8 @@ def _scratch(trace: Trace, model: Model) -> Iterator[tuple[int, list[Asked], boo
             yield event, [(model.convolution, "scratch::convolution")], False
         elif name == FLASH:
             attention.forward(block, size)
-        elif name == f"{FLASH}_backward" and (asked := attention.backward(size)):
-            yield event, asked, False
+        elif name == f"{FLASH}_backward" and (scratch_size := attention.backward(size)):
+            yield event, scratch_size, False
 
 
 class _FlashAttention:
@@ -155,8 +155,8 @@ class _FlashAttention:
         self._gradients.clear()
         # Of the forward passes with this result size, take the latest: backward goes in reverse
         # order.
-        known = [rows for rows, result in self._rows.values() if result == query]
-        sizes = [*known[-1:], 2 * query]
+        rows_of_query = [rows for rows, result in self._rows.values() if result == query]
+        sizes = [*rows_of_query[-1:], 2 * query]
         if key == value < query and query % key == 0:
             sizes += [query, query]
         return [(size, "scratch::flash_attention_backward") for size in sizes]

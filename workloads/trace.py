@@ -208,8 +208,10 @@ class Trace:
                 (is_pool_event, "op {op} is an event of a private pool, but it names no pool")
             )
         else:
-            known = f"private pool is out of range: there are {len(self.pools)} private pools"
-            rules.append((self.pool[part] > len(self.pools), known))
+            out_of_range = (
+                f"private pool is out of range: there are {len(self.pools)} private pools"
+            )
+            rules.append((self.pool[part] > len(self.pools), out_of_range))
             rules.append((is_pool_event & (self.pool[part] == 0), "op {op} without a private pool"))
         for name, column in self.named(lambda column: column[part]).items():
             rules.append((column >= len(self.labels), f"{name} {of_labels}"))

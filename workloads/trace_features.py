@@ -96,8 +96,8 @@ def _repeat_rate(trace: Trace, allocs: NDArray[np.intp], size: NDArray[np.intp])
     step = np.cumsum(begins)[allocs]
     inside = step > 0  # events before the first step belong to no step
     step, size, steps = step[inside], size[inside], int(begins.sum())
-    asked = np.bincount(step, minlength=steps + 1)[1:]
-    most = int(np.maximum(asked[1:], asked[:-1]).sum())
+    allocs_per_step = np.bincount(step, minlength=steps + 1)[1:]
+    most = int(np.maximum(allocs_per_step[1:], allocs_per_step[:-1]).sum())
     if not most:
         return None
     kinds, counts = np.unique(size * (steps + 2) + step, return_counts=True)

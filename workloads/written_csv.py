@@ -89,7 +89,7 @@ class _Reader:
         stream, pool = array("H"), array("H")
         live: dict[str, _Live] = {}
         blocks = 0
-        for word, name, asked, on, owner in self._fields():
+        for word, name, size_text, on, owner in self._fields():
             if self.pools:
                 stream.append(self.pools.stream(on))
                 pool.append(self.pools.pool(owner))
@@ -103,7 +103,7 @@ class _Reader:
                         f"block {name} is live: line {live[name].line} allocated it",
                         "its free first, or another id",
                     )
-                bytes_ = self._alloc_size(asked)
+                bytes_ = self._alloc_size(size_text)
                 live[name] = _Live(blocks, bytes_, self.rows.line)
                 op.append(ALLOC)
                 block.append(blocks)
@@ -116,8 +116,8 @@ class _Reader:
                         "the id of a block that was allocated and not yet freed",
                     )
                 ended = live.pop(name)
-                if asked:
-                    self._check_free(name, asked, ended)
+                if size_text:
+                    self._check_free(name, size_text, ended)
                 op.append(FREE)
                 block.append(ended.block)
                 size.append(0)

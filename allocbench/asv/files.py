@@ -58,8 +58,8 @@ def update_machine(path: Path, name: str) -> dict[str, str]:
     stored: dict[str, Any] = {"version": _MACHINES_VERSION}
     if path.exists():
         stored = _load(path, _MACHINES_VERSION)
-    known = stored.get(name) or _defaults()
-    record = {**known, "machine": name, **device_record()}
+    record_before = stored.get(name) or _defaults()
+    record = {**record_before, "machine": name, **device_record()}
     if stored.get(name) != record:
         write_text(json.dumps(stored | {name: record}, indent=4, sort_keys=True) + "\n", path)
     return record
@@ -139,7 +139,7 @@ def _load(path: Path, version: int) -> dict[str, Any]:
 def _output(command: list[str]) -> str:
     """Standard output of a command; empty if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return process.stdout if process.returncode == 0 else ""

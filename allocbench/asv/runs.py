@@ -87,8 +87,8 @@ def _config() -> Iterator[str]:
 
 
 def _git(*arguments: str, of: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        why = done.stderr.strip().splitlines()
+    process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+    if process.returncode:
+        why = process.stderr.strip().splitlines()
         raise UsageError(f"{of}: {why[-1] if why else 'no such commit'}")
-    return done.stdout.strip()
+    return process.stdout.strip()

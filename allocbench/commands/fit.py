@@ -96,13 +96,13 @@ def run(
     run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
-        known = fit.bounds(trace, time_limit)
+        limits = fit.bounds(trace, time_limit)
         fitted = fit.fit(
-            trace, specs, device, known=known, outside=outside, begin=begin, runner=run
+            trace, specs, device, known=limits, outside=outside, begin=begin, runner=run
         )
     with records_written(fitted, json):
         if json != STDOUT:
-            _print(name, fitted, known, trace.provenance.device)
+            _print(name, fitted, limits, trace.provenance.device)
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
             if every_card:

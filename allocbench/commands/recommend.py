@@ -102,10 +102,10 @@ def _weights(text: str) -> Weights:
     """The weights with those that a text gives; raises UsageError for another name or number."""
     names = asdict(WEIGHTS)
     try:
-        given = parse_options(text) if text else {}
+        changed = parse_options(text) if text else {}
     except SpecSyntaxError as error:
         raise UsageError(f"--weigh: {error}") from error
-    for name, value in given.items():
+    for name, value in changed.items():
         item = f"{name}={value}"
         if name not in names:
             raise UsageError(f"--weigh {item}: no such weight; valid names: {', '.join(names)}")

@@ -78,8 +78,8 @@ def _replica(arguments: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / "snapshot.pickle"
         command = [sys.executable, "-m", "allocbench.gpu.simulation", "--native", str(path)]
         command += ["--workload", arguments.workload, "--output", os.devnull]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        reserved, requested = (int(word) for word in done.stdout.split())
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+        reserved, requested = (int(word) for word in process.stdout.split())
         trace = read(path)
         compressed = gzip.compress(path.read_bytes())
     if len(compressed) <= _MOST_KEPT:

@@ -30,7 +30,7 @@ def finish(
     arguments: argparse.Namespace, measure: Callable[[argparse.Namespace], dict[str, Any]]
 ) -> None:
     """Measure, and write the result with its provenance to the output file."""
-    given = {
+    content = {
         name: value for name, value in vars(arguments).items() if name not in ("output", "dry")
     }
     null = NULL in os.environ
@@ -41,7 +41,7 @@ def finish(
         values["row"] |= {"device_kind": "null", "device_seconds": None}
         values["row"].pop("device_seconds_source", None)
     result = {
-        "arguments": given,
+        "arguments": content,
         "provenance": provenance(dry=arguments.dry),
         "null" if null else "measured": values,
     }

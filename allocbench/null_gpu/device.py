@@ -100,9 +100,9 @@ def read(text: str) -> NullDevice:
         raise SpecError(str(error)) from error
     if spec.name != KIND:
         raise SpecError(f"'{text}': the only device here is {KIND}:CARD, such as {KIND}:h100")
-    known = (*_OPTIONS, *workspaces.rules())
-    if unknown := [option for option in spec.options if option not in known]:
-        raise SpecError(f"{KIND} has no option {unknown[0]}; its options: {', '.join(known[1:])}")
+    valid = (*_OPTIONS, *workspaces.rules())
+    if unknown := [option for option in spec.options if option not in valid]:
+        raise SpecError(f"{KIND} has no option {unknown[0]}; its options: {', '.join(valid[1:])}")
     card = _card(spec.options.get("card", ""))
     assert card.compute is not None
     options = spec.options
@@ -145,8 +145,8 @@ def _card(name: str) -> Card:
     matching = [card for card in cards.find(name) if card.compute is not None]
     if not matching:
         near = _nearest(name.lower(), [card.slug for card in with_compute])
-        known = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
-        raise SpecError(f"'{name}' is not a card that the null GPU supports; {known}")
+        suggestion = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
+        raise SpecError(f"'{name}' is not a card that the null GPU supports; {suggestion}")
     if len({card.nominal for card in matching}) > 1:
         several = ", ".join(card.slug for card in matching)
         raise SpecError(f"'{name}' is the name of several cards: {several}")

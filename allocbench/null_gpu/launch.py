@@ -177,7 +177,7 @@ def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
         return []
     total = sum(unknown.values())
     calls = f"{total:,} call{'s' * (total > 1)}"
-    counts = sorted(unknown.items(), key=lambda one: (-one[1], one))
+    counts = sorted(unknown.items(), key=lambda item: (-item[1], item))
     by_rule = ", ".join(f"{rule} {count:,}" for rule, count in counts)
     return [
         f"{calls} of NVIDIA's libraries got a workspace of 0 bytes, mostly"

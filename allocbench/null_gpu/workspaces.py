@@ -39,8 +39,8 @@ class Rule:
         try:
             return str(parse_bytes(text))
         except SpecError as error:
-            known = "".join(f" or {name}" for name in self.assumptions)
-            raise SpecError(f"{self.rule}={text}: write a number of bytes{known}") from error
+            formulas = "".join(f" or {name}" for name in self.assumptions)
+            raise SpecError(f"{self.rule}={text}: write a number of bytes{formulas}") from error
 
 
 @cache

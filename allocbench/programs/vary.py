@@ -129,15 +129,15 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
     Two values above the answer and one below it are run as well, to check that larger values need
     more.
     """
-    known: dict[int, Probe] = {}
+    probes: dict[int, Probe] = {}
 
     def fits(index: int) -> bool:
-        if index not in known:
-            known[index] = probe(values[index])
-        return known[index].fits
+        if index not in probes:
+            probes[index] = probe(values[index])
+        return probes[index].fits
 
     def found(largest: int | None) -> Largest:
-        return Largest(largest, [known[index] for index in sorted(known)])
+        return Largest(largest, [probes[index] for index in sorted(probes)])
 
     last = len(values) - 1
     if not fits(0):
@@ -146,7 +146,7 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
         return found(values[last])
     low, high, halve = 0, last, False
     while high - low > 1:
-        index = (low + high) // 2 if halve else _guess(known, values, low, high, capacity)
+        index = (low + high) // 2 if halve else _guess(probes, values, low, high, capacity)
         width = high - low
         if fits(index):
             low = index
@@ -159,14 +159,14 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
 
 
 def _guess(
-    known: dict[int, Probe], values: Sequence[int], low: int, high: int, capacity: int | None
+    probes: dict[int, Probe], values: Sequence[int], low: int, high: int, capacity: int | None
 ) -> int:
     """Where a line through the two largest fitting runs reaches the capacity, in (low, high).
 
     The largest value that fits by the line; its neighbor if that value was already run.
     """
     middle = (low + high) // 2
-    run = [(index, known[index].need) for index in sorted(known) if known[index].fits]
+    run = [(index, probes[index].need) for index in sorted(probes) if probes[index].fits]
     points = [(values[index], need) for index, need in run if need is not None][-2:]
     if len(points) < 2 or capacity is None:
         return middle
@@ -200,8 +200,8 @@ def on_card(
         tell(result)
         return result
 
-    known = program.settings.device is not None
-    capacity = allocators.make_device(device).capacity if known else None
+    names_card = program.settings.device is not None
+    capacity = allocators.make_device(device).capacity if names_card else None
     return search(varied.values, probe, capacity)
 
 

@@ -76,8 +76,8 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         return None
     workload = Prepared.of(trace.name, trace)
     calls = result.detail["device_calls"]
-    seen = address_map(workload, placements, calls, replayed.device.capacity, most=1)
-    assert seen.failure is not None
+    blocks_map = address_map(workload, placements, calls, replayed.device.capacity, most=1)
+    assert blocks_map.failure is not None
     number = int(failed[0])
     event = int(workload.first[number])
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
@@ -105,8 +105,8 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         capacity=replayed.device.capacity,
         largest_free=again.largest_free(),
         segments=again.snapshot(),
-        pins=seen.pins,
-        in_one_stretch=seen.failure["place"] == "stretch",
+        pins=blocks_map.pins,
+        in_one_stretch=blocks_map.failure["place"] == "stretch",
         alive=alive,
         address=placements["address"].astype(np.int64),
         workload=workload,

@@ -125,8 +125,8 @@ def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -
     saved = saved[np.argsort(ends[saved], kind="stable")]
     temporary = np.flatnonzero((kind == BACKWARD) & (_names(trace, trace.label, allocs) == ""))
     following = np.searchsorted(ends[saved], allocs[temporary])
-    known = following < len(saved)
-    source[temporary[known]] = allocs[saved[following[known]]]
+    has_following = following < len(saved)
+    source[temporary[has_following]] = allocs[saved[following[has_following]]]
     return source
 
 
@@ -144,7 +144,7 @@ def by_module(held: pd.DataFrame) -> pd.DataFrame:
     bytes) and kinds, with the bytes of each. Empty if no module is known.
     """
     total = max(1, int(held["bytes"].sum()))
-    known = held[held["module"] != ""]
+    with_module = held[held["module"] != ""]
     rows = [
         {
             "module": module,
@@ -153,7 +153,7 @@ def by_module(held: pd.DataFrame) -> pd.DataFrame:
             "share": int(group["bytes"].sum()) / total,
             "kinds": _largest(group, group["kind"], len(group)),
         }
-        for module, group in known.groupby(known["module"].map(alike), sort=True)
+        for module, group in with_module.groupby(with_module["module"].map(alike), sort=True)
     ]
     modules = pd.DataFrame(rows, columns=list(_OF_MODULES))
     return modules.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)

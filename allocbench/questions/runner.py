@@ -96,8 +96,8 @@ class Runner:
         least = self.min_capacity(spec)
         for card in cards():
             room = free(card)
-            known = self.simulated or room <= self.capacity
-            if not known or least is None or room <= least - STEP:
+            fits_here = self.simulated or room <= self.capacity
+            if not fits_here or least is None or room <= least - STEP:
                 continue
             if self.completes(spec, room):
                 yield card.name

@@ -69,8 +69,8 @@ def values(strategy: str) -> dict[str, tuple[str, ...]]:
 
 def written(strategy: str, settings: Settings) -> str:
     """The spec of a strategy with these settings; those at DEFAULT are left out."""
-    given = {name: value for name, value in settings.items() if value != DEFAULT}
-    return str(spec.Spec(strategy, given))
+    changed = {name: value for name, value in settings.items() if value != DEFAULT}
+    return str(spec.Spec(strategy, changed))
 
 
 def singles(text: str, device: str) -> Iterator[tuple[str, str]]:

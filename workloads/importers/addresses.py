@@ -161,7 +161,7 @@ def traced(
     event = np.flatnonzero(kept)
     marked = np.array([position for position, _ in events.marks], np.int64)
     acts = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3)
-    trims, done, of_pool = acts.T
+    trims, act_ops, of_pool = acts.T
     labels, mark = _labels(events)
     when = np.concatenate(
         [np.full(count, -1), 3 * trims, 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2]
@@ -194,7 +194,7 @@ def traced(
         op=merged(
             "uint8",
             np.full(count, ALLOC),
-            done,
+            act_ops,
             np.full(len(marked), MARK),
             np.full(len(pairs.unfreed), FREE),
             np.where(is_alloc, ALLOC, FREE),

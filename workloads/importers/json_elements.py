@@ -35,7 +35,7 @@ def elements(
 
 def _member(text: _Text, key: str, other: Callable[[str, Any], None]) -> Iterator[Any]:
     """The elements of one member of an object whose brace is taken."""
-    seen = False
+    present = False
     if text.peek() == "}":
         text.take("}")
     else:
@@ -43,14 +43,14 @@ def _member(text: _Text, key: str, other: Callable[[str, Any], None]) -> Iterato
             name = text.value()
             text.take(":")
             if name == key and text.peek() == "[":
-                seen = True
+                present = True
                 text.take("[")
                 yield from text.array()
             else:
                 other(name, text.value())
             if text.take(",}") == "}":
                 break
-    if not seen:
+    if not present:
         raise TraceError(f"is JSON, but has no array '{key}'")
 
 

@@ -42,14 +42,14 @@ def label_of(frames: Iterable[Any]) -> str:
     installed packages, such as "train.py:12:main"; else the first frame, except in a thread of the
     autograd engine; else "".
     """
-    known = [
+    usable = [
         frame for frame in frames if type(frame) is dict and frame.get("filename") != MODULE_FILE
     ]
-    operators = (_operator(str(frame.get("name"))) for frame in known)
+    operators = (_operator(str(frame.get("name"))) for frame in usable)
     if operator := innermost(filter(None, operators)):
         return operator[:_MOST]
-    others = [] if is_backward(known) else known
-    for frame in (*(entry for entry in known if _is_users(str(entry.get("filename")))), *others):
+    others = [] if is_backward(usable) else usable
+    for frame in (*(entry for entry in usable if _is_users(str(entry.get("filename")))), *others):
         file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
         place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
         return f"{place}{name}"[:_MOST]

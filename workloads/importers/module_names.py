@@ -99,8 +99,8 @@ def _read(stored: Any) -> Tensors:
             if tensors is None:
                 lists.append((int(when), lists[-1][1]))
                 continue
-            known = {int(address): (str(path), str(kind)) for address, path, kind in tensors}
-            lists.append((int(when), known))
+            by_address = {int(address): (str(path), str(kind)) for address, path, kind in tensors}
+            lists.append((int(when), by_address))
     except (TypeError, ValueError, OverflowError, IndexError):
         return []
     return lists

@@ -121,7 +121,7 @@ def read_recording(
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
     address = np.asarray(columns.address)[kept].astype(np.uint64)
-    named, told = apart(_annotations(annotations, chosen))
+    named, pool_annotations = apart(_annotations(annotations, chosen))
     events = AddressedEvents(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
         address=address,
@@ -137,7 +137,7 @@ def read_recording(
     )
     label, labels = labels_with(events, workspaces_of(data, chosen))
     events = replace(events, label=label, labels=labels)
-    uses, traits = pool_uses(told, time * 1000, pools.of)
+    uses, traits = pool_uses(pool_annotations, time * 1000, pools.of)
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=f"cuda:{chosen}", extra=extra
     )

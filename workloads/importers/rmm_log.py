@@ -49,13 +49,15 @@ def read(file: BinaryIO, path: Path) -> Trace:
         for line, row in enumerate(rows, start=2):
             if len(row) != 6:
                 raise TraceError(f"line {line}: {len(row)} fields, not 6")
-            _, when, action, pointer, asked, of = row
+            _, when, action, pointer, requested, of = row
             if action == _FAILURE:
                 failures += 1
                 continue
             if action != _ALLOC and action not in _FREE:
-                known = ", ".join((_ALLOC, *_FREE, _FAILURE))
-                raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {known}")
+                actions = ", ".join((_ALLOC, *_FREE, _FAILURE))
+                raise TraceError(
+                    f"line {line}: unknown action {_shown(action)}; known are {actions}"
+                )
             now = _time(when, line)
             if now < before - _DAY // 2:
                 day += _DAY
@@ -63,7 +65,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
             time.append(now + day)
             is_alloc.append(action == _ALLOC)
             address.append(_number(pointer, "pointer", line))
-            size.append(_number(asked, "size", line))
+            size.append(_number(requested, "size", line))
             stream.append(_number(of, "stream", line))
     events = AddressedEvents(
         is_alloc=np.asarray(is_alloc).astype(np.bool_),

@@ -69,9 +69,9 @@ class Columns:
     def _number(self, frames: Any) -> int:
         text = ""
         if isinstance(frames, list | References):
-            known = [frame for frame in frames if type(frame) is dict]
-            passed = BACKWARD if is_backward(known) else ""
-            text = joined(label_of(known), module_of(known), passed)
+            usable = [frame for frame in frames if type(frame) is dict]
+            passed = BACKWARD if is_backward(usable) else ""
+            text = joined(label_of(usable), module_of(usable), passed)
         return self.labels.setdefault(text, len(self.labels))
 
     def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:
@@ -88,8 +88,8 @@ class Columns:
                 self.address.append(values[address] if address >= 0 else 0)
                 self.stream.append(values[stream] if stream >= 0 else 0)
                 self.time.append(values[time] if time >= 0 else 0)
-                known = tuple(values[pool]) if pool >= 0 else None
-                self.pool.append(self.pools.setdefault(known, len(self.pools)) if known else -1)
+                pool_id = tuple(values[pool]) if pool >= 0 else None
+                self.pool.append(self.pools.setdefault(pool_id, len(self.pools)) if pool_id else -1)
                 named = name == "alloc" and frames >= 0
                 self.label.append(self.label_number(values[frames]) if named else 0)
             except (TypeError, OverflowError) as error:

@@ -52,10 +52,10 @@ def pool_uses(
     }
     for when, event, pool, names in events:
         if pool == UNKNOWN_POOL:
-            known = [captured_into[name] for name in names if name in captured_into]
-            if not known:
+            captures = [captured_into[name] for name in names if name in captured_into]
+            if not captures:
                 continue
-            pool = known[0]
+            pool = captures[0]
         before = int(np.searchsorted(rising, when))
         uses.append(PoolUse(before, POOL_EVENTS[event], number(0, pool)))
         chosen = [name for name in names if name in POOL_TRAITS]

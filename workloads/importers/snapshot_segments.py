@@ -161,11 +161,11 @@ def with_kinds(
             )
             limits = np.array([segment.address, segment.end], np.uint64)
             low, high = np.searchsorted(sorted_address, limits)
-            seen = order[low:high]
-            seen = seen[seen < until]
+            inside = order[low:high]
+            inside = inside[inside < until]
             small = segment.size % large_page != 0
-            if len(seen):
-                small = bool(size[seen].max() <= MIB)
+            if len(inside):
+                small = bool(size[inside].max() <= MIB)
             segment = replace(segment, small=small)
         with_small.append(segment)
     return with_small

@@ -66,11 +66,11 @@ def _double(
                 if item is not kept:
                     events.free(item[2])
                     held -= item[1]
-        asked = unit * size + over
+        size_asked = unit * size + over
         end = -(-end // size) * size
-        while held + asked <= load:
-            live.append((end, asked, events.alloc(asked)))
-            end, held = end + size, held + asked
+        while held + size_asked <= load:
+            live.append((end, size_asked, events.alloc(size_asked)))
+            end, held = end + size, held + size_asked
     for _, _, block in live:
         events.free(block)
 

@@ -34,12 +34,12 @@ def random(
     chances = draw.randint(0, 100, 2 * allocs).tolist()
     picks = draw.random_sample(2 * allocs).tolist()
     live: list[tuple[int, int]] = []  # block, size
-    held = done = 0
+    held = allocated = 0
     for size, chance, pick in zip(sizes, chances, picks, strict=True):
-        wanted = chance < alloc_percent and done < allocs and held + size < max_live
-        if wanted or (not live and done < allocs):
+        wanted = chance < alloc_percent and allocated < allocs and held + size < max_live
+        if wanted or (not live and allocated < allocs):
             live.append((events.alloc(size), size))
-            held, done = held + size, done + 1
+            held, allocated = held + size, allocated + 1
         elif live:
             index = int(pick * len(live))
             live[index], live[-1] = live[-1], live[index]

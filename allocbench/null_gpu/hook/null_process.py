@@ -78,9 +78,9 @@ class Process:
         environment["PYTHONPATH"] = self._told["path"]
         command = [self._told["python"], "-m", "allocbench.null_gpu.stubs"]
         command += [str(package), str(self._told["core"]), str(folder)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            last = (done.stderr.strip() or "error: no null GPU").splitlines()[-1]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if process.returncode:
+            last = (process.stderr.strip() or "error: no null GPU").splitlines()[-1]
             refused = Path(self._told["folder"]) / "refused"  # read by `launch.session`
             refused.write_text(last.removeprefix("error: "), encoding="utf-8")
             raise SystemExit(2)
@@ -107,8 +107,8 @@ class Process:
             return  # a child of a fork
         counters = (ctypes.c_uint64 * 6)()
         self._core.null_counters(counters)
-        seen = self._reads
-        report = {"reads": seen.sites, "shapes": seen.shapes, "chosen": seen.chosen}
+        reads = self._reads
+        report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
