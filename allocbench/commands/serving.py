@@ -29,7 +29,7 @@ EXAMPLES = (
     "allocbench serving llama-3.1-8b --card h100-sxm-80gb",
     "allocbench serving config.json --card l4 --max-model-len 8192 --max-num-seqs 64",
     "allocbench serving qwen3-32b --tensor-parallel 2 --log requests.csv",
-    "allocbench serving llama-3.1-70b --engine sglang --quantization fp8 --json -",
+    "allocbench serving llama-3.1-70b --card h200 --engine sglang --quantization fp8 --json -",
 )
 _MIB = 1 << 20
 
