@@ -132,6 +132,6 @@ def _captured(
         date=date or kept.date,
         torch=kept.torch.partition("+")[0],
         seed=about_program["seed"],
-        extra={"config": about_program["config"]},
+        extra={"config": about_program["config"], "features": kept.extra["features"]},
     )
     return replace(trace, provenance=provenance)

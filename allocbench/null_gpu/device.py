@@ -25,7 +25,17 @@ _OPTIONS = (
     "rank",
     "world",
     "addresses",
+    "fail",
 )
+FAILING = (
+    *("cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
+    *("cudaMemPoolCreate", "cudaHostAlloc", "cudaDeviceSynchronize", "cudaStreamSynchronize"),
+    "cudaEventCreateWithFlags",
+    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemAddressReserve", "cuMemAddressFree"),
+    *("cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemPoolCreate"),
+    *("cuMemAllocFromPoolAsync", "cuMemAllocAsync", "cuMemFreeAsync"),
+)
+"""CUDA's functions that the option `fail` can make fail."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,8 @@ class NullDevice:
     memory: what the driver reports of each. context: what one process's CUDA context uses. rank,
     world: what a program sees as its rank and world size; None: unchanged. addresses: "down" if
     later allocations are below earlier ones, otherwise "up". workspaces: by rule of
-    `workspaces.json`, where it is not the default.
+    `workspaces.json`, where it is not the default. fail: calls that return an error,
+    "FUNCTION:NUMBER:ERROR", separated by commas.
     """
 
     card: Card
@@ -47,6 +58,7 @@ class NullDevice:
     world: int | None = None
     addresses: str = "down"
     workspaces: Mapping[str, str] = field(default_factory=dict)
+    fail: str = ""
 
     @property
     def name(self) -> str:
@@ -58,6 +70,8 @@ class NullDevice:
             name += f",context={self.context}"
         if self.addresses != "down":
             name += f",addresses={self.addresses}"
+        if self.fail:
+            name += f",fail={self.fail}"
         name += "".join(f",{rule}={text}" for rule, text in self.workspaces.items())
         if self.world is not None:
             name += f",rank={self.rank},world={self.world}"
@@ -82,6 +96,7 @@ class NullDevice:
             "context": self.context,
             "count": self.count,
             "addresses_ascend": int(self.addresses == "up"),
+            "fail": self.fail,
             **{name: rule.default for name, rule in workspaces.rules().items()},
             **self.workspaces,
         }
@@ -117,6 +132,7 @@ def read(text: str) -> NullDevice:
             world=_whole("world", options, 1),
             addresses=options.get("addresses", "down"),
             workspaces=_workspaces(options),
+            fail=_failures(options.get("fail", "")),
         )
     )
 
@@ -171,6 +187,20 @@ def _workspaces(options: Mapping[str, str]) -> dict[str, str]:
         if text != rule.default:
             changed[name] = text
     return changed
+
+
+def _failures(text: str) -> str:
+    """The option `fail`, checked; raises SpecError."""
+    for call in filter(None, text.split(",")):
+        function, *numbers = call.split(":")
+        if len(numbers) not in (1, 2) or not all(number.isdecimal() for number in numbers):
+            raise SpecError(f"fail={call}: write FUNCTION:NUMBER or FUNCTION:NUMBER:ERROR")
+        if function not in FAILING:
+            known = ", ".join(get_close_matches(function, FAILING) or FAILING)
+            raise SpecError(f"fail={call}: {function} cannot be made to fail; these can: {known}")
+        if numbers[1:] and int(numbers[1]) == 0:
+            raise SpecError(f"fail={call}: 0 is not an error of CUDA")
+    return text
 
 
 def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:

@@ -196,8 +196,9 @@ def _notes_on_reads(summary: Summary) -> list[str]:
     lines = [f"{reads}, {values}; {_most(summary.reads)}"]
     if summary.shapes:
         count = sum(summary.shapes.values())
+        verb = "determine" if count > 1 else "determines"
         lines.append(
-            f"{count:,} of them determine a shape, which is then empty; {_most(summary.shapes)}"
+            f"{count:,} of them {verb} a shape, which is then empty; {_most(summary.shapes)}"
         )
     return lines
 

@@ -27,12 +27,12 @@ _BREAKS = {
         " expandable segments before PyTorch 2.11 (pytorch/pytorch#147851)"
     ),
 }
+"""Features that expandable segments break, and why."""
 _POOLS_WORK = (2, 11)
 """The first version of those tried in which such a MemPool gets its memory from its allocator.
 
 2.5 takes expandable segments in its place, 2.9 raises an error, and 2.10 was not tried.
 """
-"""Features that expandable segments break, and why."""
 _CUSTOM_ALL_REDUCE = (
     "the program imports a custom all-reduce: if it is used, expandable segments can break it"
     " (vllm-project/vllm#42609); disable one of the two"

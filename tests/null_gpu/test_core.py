@@ -145,7 +145,7 @@ steps.append(used())
 gpu.null_cuMemUnmap(address, c_size_t(20 << 20))
 steps.append(used())
 seen["used"] = steps
-seen["too much"] = gpu.null_cuMemCreate(byref(handle), c_size_t(65 << 20), None, c_ulonglong(0))
+seen["too much"] = gpu.null_cuMemCreate(byref(handle), c_size_t(66 << 20), None, c_ulonglong(0))
 """,
         memory=64 * MIB,
         context=0,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from allocbench.null_gpu.launch import Summary, core, notes
 from allocbench.null_gpu.workspaces import rules
 from allocbench.workloads import read as read_trace
 from allocbench.workloads.modelled import modelled
-from tests.null_gpu import PROGRAMS, allocbench, python
+from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
+from tests.null_gpu import seen as seen_on_null
 from tests.null_gpu.core import seen
 
 FFT = """
@@ -105,3 +107,47 @@ def test_allocs_of_workspaces_are_marked_and_counted(labels: str, tmp_path: Path
         [*allocbench(), "inspect", str(path)], capture_output=True, text=True, check=True
     )
     assert f"{allocs} allocs of {total:,} bytes" in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("choice", ["heuristics", "deterministic"])
+def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
+    choice: str, version: str, tmp_path: Path
+) -> None:
+    def requested(on: str, disabled: str) -> dict[str, Any]:
+        return seen_on_null(
+            "convolutions",
+            tmp_path,
+            choice,
+            on=on,
+            version=version,
+            TORCH_CUDNN_V8_API_DISABLED=disabled,
+        )
+
+    copies = [requested("null:h100,convolution_workspace=copies", disabled) for disabled in "01"]
+    assert copies[0] == copies[1]
+    without = requested("null:h100", "1")
+    assert without == requested("null:h100", "0")
+    # Copies of 32 bytes of channels, of the input and the filter, and backward of the output, too.
+    forward, output = 2 * 16 * 16 * 32 + 16 * 3 * 3 * 32, 2 * 14 * 14 * 16 * 4
+    steps = 2 * (forward + 2 * (forward + output))
+    assert copies[0]["float"][1] - without["float"][1] == steps
+    assert copies[0]["channels last"] == without["channels last"]
+    assert copies[0]["grouped"] == without["grouped"]
+
+
+def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_path: Path) -> None:
+    found, chosen = (
+        seen_on_null(
+            "convolutions",
+            tmp_path,
+            choice,
+            on="null:h100,convolution_workspace=copies",
+            TORCH_CUDNN_V8_API_DISABLED="1",
+        )
+        for choice in ("benchmark", "heuristics")
+    )
+    # In the first of two steps, each direction is tried with the largest workspace first.
+    forward, output = 2 * 16 * 16 * 32 + 16 * 3 * 3 * 32, 2 * 14 * 14 * 16 * 4
+    assert found["float"][1] - chosen["float"][1] == forward + 2 * (forward + output)
+    assert found["grouped"] == chosen["grouped"]

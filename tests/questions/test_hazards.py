@@ -22,7 +22,9 @@ DEVICE = "sim:8GiB"
 def gpt2(*features: str, told: bool = True, torch: str = "2.9.1+cu128") -> Trace:
     """A trace for which expandable segments are best, of a program with these features."""
     trace = catalog.load("gpt2-train")
-    extra = {**trace.provenance.extra, **({"features": list(features)} if told else {})}
+    extra = {key: value for key, value in trace.provenance.extra.items() if key != "features"}
+    if told:
+        extra["features"] = list(features)
     return replace(trace, provenance=replace(trace.provenance, extra=extra, torch=torch))
 
 

@@ -19,6 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
+_NATIVE = SOURCES.parents[1] / "allocators" / "native"
+_SHARED = _NATIVE / "null_gpu" / "virtual_memory.cpp"
+"""What the stand-in and the null GPU have in common."""
 MODULES = str(SOURCES / "modules")
 """The folder of stand-ins for Python packages, for processes that must not load the real ones."""
 KINDS = (
@@ -50,7 +53,8 @@ def compile_into(created: Path) -> Path:
     """Compile libcuda.so.1 into a folder; returns the folder."""
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror"]
     command += ["-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libcuda.so.1"]
-    command += ["-o", str(created / "libcuda.so.1"), *map(str, sorted(SOURCES.glob("*.cpp")))]
+    command += ["-I", str(_NATIVE), "-o", str(created / "libcuda.so.1"), str(_SHARED)]
+    command += map(str, sorted(SOURCES.glob("*.cpp")))
     subprocess.run(command, check=True)
     return created
 

@@ -48,18 +48,12 @@ EXPORT std::size_t stand_in_outstanding(char const* kind) {
   std::scoped_lock const guard(driver().mutex);
   return outstanding(kind);
 }
-EXPORT std::uint64_t stand_in_calls(char const* name) {
-  std::scoped_lock const guard(driver().mutex);
-  return driver().calls[name];
-}
+EXPORT std::uint64_t stand_in_calls(char const* name) { return driver().calls.count(name); }
 // From now on, the `at`-th call of `name` (every call if 0) returns `error`; no call if `name` is
 // empty.
 EXPORT void stand_in_fail(char const* name, std::uint64_t at, int error) {
-  std::scoped_lock const guard(driver().mutex);
-  Driver& d = driver();
-  d.fail_name = name;
-  d.fail_at = at == 0 ? 0 : d.calls[name] + at;
-  d.fail_with = error;
+  driver().calls.fail_none();
+  if (*name != 0) driver().calls.fail(name, at, error);
 }
 EXPORT void stand_in_set_capacity(std::size_t bytes) { driver().capacity = bytes; }
 // What was abandoned so far.
@@ -88,11 +82,7 @@ EXPORT int stand_in_busy(void* stream, int device) {
   return driver().finished[queue] < driver().queued[queue];
 }
 // From now on each call of `name` takes so long; none when it is empty.
-EXPORT void stand_in_slow(char const* name, double seconds) {
-  std::scoped_lock const guard(driver().mutex);
-  driver().slow_name = name;
-  driver().slow_seconds = seconds;
-}
+EXPORT void stand_in_slow(char const* name, double seconds) { driver().calls.slow(name, seconds); }
 EXPORT void* stand_in_new_stream(int device) {
   std::scoped_lock const guard(driver().mutex);
   void* const stream = std::malloc(1);

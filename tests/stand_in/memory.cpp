@@ -6,18 +6,6 @@ using namespace stand_in;
 
 namespace {
 
-// Do the bytes lie in pages that follow one another?
-bool mapped(unsigned long long address, std::size_t size) {
-  Driver& d = driver();
-  auto page = d.mappings.upper_bound(address);
-  if (page == d.mappings.begin()) return false;
-  --page;
-  unsigned long long at = page->first;
-  for (; page != d.mappings.end() && page->first == at && at < address + size; ++page)
-    at += page->second.size;
-  return at >= address + size;
-}
-
 // Do the bytes lie in memory that is allocated?
 bool device_memory(unsigned long long address, std::size_t size) {
   Driver& d = driver();
@@ -28,12 +16,8 @@ bool device_memory(unsigned long long address, std::size_t size) {
   };
   return within(d.segments, [](auto const& one) { return one.first; }) ||
          within(d.pooled, [](Pooled const& one) { return one.freed ? 0 : one.size; }) ||
-         mapped(address, size);
+         d.pages.mapped(address, size);
 }
-
-struct Access {
-  int type, device, flags;
-};
 
 }  // namespace
 
@@ -62,8 +46,7 @@ EXPORT int stand_in_accessible(unsigned long long address, int device) {
   Driver& d = driver();
   if (auto const block = d.pooled.find(address); block != d.pooled.end())
     return block->second.pool->accessible.contains(device);
-  auto const above = d.mappings.upper_bound(address);
-  return above != d.mappings.begin() && std::prev(above)->second.accessible.contains(device);
+  return d.pages.allowed(address, device);
 }
 
 EXPORT int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
@@ -114,17 +97,13 @@ EXPORT int cuMemAddressReserve(unsigned long long* address, std::size_t size, st
   void* const at = host(size, PROT_NONE);
   if (at == nullptr) return kOutOfMemory;
   *address = reinterpret_cast<std::uintptr_t>(at);
-  d.reservations[*address] = size;
+  d.pages.reserved(*address, size);
   return 0;
 }
 EXPORT int cuMemAddressFree(unsigned long long address, std::size_t size) {
   BEGIN_UNSAFE(cuMemAddressFree);
-  auto const found = d.reservations.find(address);
-  if (found == d.reservations.end() || found->second != size) return kInvalidValue;
-  auto const mapping = d.mappings.lower_bound(address);
-  if (mapping != d.mappings.end() && mapping->first < address + size) return kInvalidValue;
+  if (int const error = d.pages.unreserve(address, size)) return error;
   munmap(reinterpret_cast<void*>(address), size);
-  d.reservations.erase(found);
   return 0;
 }
 EXPORT int cuMemCreate(unsigned long long* memory, std::size_t size, void const*,
@@ -132,53 +111,33 @@ EXPORT int cuMemCreate(unsigned long long* memory, std::size_t size, void const*
   BEGIN_UNSAFE(cuMemCreate);
   if (size == 0 || size % kPage != 0) return kInvalidValue;
   if (size > d.capacity - std::min(d.capacity, d.used[here()])) return kOutOfMemory;
-  *memory = d.next_handle++;
-  d.made[*memory] = Made{here(), size};
+  *memory = d.pages.created(size, here());
   d.used[here()] += size;
   return 0;
 }
 EXPORT int cuMemRelease(unsigned long long memory) {
   BEGIN_UNSAFE(cuMemRelease);
-  auto const found = d.made.find(memory);
-  if (found == d.made.end() || found->second.released) return kInvalidValue;
-  found->second.released = true;
-  drop(memory);
-  return 0;
+  return d.pages.release(memory);
 }
 EXPORT int cuMemMap(unsigned long long address, std::size_t size, std::size_t,
                     unsigned long long memory, unsigned long long) {
   BEGIN_UNSAFE(cuMemMap);
-  auto const above = d.reservations.upper_bound(address);
-  auto const found = d.made.find(memory);
-  if (above == d.reservations.begin() || found == d.made.end()) return kInvalidValue;
-  auto const& [start, length] = *std::prev(above);
-  if (address + size > start + length || found->second.size != size) return kInvalidValue;
-  auto const next = d.mappings.lower_bound(address);
-  if (next != d.mappings.end() && next->first < address + size) return kInvalidValue;
-  ++found->second.mappings;
-  d.mappings[address] = Mapping{size, memory};
-  return 0;
+  return d.pages.map(address, size, memory);
 }
-EXPORT int cuMemSetAccess(unsigned long long address, std::size_t size, Access const* access,
-                          std::size_t count) {
+EXPORT int cuMemSetAccess(unsigned long long address, std::size_t size,
+                          null_gpu::AccessDescription const* access, std::size_t count) {
   BEGIN_UNSAFE(cuMemSetAccess);
-  auto const found = d.mappings.find(address);
-  if (found == d.mappings.end() || found->second.size != size) return kInvalidValue;
+  for (std::size_t at = 0; at < count; ++at)
+    if (int const error = d.pages.allow(address, size, access[at].location.id)) return error;
   mprotect(reinterpret_cast<void*>(address), size, PROT_READ | PROT_WRITE);
-  for (std::size_t at = 0; at < count; ++at) found->second.accessible.insert(access[at].device);
   return 0;
 }
 EXPORT int cuMemUnmap(unsigned long long address, std::size_t size) {
   BEGIN_UNSAFE(cuMemUnmap);
-  auto const found = d.mappings.find(address);
-  if (found == d.mappings.end() || found->second.size != size) return kInvalidValue;
+  if (int const error = d.pages.unmap(address, size)) return error;
   void* const at = reinterpret_cast<void*>(address);
   madvise(at, size, MADV_DONTNEED);
   mprotect(at, size, PROT_NONE);
-  auto const memory = found->second.memory;
-  d.mappings.erase(found);
-  --d.made[memory].mappings;
-  drop(memory);
   return 0;
 }
 EXPORT int cuMemPoolCreate(Pool** pool, void const*) {
@@ -186,10 +145,11 @@ EXPORT int cuMemPoolCreate(Pool** pool, void const*) {
   *pool = *d.pools.insert(new Pool{here()}).first;
   return 0;
 }
-EXPORT int cuMemPoolSetAccess(Pool* pool, Access const* access, std::size_t count) {
+EXPORT int cuMemPoolSetAccess(Pool* pool, null_gpu::AccessDescription const* access,
+                              std::size_t count) {
   BEGIN(cuMemPoolSetAccess);
   if (!d.pools.contains(pool)) return kInvalidValue;
-  for (std::size_t at = 0; at < count; ++at) pool->accessible.insert(access[at].device);
+  for (std::size_t at = 0; at < count; ++at) pool->accessible.insert(access[at].location.id);
   return 0;
 }
 EXPORT int cuMemPoolDestroy(Pool* pool) {
@@ -199,23 +159,27 @@ EXPORT int cuMemPoolDestroy(Pool* pool) {
   for (auto& [address, block] : d.pooled)
     if (block.pool == pool && !block.freed) return kInvalidValue;
   std::erase_if(d.pooled, [pool](auto const& each) { return each.second.pool == pool; });
-  d.used[pool->device] -= pool->reserved;
+  d.used[pool->device] -= pool->bytes.reserved;
   d.pools.erase(pool);
   delete pool;
   return 0;
 }
 EXPORT int cuMemPoolSetAttribute(Pool* pool, int attribute, void* value) {
   BEGIN(cuMemPoolSetAttribute);
-  if (!d.pools.contains(pool) || attribute != 4) return kInvalidValue;
-  pool->threshold = *static_cast<std::uint64_t*>(value);
+  if (!d.pools.contains(pool) || attribute != null_gpu::kReleaseThreshold) return kInvalidValue;
+  pool->bytes.threshold = *static_cast<std::uint64_t*>(value);
   return 0;
 }
 EXPORT int cuMemPoolGetAttribute(Pool* pool, int attribute, void* value) {
   BEGIN(cuMemPoolGetAttribute);
-  if (!d.pools.contains(pool) || attribute < 4 || attribute > 7) return kInvalidValue;
-  *static_cast<std::uint64_t*>(value) = attribute == 4   ? pool->threshold
-                                        : attribute <= 6 ? pool->reserved
-                                                         : pool->used;
+  if (!d.pools.contains(pool) || attribute < null_gpu::kReleaseThreshold ||
+      attribute > null_gpu::kUsedNow)
+    return kInvalidValue;
+  null_gpu::PoolBytes const& bytes = pool->bytes;
+  *static_cast<std::uint64_t*>(value) = attribute == null_gpu::kReleaseThreshold ? bytes.threshold
+                                        : attribute == null_gpu::kReservedNow    ? bytes.reserved
+                                        : attribute == null_gpu::kReservedHigh ? bytes.reserved_high
+                                                                               : bytes.used;
   return 0;
 }
 EXPORT int cuMemPoolTrimTo(Pool* pool, std::size_t keep) {
@@ -229,18 +193,15 @@ EXPORT int cuMemAllocFromPoolAsync(unsigned long long* address, std::size_t size
   BEGIN(cuMemAllocFromPoolAsync);
   if (!d.pools.contains(pool) || size == 0) return kInvalidValue;
   reap();
-  std::size_t const wanted = up(pool->used + size, kPoolStep);
-  if (wanted > pool->reserved) {
-    if (wanted - pool->reserved > d.capacity - std::min(d.capacity, d.used[pool->device]))
-      return kOutOfMemory;
-    d.used[pool->device] += wanted - pool->reserved;
-    pool->reserved = wanted;
-  }
+  std::size_t const more = pool->bytes.lacking(size);
+  if (more > d.capacity - std::min(d.capacity, d.used[pool->device])) return kOutOfMemory;
+  d.used[pool->device] += more;
+  pool->bytes.grow(more);
   void* const at = host(size, PROT_READ | PROT_WRITE);
   if (at == nullptr) return kOutOfMemory;
   *address = reinterpret_cast<std::uintptr_t>(at);
   d.pooled[*address] = Pooled{pool, size};
-  pool->used += size;
+  pool->bytes.use(size);
   return 0;
 }
 EXPORT int cuMemFreeAsync(unsigned long long address, void* stream) {

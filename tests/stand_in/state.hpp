@@ -3,7 +3,8 @@
 //
 // Two GPUs whose memory is the host's: addresses are real and may be written to. It counts what is
 // outstanding, refuses what exceeds the capacity, and fails calls on purpose. Streams hold their
-// work back when told to. A wrong use is an error, as with the real driver:
+// work back when told to. The rules of virtual memory and the bytes of pools are those of the null
+// GPU. A wrong use is an error, as with the real driver:
 //
 // - a free of what is not held, an unmap of half a page, a call in no context, in a child process,
 //   or after the driver was torn down at exit
@@ -42,9 +43,15 @@
 #include <utility>
 #include <vector>
 
+#include "null_gpu/calls.hpp"
+#include "null_gpu/pool_bytes.hpp"
+#include "null_gpu/virtual_memory.hpp"
+
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace stand_in {
+
+namespace null_gpu = allocbench::null_gpu;
 
 constexpr int kDevices = 2;
 constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kDeinitialized = 4;
@@ -52,27 +59,12 @@ constexpr int kNoDevice = 100, kInvalidDevice = 101, kNoContext = 201, kInvalidH
 constexpr int kNotReady = 600, kCaptureUnsupported = 900, kCaptureInvalidated = 901;
 constexpr int kCapturedEvent = 907;
 constexpr int kGlobalCapture = 0, kThreadLocalCapture = 1;  // a thread's third mode is relaxed
-constexpr std::size_t kPage = std::size_t{2} << 20;
-constexpr std::size_t kPoolStep = std::size_t{32} << 20;
-
-inline std::size_t up(std::size_t size, std::size_t to) { return (size + to - 1) / to * to; }
+using null_gpu::kPage, null_gpu::round_up;
 
 struct Pool {
   int device;
-  std::uint64_t threshold = 0;
-  std::size_t reserved = 0, used = 0;
+  null_gpu::PoolBytes bytes = {};
   std::set<int> accessible = {};
-};
-struct Made {
-  int device;
-  std::size_t size;
-  int mappings = 0;
-  bool released = false;
-};
-struct Mapping {
-  std::size_t size;
-  unsigned long long memory;
-  std::set<int> accessible = {};  // devices
 };
 // A queue of work: device, handle, and the thread for a per-thread default stream, else 0.
 using Queue = std::tuple<int, void*, std::uint64_t>;
@@ -109,9 +101,7 @@ struct Driver {
   std::size_t used[kDevices] = {};
   int retained[kDevices] = {};
   std::map<unsigned long long, std::pair<std::size_t, int>> segments;
-  std::map<unsigned long long, std::size_t> reservations;
-  std::map<unsigned long long, Made> made;
-  std::map<unsigned long long, Mapping> mappings;
+  null_gpu::VirtualMemory pages{[this](int device, std::size_t size) { used[device] -= size; }};
   std::map<unsigned long long, Pooled> pooled;
   std::set<Pool*> pools;
   std::set<Event*> events;
@@ -120,23 +110,11 @@ struct Driver {
   std::set<Queue> held;                             // whose work does not finish
   std::map<void*, Capture> captures;                // by stream
   std::size_t abandoned = 0;
-  std::map<std::string, std::uint64_t> calls;
-  std::string fail_name;
-  std::uint64_t fail_at = 0;
-  int fail_with = 0;
-  std::string slow_name;
-  double slow_seconds = 0;
-  unsigned long long next_handle = 1;
+  null_gpu::Calls calls;
 
   Driver() {
     if (char const* text = std::getenv("STAND_IN_CAPACITY")) capacity = std::strtoull(text, 0, 10);
-    if (char const* text = std::getenv("STAND_IN_FAIL")) {
-      std::string const all = text;
-      auto const first = all.find(':'), second = all.rfind(':');
-      fail_name = all.substr(0, first);
-      fail_at = std::strtoull(all.c_str() + first + 1, nullptr, 10);
-      fail_with = std::atoi(all.c_str() + second + 1);
-    }
+    if (char const* text = std::getenv("STAND_IN_FAIL")) calls.fail(text);
   }
 };
 
@@ -185,10 +163,7 @@ inline int unsafe() {
 // Counts the call; the error that it shall give, or 0.
 inline int entered(char const* name, bool in_context = true) {
   Driver& d = driver();
-  std::uint64_t const at = ++d.calls[name];
-  if (name == d.fail_name && (d.fail_at == 0 || at == d.fail_at)) return d.fail_with;
-  if (name == d.slow_name)
-    std::this_thread::sleep_for(std::chrono::duration<double>(d.slow_seconds));
+  if (int const error = d.calls.entered(name)) return error;
   if (d.over) return kDeinitialized;
   if (!d.initialized || d.process != getpid()) return kNotInitialized;
   return in_context && depth == 0 ? kNoContext : 0;
@@ -198,19 +173,11 @@ inline void* host(std::size_t size, int protection) {
   void* const at =
       mmap(nullptr, size + kPage, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return nullptr;
-  auto const begin = reinterpret_cast<std::uintptr_t>(at), first = up(begin, kPage);
+  auto const begin = reinterpret_cast<std::uintptr_t>(at), first = round_up(begin, kPage);
   if (first != begin) munmap(at, first - begin);
-  auto const end = begin + size + kPage, last = up(first + size, 4096);
+  auto const end = begin + size + kPage, last = round_up(first + size, 4096);
   if (end > last) munmap(reinterpret_cast<void*>(last), end - last);
   return reinterpret_cast<void*>(first);
-}
-
-inline void drop(unsigned long long memory) {
-  Driver& d = driver();
-  Made& one = d.made[memory];
-  if (!one.released || one.mappings > 0) return;
-  d.used[one.device] -= one.size;
-  d.made.erase(memory);
 }
 
 // What a handle means to this thread in its context. The per-thread default stream is 2.
@@ -247,19 +214,14 @@ inline void reap() {
       continue;
     }
     munmap(reinterpret_cast<void*>(at->first), block.size);
-    block.pool->used -= block.size;
+    block.pool->bytes.used -= block.size;
     at = d.pooled.erase(at);
   }
 }
 
 inline void settle(Pool& pool, std::size_t keep) {
-  Driver& d = driver();
   reap();
-  std::size_t const wanted =
-      up(pool.used, kPoolStep) + up(std::min<std::size_t>(keep, pool.reserved), kPoolStep);
-  if (wanted >= pool.reserved) return;
-  d.used[pool.device] -= pool.reserved - wanted;
-  pool.reserved = wanted;
+  driver().used[pool.device] -= pool.bytes.shrink(keep);
 }
 
 inline void finish(Queue const& queue) {
@@ -274,9 +236,9 @@ void abandon(int device);
 inline std::size_t outstanding(std::string const& kind) {
   Driver& d = driver();
   if (kind == "segments") return d.segments.size();
-  if (kind == "reservations") return d.reservations.size();
-  if (kind == "memory") return d.made.size();
-  if (kind == "mappings") return d.mappings.size();
+  if (kind == "reservations") return d.pages.counts().reservations;
+  if (kind == "memory") return d.pages.counts().pieces;
+  if (kind == "mappings") return d.pages.counts().mappings;
   if (kind == "pools") return d.pools.size();
   if (kind == "pooled") {
     auto const lives = [](auto const& each) { return !each.second.freed; };

@@ -13,7 +13,7 @@ EXPORT int cuCtxSynchronize() {
   for (auto const& [queue, work] : d.queued)
     if (std::get<0>(queue) == device) d.finished[queue] = work;
   for (Pool* pool : d.pools)
-    if (pool->device == device) settle(*pool, pool->threshold);
+    if (pool->device == device) settle(*pool, pool->bytes.threshold);
   return 0;
 }
 EXPORT int cuStreamCreate(void** stream, unsigned flags) {

@@ -92,6 +92,7 @@ def test_provenance_is_complete(name: str) -> None:
     assert provenance.seed is not None
     assert provenance.model
     assert provenance.extra["config"]
+    assert provenance.extra["features"] == []  # no program uses what allocator settings can break
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -79,6 +79,12 @@ struct Location {  // CUmemLocation
 };
 inline constexpr int kOnDevice = 1;
 
+struct AccessDescription {  // CUmemAccessDesc
+  Location location;
+  int flags;
+};
+static_assert(sizeof(AccessDescription) == 12);
+
 struct AllocationProperties {  // CUmemAllocationProp
   int type, handle_types;
   Location location;

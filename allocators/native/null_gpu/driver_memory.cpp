@@ -15,78 +15,13 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-// Physical memory (cuMemCreate). It is freed when no handle and no mapping refers to it.
-struct Physical {
-  Size size;
-  int device;
-  int references;
-};
+VirtualMemory& virtual_memory() {
+  static auto* instance =
+      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
+  return *instance;
+}
 
-class PhysicalMemory {
- public:
-  static PhysicalMemory& get() {
-    static auto* instance = new PhysicalMemory;
-    return *instance;
-  }
-
-  Status create(Size size, int device, unsigned long long* handle) {
-    if (Status const status = Machine::get().memory(device).take(size)) return status;
-    std::lock_guard const lock(mutex_);
-    *handle = ++last_;
-    pieces_[*handle] = {size, device, 1};
-    return kSuccess;
-  }
-
-  Status release(unsigned long long handle) {
-    std::lock_guard const lock(mutex_);
-    return drop(handle);
-  }
-
-  Status map(Address address, unsigned long long handle) {
-    std::lock_guard const lock(mutex_);
-    auto const entry = pieces_.find(handle);
-    if (entry == pieces_.end()) return kInvalidValue;
-    ++entry->second.references;
-    mapped_[address] = handle;
-    return kSuccess;
-  }
-
-  // Unmaps everything that is mapped in [begin, begin + size).
-  Status unmap(Address begin, Size size) {
-    std::lock_guard const lock(mutex_);
-    for (auto mapping = mapped_.lower_bound(begin);
-         mapping != mapped_.end() && mapping->first < begin + size;) {
-      drop(mapping->second);
-      mapping = mapped_.erase(mapping);
-    }
-    return kSuccess;
-  }
-
-  Status handle_of(Address address, unsigned long long* handle) {
-    std::lock_guard const lock(mutex_);
-    auto after = mapped_.upper_bound(address);
-    if (after == mapped_.begin()) return kInvalidValue;
-    *handle = std::prev(after)->second;
-    ++pieces_[*handle].references;
-    return kSuccess;
-  }
-
- private:
-  Status drop(unsigned long long handle) {
-    auto const entry = pieces_.find(handle);
-    if (entry == pieces_.end()) return kInvalidValue;
-    if (--entry->second.references == 0) {
-      Machine::get().memory(entry->second.device).give(entry->second.size);
-      pieces_.erase(entry);
-    }
-    return kSuccess;
-  }
-
-  std::mutex mutex_;
-  unsigned long long last_ = 0;
-  std::unordered_map<unsigned long long, Physical> pieces_;
-  std::map<Address, unsigned long long> mapped_;
-};
+constexpr Size kHostPage = 4096;
 
 Range range_of(Address address) {
   auto& machine = Machine::get();
@@ -111,11 +46,13 @@ enum PointerAttribute : int {
 }  // namespace
 
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
+  if (Status const status = entered("cuMemAlloc_v2")) return status;
   if (Status const status = Streams::get().check_unsafe()) return status;
   return current_memory().allocate(size, address);
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {
+  if (Status const status = entered("cuMemFree_v2")) return status;
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   return device < 0 ? kInvalidValue : machine.memory(device).release(address);
@@ -128,6 +65,7 @@ NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
 }
 
 NULL_GPU_API int null_cuMemHostAlloc(void** pointer, Size size, unsigned) {
+  if (Status const status = entered("cuMemHostAlloc")) return status;
   *pointer = pinned::allocate(size);
   return *pointer == nullptr ? kOutOfMemory : kSuccess;
 }
@@ -205,43 +143,64 @@ NULL_GPU_API int null_cuMemGetAllocationGranularity(Size* bytes, AllocationPrope
 
 NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size, Address,
                                           unsigned long long) {
-  return current_memory().reserve(size, address);
+  if (Status const status = entered("cuMemAddressReserve")) return status;
+  if (size == 0 || size % kHostPage != 0) return kInvalidValue;
+  if (Status const status = current_memory().reserve(size, address)) return status;
+  virtual_memory().reserved(*address, size);
+  return kSuccess;
 }
 
-NULL_GPU_API int null_cuMemAddressFree(Address address, Size) {
+NULL_GPU_API int null_cuMemAddressFree(Address address, Size size) {
+  if (Status const status = entered("cuMemAddressFree")) return status;
+  if (Status const status = virtual_memory().unreserve(address, size)) return status;
   auto& machine = Machine::get();
-  int const device = machine.device_of(reinterpret_cast<void*>(address));
-  return device < 0 ? kInvalidValue : machine.memory(device).unreserve(address);
+  return machine.memory(machine.device_of(reinterpret_cast<void*>(address))).unreserve(address);
 }
 
 NULL_GPU_API int null_cuMemCreate(unsigned long long* handle, Size size,
                                   AllocationProperties const* properties, unsigned long long) {
+  if (Status const status = entered("cuMemCreate")) return status;
   bool const on_device = properties != nullptr && properties->location.type == kOnDevice;
   int const device = on_device ? properties->location.id : current_device();
   if (!Machine::get().has(device)) return kInvalidDevice;
-  return PhysicalMemory::get().create(size, device, handle);
+  if (size == 0 || size % kPage != 0) return kInvalidValue;
+  if (Status const status = Machine::get().memory(device).take(size)) return status;
+  *handle = virtual_memory().created(size, device);
+  return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemRelease(unsigned long long handle) {
-  return PhysicalMemory::get().release(handle);
+  if (Status const status = entered("cuMemRelease")) return status;
+  return virtual_memory().release(handle);
 }
 
-NULL_GPU_API int null_cuMemMap(Address address, Size, Size, unsigned long long handle,
+NULL_GPU_API int null_cuMemMap(Address address, Size size, Size, unsigned long long handle,
                                unsigned long long) {
-  return PhysicalMemory::get().map(address, handle);
+  if (Status const status = entered("cuMemMap")) return status;
+  return virtual_memory().map(address, size, handle);
 }
 
 NULL_GPU_API int null_cuMemUnmap(Address address, Size size) {
-  return PhysicalMemory::get().unmap(address, size);
+  if (Status const status = entered("cuMemUnmap")) return status;
+  return virtual_memory().unmap(address, size);
 }
 
 NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
-  return PhysicalMemory::get().handle_of(reinterpret_cast<Address>(address), handle);
+  return virtual_memory().retain(reinterpret_cast<Address>(address), handle);
 }
 
-NULL_GPU_API int null_cuMemSetAccess(Address, Size, void const*, Size) { return kSuccess; }
+NULL_GPU_API int null_cuMemSetAccess(Address address, Size size, AccessDescription const* access,
+                                     Size count) {
+  if (Status const status = entered("cuMemSetAccess")) return status;
+  for (Size index = 0; index < count; ++index) {
+    int const device = access[index].location.id;
+    if (Status const status = virtual_memory().allow(address, size, device)) return status;
+  }
+  return kSuccess;
+}
 
 NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
+  if (Status const status = entered("cuMemPoolCreate")) return status;
   *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
@@ -275,15 +234,18 @@ NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
 }
 
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool, Handle) {
+  if (Status const status = entered("cuMemAllocFromPoolAsync")) return status;
   return DriverPools::get().allocate(pool, size, address);
 }
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle) {
+  if (Status const status = entered("cuMemAllocAsync")) return status;
   return DriverPools::get().allocate(DriverPools::get().default_of(current_device()), size,
                                      address);
 }
 
 NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle) {
+  if (Status const status = entered("cuMemFreeAsync")) return status;
   return DriverPools::get().release(address);
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "null_gpu/calls.hpp"
 #include "null_gpu/libraries/workspaces.hpp"
 
 namespace allocbench::null_gpu {
@@ -24,6 +25,11 @@ Settings& configured() {  // by null_configure()
   return settings;
 }
 
+Calls& calls() {
+  static auto* instance = new Calls;
+  return *instance;
+}
+
 template <class Number>
 std::function<void(Settings&, std::string const&)> number(Number Settings::* member) {
   return [member](Settings& settings, std::string const& text) {
@@ -35,6 +41,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
   static std::map<std::string, std::function<void(Settings&, std::string const&)>> const by_name{
       {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
       {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
+      {"fail", [](Settings&, std::string const& text) { calls().fail(text); }},
       {"compute_capability", number(&Settings::compute_capability)},
       {"multiprocessors", number(&Settings::multiprocessors)},
       {"shared_per_multiprocessor", number(&Settings::shared_per_multiprocessor)},
@@ -144,6 +151,7 @@ int device_of(Handle handle) {
 }
 DeviceMemory& current_memory() { return Machine::get().memory(current_device()); }
 
+Status entered(char const* function) { return calls().entered(function); }
 Status failed(Status status) {
   if (status != kSuccess) error_of_thread = status;
   return status;
@@ -172,6 +180,17 @@ NULL_GPU_API int null_configure(char const* text) {
     ++accepted;
   }
   return accepted;
+}
+
+// How often this process has called a function that can fail on purpose.
+NULL_GPU_API std::uint64_t null_calls(char const* function) {
+  return allocbench::null_gpu::calls().count(function);
+}
+
+// From now on, calls of functions fail as the text says (see calls.hpp); none if it is empty.
+NULL_GPU_API void null_fail(char const* text) {
+  allocbench::null_gpu::calls().fail_none();
+  allocbench::null_gpu::calls().fail(text);
 }
 
 // Writes six numbers about device 0: its capacity, the bytes in use and their peak, the requests

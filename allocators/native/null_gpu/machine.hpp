@@ -80,6 +80,8 @@ void leave_context();
 // The device that was current when a handle was made; of a default stream, the current one.
 int device_of(Handle handle);
 DeviceMemory& current_memory();
+// Counts a call of a function that can fail on purpose; returns the error that it must return.
+Status entered(char const* function);
 // Returns its argument, and keeps it for cudaGetLastError if it is an error.
 Status failed(Status status);
 Status take_last_error();

@@ -16,16 +16,15 @@
 #include <unordered_map>
 
 #include "null_gpu/api.hpp"
+#include "null_gpu/pool_bytes.hpp"
 #include "null_gpu/usage.hpp"
+#include "null_gpu/virtual_memory.hpp"
 
 namespace allocbench::null_gpu {
 
 inline constexpr Address kFirstAddress = 0x300000000000;
 inline constexpr Address kAddressesPerDevice = Address{1} << 42;
 inline constexpr int kMostDevices = 16;
-inline constexpr Size kPage = Size{2} << 20;
-
-inline Size round_up(Size size, Size unit) { return (size + unit - 1) / unit * unit; }
 
 struct Range {
   Address begin = 0;

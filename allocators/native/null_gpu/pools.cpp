@@ -46,15 +46,12 @@ Status DriverPools::allocate(Handle handle, Size size, Address* address) {
   DriverPool& pool = entry->second;
   auto& memory = Machine::get().memory(pool.device);
   Size const rounded = round_up(std::max<Size>(size, 1), kUnit);
-  if (pool.used + rounded > pool.reserved) {
-    Size const more = round_up(pool.used + rounded - pool.reserved, kPoolUnit);
+  if (Size const more = pool.bytes.lacking(rounded)) {
     if (Status const status = memory.take(more)) return status;
-    pool.reserved += more;
-    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
+    pool.bytes.grow(more);
   }
   if (Status const status = memory.reserve(rounded, address)) return status;
-  pool.used += rounded;
-  pool.used_high = std::max(pool.used_high, pool.used);
+  pool.bytes.use(rounded);
   blocks_[*address] = {handle, rounded};
   return kSuccess;
 }
@@ -64,7 +61,7 @@ Status DriverPools::release(Address address) {
   auto const entry = blocks_.find(address);
   if (entry == blocks_.end()) return kInvalidValue;
   DriverPool& pool = pools_[entry->second.pool];
-  pool.used -= entry->second.size;
+  pool.bytes.used -= entry->second.size;
   Machine::get().memory(pool.device).unreserve(address);
   blocks_.erase(entry);
   return kSuccess;
@@ -77,14 +74,14 @@ void DriverPools::trim(Handle handle, Size keep) {
 
 void DriverPools::synchronize() {
   std::lock_guard const lock(mutex_);
-  for (auto& [handle, pool] : pools_) shrink(pool, pool.threshold);
+  for (auto& [handle, pool] : pools_) shrink(pool, pool.bytes.threshold);
 }
 
 Status DriverPools::attribute(Handle handle, int attribute, std::uint64_t* value) {
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(handle);
   if (entry == pools_.end()) return kInvalidValue;
-  DriverPool const& pool = entry->second;
+  PoolBytes const& pool = entry->second.bytes;
   switch (attribute) {
     case kReleaseThreshold:
       *value = pool.threshold;
@@ -111,7 +108,7 @@ Status DriverPools::set_attribute(Handle handle, int attribute, std::uint64_t va
   std::lock_guard const lock(mutex_);
   auto const entry = pools_.find(handle);
   if (entry == pools_.end()) return kInvalidValue;
-  DriverPool& pool = entry->second;
+  PoolBytes& pool = entry->second.bytes;
   if (attribute == kReleaseThreshold) pool.threshold = value;
   if (attribute == kReservedHigh)
     pool.reserved_high = pool.reserved;  // CUDA allows only 0: a reset
@@ -128,11 +125,7 @@ Range DriverPools::range_of(Address address) {
 }
 
 void DriverPools::shrink(DriverPool& pool, Size keep) {
-  if (keep >= pool.reserved) return;  // also avoids an overflow when all may be kept
-  Size const left = round_up(std::max(keep, pool.used), kPoolUnit);
-  if (left >= pool.reserved) return;
-  Machine::get().memory(pool.device).give(pool.reserved - left);
-  pool.reserved = left;
+  if (Size const freed = pool.bytes.shrink(keep)) Machine::get().memory(pool.device).give(freed);
 }
 
 }  // namespace allocbench::null_gpu

@@ -1,10 +1,8 @@
 // null_gpu/pools.hpp: a model of the memory pools behind cudaMallocAsync.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pool reserves memory of the card in multiples of kPoolUnit. It keeps freed memory until it is
-// trimmed; a synchronization returns what exceeds its release threshold. NVIDIA does not document
-// the unit: 32 MiB is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. The model
-// does not place blocks inside a pool, so a pool is never fragmented.
+// A pool keeps freed memory until it is trimmed; a synchronization returns what exceeds its release
+// threshold. See pool_bytes.hpp.
 #pragma once
 
 #include <map>
@@ -15,8 +13,6 @@
 #include "null_gpu/memory.hpp"
 
 namespace allocbench::null_gpu {
-
-inline constexpr Size kPoolUnit = Size{32} << 20;
 
 class DriverPools {
  public:
@@ -40,7 +36,7 @@ class DriverPools {
  private:
   struct DriverPool {
     int device = 0;
-    Size threshold = 0, reserved = 0, reserved_high = 0, used = 0, used_high = 0;
+    PoolBytes bytes;
   };
   struct Block {
     Handle pool;

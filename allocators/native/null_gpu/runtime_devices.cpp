@@ -38,6 +38,7 @@ NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
 }
 
 NULL_GPU_API int null_cudaDeviceSynchronize() {
+  if (Status const status = entered("cudaDeviceSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize_all()) return failed(status);
   DriverPools::get().synchronize();
   return kSuccess;

@@ -11,7 +11,19 @@
 
 using namespace allocbench::null_gpu;
 
+namespace {
+
+Status allocate_from(Handle pool, Size size, void** pointer) {
+  Address address = 0;
+  Status const status = DriverPools::get().allocate(pool, size, &address);
+  *pointer = reinterpret_cast<void*>(address);
+  return status;
+}
+
+}  // namespace
+
 NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
+  if (Status const status = entered("cudaMalloc")) return failed(status);
   *pointer = nullptr;
   if (Status const status = Streams::get().check_unsafe()) return failed(status);
   Address address = 0;
@@ -24,6 +36,7 @@ NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
 NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
 
 NULL_GPU_API int null_cudaFree(void* pointer) {
+  if (Status const status = entered("cudaFree")) return failed(status);
   if (pointer == nullptr) return kSuccess;
   if (Status const status = Streams::get().check_unsafe()) return failed(status);
   auto& machine = Machine::get();
@@ -35,18 +48,17 @@ NULL_GPU_API int null_cudaFree(void* pointer) {
 }
 
 NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool, Handle) {
-  Address address = 0;
-  Status const status = DriverPools::get().allocate(pool, size, &address);
-  *pointer = reinterpret_cast<void*>(address);
-  return failed(status);
+  if (Status const status = entered("cudaMallocFromPoolAsync")) return failed(status);
+  return failed(allocate_from(pool, size, pointer));
 }
 
-NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle stream) {
-  Handle const pool = DriverPools::get().default_of(current_device());
-  return null_cudaMallocFromPoolAsync(pointer, size, pool, stream);
+NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle) {
+  if (Status const status = entered("cudaMallocAsync")) return failed(status);
+  return failed(allocate_from(DriverPools::get().default_of(current_device()), size, pointer));
 }
 
 NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle) {
+  if (Status const status = entered("cudaFreeAsync")) return failed(status);
   if (pointer == nullptr) return kSuccess;
   return failed(DriverPools::get().release(reinterpret_cast<Address>(pointer)));
 }
@@ -58,6 +70,7 @@ NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
 }
 
 NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
+  if (Status const status = entered("cudaMemPoolCreate")) return failed(status);
   *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
@@ -91,6 +104,7 @@ NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
 }
 
 NULL_GPU_API int null_cudaHostAlloc(void** pointer, Size size, unsigned) {
+  if (Status const status = entered("cudaHostAlloc")) return failed(status);
   *pointer = pinned::allocate(size);
   return *pointer == nullptr ? failed(kOutOfMemory) : kSuccess;
 }

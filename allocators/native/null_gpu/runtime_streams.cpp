@@ -44,6 +44,7 @@ NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
 }
 
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
+  if (Status const status = entered("cudaStreamSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize(stream)) return failed(status);
   DriverPools::get().synchronize();
   return kSuccess;
@@ -65,6 +66,7 @@ NULL_GPU_API int null_cudaStreamAddCallback(Handle stream, void (*call)(Handle, 
 }
 
 NULL_GPU_API int null_cudaEventCreateWithFlags(Handle* event, unsigned) {
+  if (Status const status = entered("cudaEventCreateWithFlags")) return failed(status);
   *event = Machine::get().new_handle();
   return kSuccess;
 }

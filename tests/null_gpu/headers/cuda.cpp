@@ -37,6 +37,8 @@ SAME(null::PointerAttributes, device_pointer, cudaPointerAttributes, devicePoint
 SAME(null::PointerAttributes, host_pointer, cudaPointerAttributes, hostPointer);
 SAME_SIZE(null::Location, CUmemLocation);
 SAME(null::Location, id, CUmemLocation, id);
+SAME_SIZE(null::AccessDescription, CUmemAccessDesc);
+SAME(null::AccessDescription, location, CUmemAccessDesc, location);
 SAME_SIZE(null::AllocationProperties, CUmemAllocationProp);
 SAME(null::AllocationProperties, location, CUmemAllocationProp, location);
 SAME_SIZE(null::PoolProperties, CUmemPoolProps);

@@ -4,11 +4,13 @@
 
 #include <cudnn.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "core.hpp"
 #include "null_gpu/api.hpp"
 #include "null_gpu/libraries/cudnn_graph.hpp"
+#include "null_gpu/libraries/cudnn_legacy.hpp"
 
 namespace null = allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;
@@ -68,12 +70,124 @@ EQUAL(kEngineGraph, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
 EQUAL(kEngineIndex, CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
 EQUAL(kEngineNumericalNotes, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE);
 
+EQUAL(kWithWorkspace, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
+EQUAL(kWithWorkspace, CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
+EQUAL(kWithWorkspace, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
+EQUAL(kWithoutWorkspace, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM);
+EQUAL(kWithoutWorkspace, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0);
+EQUAL(kWithoutWorkspace, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0);
+EQUAL(kDeterministic, CUDNN_DETERMINISTIC);
+EQUAL(kDefaultMath, CUDNN_DEFAULT_MATH);
+EQUAL(kTensorOperations, CUDNN_TENSOR_OP_MATH);
+
+template <class Theirs>
+constexpr bool same_layout() {
+  return sizeof(AlgorithmPerformance) == sizeof(Theirs) &&
+         offsetof(AlgorithmPerformance, status) == offsetof(Theirs, status) &&
+         offsetof(AlgorithmPerformance, memory) == offsetof(Theirs, memory) &&
+         offsetof(AlgorithmPerformance, determinism) == offsetof(Theirs, determinism) &&
+         offsetof(AlgorithmPerformance, math) == offsetof(Theirs, mathType);
+}
+static_assert(same_layout<cudnnConvolutionFwdAlgoPerf_t>());
+static_assert(same_layout<cudnnConvolutionBwdDataAlgoPerf_t>());
+static_assert(same_layout<cudnnConvolutionBwdFilterAlgoPerf_t>());
+
+// The bytes of workspace that the three directions of a convolution ask for, on an H100: copies of
+// the input and the filter, backward of the output as well.
+void check_convolutions() {
+  cudnnTensorDescriptor_t input = nullptr, output = nullptr;
+  NULL_GPU(cudnnCreateTensorDescriptor)(&input);
+  NULL_GPU(cudnnCreateTensorDescriptor)(&output);
+  int const sizes[] = {2, 8, 16, 16}, strides[] = {2048, 256, 16, 1};
+  NULL_GPU(cudnnSetTensorNdDescriptor)(input, CUDNN_DATA_HALF, 4, sizes, strides);
+  NULL_GPU(cudnnSetTensorNdDescriptor)(output, CUDNN_DATA_HALF, 4, sizes, strides);
+  cudnnFilterDescriptor_t filter = nullptr;
+  NULL_GPU(cudnnCreateFilterDescriptor)(&filter);
+  int const weights[] = {8, 8, 3, 3};
+  NULL_GPU(cudnnSetFilterNdDescriptor)
+  (filter, CUDNN_DATA_HALF, CUDNN_TENSOR_NHWC, 4, weights);
+  cudnnDataType_t type{};
+  cudnnTensorFormat_t format{};
+  int rank = 0, read[4] = {};
+  NULL_GPU(cudnnGetFilterNdDescriptor)(filter, 4, &type, &format, &rank, read);
+  check("type of a filter", type, CUDNN_DATA_HALF);
+  check("format of a filter", format, CUDNN_TENSOR_NHWC);
+  check("rank of a filter", rank, 4);
+  check("sizes of a filter", std::memcmp(read, weights, sizeof weights), 0);
+
+  long long const map = 2 * 8 * 16 * 16 * 2, forward = map + 8 * 8 * 9 * 2;
+  size_t bytes = 0;
+  NULL_GPU(cudnnGetConvolutionForwardWorkspaceSize)
+  (nullptr, input, filter, nullptr, output, CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+   &bytes);
+  check("workspace, forward", static_cast<long long>(bytes), forward);
+  NULL_GPU(cudnnGetConvolutionBackwardDataWorkspaceSize)
+  (nullptr, filter, output, nullptr, input, CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, &bytes);
+  check("workspace, gradient of the input", static_cast<long long>(bytes), forward + map);
+  NULL_GPU(cudnnGetConvolutionBackwardFilterWorkspaceSize)
+  (nullptr, input, output, nullptr, filter, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, &bytes);
+  check("workspace, gradient of the filter", static_cast<long long>(bytes), forward + map);
+
+  int count = 0;
+  cudnnConvolutionFwdAlgoPerf_t found[8];
+  NULL_GPU(cudnnGetConvolutionForwardAlgorithm_v7)
+  (nullptr, input, filter, nullptr, output, 8, &count, found);
+  check("algorithms", count, 2);
+  check("workspace of the first", static_cast<long long>(found[0].memory), forward);
+  check("workspace of the second", static_cast<long long>(found[1].memory), 0);
+  NULL_GPU(cudnnFindConvolutionForwardAlgorithmEx)
+  (nullptr, input, nullptr, filter, nullptr, nullptr, output, nullptr, 8, &count, found, nullptr,
+   1000);
+  check("algorithms with a workspace of 1000 bytes", count, 1);
+  cudnnConvolutionBwdDataAlgoPerf_t data[8];
+  NULL_GPU(cudnnGetConvolutionBackwardDataAlgorithm_v7)
+  (nullptr, filter, output, nullptr, input, 8, &count, data);
+  check("workspace of the first, input", static_cast<long long>(data[0].memory), forward + map);
+  NULL_GPU(cudnnFindConvolutionBackwardDataAlgorithmEx)
+  (nullptr, filter, nullptr, output, nullptr, nullptr, input, nullptr, 1, &count, data, nullptr,
+   1 << 20);
+  check("the wanted algorithm, input", count, 1);
+  cudnnConvolutionBwdFilterAlgoPerf_t gradient[8];
+  NULL_GPU(cudnnGetConvolutionBackwardFilterAlgorithm_v7)
+  (nullptr, input, output, nullptr, filter, 8, &count, gradient);
+  check("workspace of the first, filter", static_cast<long long>(gradient[0].memory),
+        forward + map);
+  NULL_GPU(cudnnFindConvolutionBackwardFilterAlgorithmEx)
+  (nullptr, input, nullptr, output, nullptr, nullptr, filter, nullptr, 1, &count, gradient, nullptr,
+   1 << 20);
+  check("the wanted algorithm, filter", count, 1);
+
+  float const one = 1;
+  check("forward",
+        NULL_GPU(cudnnConvolutionForward)(nullptr, &one, input, nullptr, filter, nullptr, nullptr,
+                                          CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, nullptr, 0,
+                                          &one, output, nullptr),
+        CUDNN_STATUS_SUCCESS);
+  check("forward with an activation",
+        NULL_GPU(cudnnConvolutionBiasActivationForward)(
+            nullptr, &one, input, nullptr, filter, nullptr, nullptr,
+            CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, nullptr, 0, &one, output, nullptr, input,
+            nullptr, nullptr, output, nullptr),
+        CUDNN_STATUS_SUCCESS);
+  check("gradient of the input",
+        NULL_GPU(cudnnConvolutionBackwardData)(nullptr, &one, filter, nullptr, output, nullptr,
+                                               nullptr, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0, nullptr,
+                                               0, &one, input, nullptr),
+        CUDNN_STATUS_SUCCESS);
+  check("gradient of the filter",
+        NULL_GPU(cudnnConvolutionBackwardFilter)(nullptr, &one, input, nullptr, output, nullptr,
+                                                 nullptr, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+                                                 nullptr, 0, &one, filter, nullptr),
+        CUDNN_STATUS_SUCCESS);
+}
+
 int main(int, char** arguments) {
   if (!load(
           arguments[1],
           "cudnn_version=92003\nbatch_norm_workspace=11\nctc_loss_workspace=12\ndropout_states=13\n"
-          "rnn_workspace=gates\nrnn_reserve=gates\n"))
+          "rnn_workspace=gates\nrnn_reserve=gates\nconvolution_workspace=copies\n"))
     return 2;
+  check_convolutions();
   check("version", static_cast<long long>(NULL_GPU(cudnnGetVersion)()), 92003);
   int part = 0;
   NULL_GPU(cudnnGetProperty)(MINOR_VERSION, &part);

@@ -3,11 +3,23 @@
 #include "null_gpu/libraries/cudnn.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "null_gpu/libraries/workspaces.hpp"
 #include "null_gpu/machine.hpp"
 
 namespace allocbench::null_gpu::cudnn {
+
+Tensor contiguous(int type, int rank, int const* sizes) {
+  Tensor tensor{type, 0, {sizes, sizes + std::clamp(rank, 0, kMostDimensions)}, {}};
+  tensor.strides.resize(tensor.sizes.size());
+  int stride = 1;
+  for (Size axis = tensor.sizes.size(); axis-- > 0;) {
+    tensor.strides[axis] = stride;
+    stride *= tensor.sizes[axis];
+  }
+  return tensor;
+}
 
 Tensors& Tensors::get() {
   static auto* instance = new Tensors;
@@ -16,7 +28,7 @@ Tensors& Tensors::get() {
 
 void Tensors::set(Handle descriptor, Tensor tensor) {
   std::lock_guard const lock(mutex_);
-  tensors_[descriptor] = tensor;
+  tensors_[descriptor] = std::move(tensor);
 }
 
 Tensor Tensors::of(Handle descriptor) {
@@ -89,11 +101,16 @@ NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
   return kSuccess;
 }
 
+NULL_GPU_API int null_cudnnDestroyFilterDescriptor(Handle descriptor) {
+  Tensors::get().destroy(descriptor);
+  return kSuccess;
+}
+
 NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
-                                                 int const* sizes, int const*) {
-  Tensor tensor{type, rank, {}};
-  std::copy_n(sizes, std::min(rank, 8), tensor.sizes.begin());
-  Tensors::get().set(descriptor, tensor);
+                                                 int const* sizes, int const* strides) {
+  Tensor tensor = contiguous(type, rank, sizes);
+  tensor.strides.assign(strides, strides + tensor.sizes.size());
+  Tensors::get().set(descriptor, std::move(tensor));
   return kSuccess;
 }
 
@@ -101,15 +118,27 @@ NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, 
                                                  int* rank, int* sizes, int* strides) {
   Tensor const tensor = Tensors::get().of(descriptor);
   *type = tensor.type;
-  *rank = tensor.rank;
-  int stride = 1;
-  for (int dimension = tensor.rank - 1; dimension >= 0; --dimension) {
-    if (dimension < wanted) {
-      sizes[dimension] = tensor.sizes[dimension];
-      strides[dimension] = stride;
-    }
-    stride *= tensor.sizes[dimension];
-  }
+  *rank = static_cast<int>(tensor.sizes.size());
+  std::copy_n(tensor.sizes.begin(), std::min(wanted, *rank), sizes);
+  std::copy_n(tensor.strides.begin(), std::min(wanted, *rank), strides);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnSetFilterNdDescriptor(Handle descriptor, int type, int format, int rank,
+                                                 int const* sizes) {
+  Tensor filter = contiguous(type, rank, sizes);
+  filter.format = format;
+  Tensors::get().set(descriptor, std::move(filter));
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetFilterNdDescriptor(Handle descriptor, int wanted, int* type,
+                                                 int* format, int* rank, int* sizes) {
+  Tensor const filter = Tensors::get().of(descriptor);
+  *type = filter.type;
+  *format = filter.format;
+  *rank = static_cast<int>(filter.sizes.size());
+  std::copy_n(filter.sizes.begin(), std::min(wanted, *rank), sizes);
   return kSuccess;
 }
 

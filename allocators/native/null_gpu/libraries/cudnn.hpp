@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "null_gpu/api.hpp"
 
@@ -46,13 +46,21 @@ inline Size element_bytes(int type) {
 
 enum NetworkMode : int { kLstm = 2, kGru = 3 };  // cudnnRNNMode_t
 
+inline constexpr int kMostDimensions = 8;
+
+// The content of the descriptor of a tensor or a filter.
 struct Tensor {
   int type = 0;
-  int rank = 0;
-  std::array<int, 8> sizes{};
+  int format = 0;  // of a filter: cudnnTensorFormat_t
+  std::vector<int> sizes;
+  std::vector<int> strides;
 };
 
-// Tensors by their descriptors.
+// A tensor or filter whose last dimension is contiguous. Dimensions beyond kMostDimensions are left
+// out.
+Tensor contiguous(int type, int rank, int const* sizes);
+
+// Tensors and filters by their descriptors.
 class Tensors {
  public:
   static Tensors& get();

@@ -6,6 +6,8 @@
 // section "Tensor Layouts". In the model, the workspace holds these copies, with channels padded to
 // 16 bytes, the alignment that the guide requires. A forward convolution needs no copy of its
 // output, because it writes the NCHW layout directly. Grouped convolutions need no workspace.
+#include "null_gpu/libraries/cudnn_convolution.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -17,28 +19,9 @@ namespace allocbench::null_gpu::cudnn {
 
 namespace {
 
-constexpr Size kAlignment = 16;
-constexpr int kVolta = 70;   // the first with Tensor Cores: for half precision
-constexpr int kAmpere = 80;  // the first whose Tensor Cores accept floats, as TF32
-
-struct Shape {
-  int type = kFloat;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-
-  [[nodiscard]] bool valid() const { return sizes.size() > 2 && strides.size() == sizes.size(); }
-  [[nodiscard]] bool channels_last() const { return strides[1] == 1 && sizes[1] > 1; }
-  // Bytes of a transposed copy.
-  [[nodiscard]] Size copy_bytes() const {
-    Size const element = element_bytes(type);
-    Size const channels = static_cast<Size>(sizes[1]) * element;
-    Size bytes = (channels + kAlignment - 1) / kAlignment * kAlignment;
-    for (Size axis = 0; axis < sizes.size(); ++axis) {
-      if (axis != 1) bytes *= static_cast<Size>(sizes[axis]);
-    }
-    return bytes;
-  }
-};
+constexpr Size kAlignment = 16;  // bytes
+constexpr int kVolta = 70;       // the first with Tensor Cores: for half precision
+constexpr int kAmpere = 80;      // the first whose Tensor Cores accept floats, as TF32
 
 std::vector<std::int64_t> numbers(Content const& tensor, int name) {
   auto const entry = tensor.attributes.find(name);
@@ -61,13 +44,6 @@ Shape shape_of(Content const* tensor) {
   return shape;
 }
 
-struct Convolution {
-  Shape input;
-  Shape filter;
-  Shape output;
-  bool forward = false;
-};
-
 Convolution convolution_of(Content const& operation) {
   if (operation.at(kForwardInput) != nullptr) {
     return {shape_of(operation.at(kForwardInput)), shape_of(operation.at(kForwardFilter)),
@@ -87,7 +63,26 @@ bool on_tensor_cores(int type) {
   return (type == kHalf || type == kBfloat16) && capability >= kVolta;
 }
 
+// Bytes of a transposed copy of a tensor.
+Size copy_bytes(Shape const& shape) {
+  Size const channels = static_cast<Size>(shape.sizes[1]) * element_bytes(shape.type);
+  Size bytes = (channels + kAlignment - 1) / kAlignment * kAlignment;
+  for (Size axis = 0; axis < shape.sizes.size(); ++axis) {
+    if (axis != 1) bytes *= static_cast<Size>(shape.sizes[axis]);
+  }
+  return bytes;
+}
+
 }  // namespace
+
+Size copies(Convolution const& convolution) {
+  auto const& [input, filter, output, forward] = convolution;
+  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
+  bool const grouped = input.sizes[1] != filter.sizes[1];
+  if (grouped || input.channels_last() || !on_tensor_cores(input.type)) return 0;
+  Size const bytes = copy_bytes(input) + copy_bytes(filter);
+  return forward ? bytes : bytes + copy_bytes(output);
+}
 
 bool has_convolution(Content const& graph) {
   auto const operations = graph.attributes.find(kGraphOperations);
@@ -102,13 +97,7 @@ bool has_convolution(Content const& graph) {
 Size convolution_workspace(Content const& graph) {
   auto const operations = graph.attributes.find(kGraphOperations);
   if (operations == graph.attributes.end() || operations->second.contents.size() != 1) return 0;
-  auto const [input, filter, output, forward] =
-      convolution_of(*operations->second.contents.front());
-  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
-  bool const grouped = input.sizes[1] != filter.sizes[1];
-  if (grouped || input.channels_last() || !on_tensor_cores(input.type)) return 0;
-  Size const bytes = input.copy_bytes() + filter.copy_bytes();
-  return forward ? bytes : bytes + output.copy_bytes();
+  return copies(convolution_of(*operations->second.contents.front()));
 }
 
 }  // namespace allocbench::null_gpu::cudnn

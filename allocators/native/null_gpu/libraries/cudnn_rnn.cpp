@@ -111,8 +111,9 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
     *bias_address = has_bias ? weights + network.before_bias(pseudo_layer, matrix) * unit : nullptr;
   }
   int const columns = static_cast<int>(network.columns(pseudo_layer, matrix));
-  Tensors::get().set(matrix_descriptor, {network.type, 3, {1, network.hidden, columns}});
-  Tensors::get().set(bias_descriptor, {network.type, 3, {1, network.hidden, 1}});
+  int const of_matrix[] = {1, network.hidden, columns}, of_bias[] = {1, network.hidden, 1};
+  Tensors::get().set(matrix_descriptor, contiguous(network.type, 3, of_matrix));
+  Tensors::get().set(bias_descriptor, contiguous(network.type, 3, of_bias));
   return kSuccess;
 }
 
