@@ -92,6 +92,37 @@ def tune(
     return tuning.frame(tuned, run)
 
 
+def tune_by_phase(
+    workload: Workload,
+    allocator: str = "caching",
+    device: str = options.DEVICE,
+    *,
+    phases: str | None = None,
+    budget: int = 200,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Settings for each phase of a program: see `allocbench.questions.per_phase.frame`.
+
+    phases: where they begin, as in "load=0,steady=step3"; by default they are found in the trace.
+    Raises UsageError if there are not at least two, and ModuleNotFoundError, naming the extra, when
+    Optuna is not installed.
+    """
+    from allocbench.questions import per_phase
+    from allocbench.tuning_by_phase import phases_of
+
+    run = Runner(*_case(workload, device))
+    found = per_phase.tune(
+        run.trace,
+        allocator,
+        run.device,
+        phases_of(allocator, run.trace, phases),
+        budget=budget,
+        seed=seed,
+        runner=run,
+    )
+    return per_phase.frame(found, run)
+
+
 def recommend(
     workload: Workload,
     device: str = options.DEVICE,

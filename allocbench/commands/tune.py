@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "allocbench tune gpt2-train --budget 60",
     "allocbench tune trace.csv --allocator bfc --device sim:24GiB --budget 20 --seed 1",
+    "allocbench tune serve-chat --per-phase --budget 60",
     "allocbench tune --device null:l4 --steps 10 -- python train.py",
 )
 _BUDGET = 200
@@ -51,9 +52,25 @@ def run(
         int,
         typer.Option(metavar="N", min=0, help="Seed of the search."),
     ] = 0,
+    per_phase: Annotated[
+        bool,
+        typer.Option(
+            "--per-phase",
+            help="Search settings of caching for each phase (load, warm-up, capture, steady), and"
+            " print the calls that change them.",
+        ),
+    ] = False,
+    phases: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=EVENT,...",
+            help="Where the phases begin, by event from 0 or by step from 1:"
+            " load=0,steady=step3. Default: found in the trace.",
+        ),
+    ] = None,
     json: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE", help="Write all trials as JSON."),
+        typer.Option("--json", metavar="FILE", help="Write all trials, or the phases, as JSON."),
     ] = None,
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
@@ -63,16 +80,27 @@ def run(
     1 % count as equal; of those, the fastest is the best, then the one with the fewest options.
     Device time on a simulated device is an estimate. Host time is measured but not part of the
     search. After Ctrl-C, the best settings so far are shown.
+
+    With --per-phase, the best of these settings are combined, one for each phase of the program,
+    with or without empty_cache() before it. Each combination is replayed with the calls that change
+    the settings, as PyTorch executes them.
     """
     from allocbench import inputs  # imported late: --help stays fast
     from allocbench.questions.runner import Runner
+    from allocbench.tuning_by_phase import phases_of, tune_by_phase
 
     tuning = tuner()
+    if phases is not None and not per_phase:
+        raise UsageError("--phases needs --per-phase")
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
     ((name, trace),) = inputs.load_all([workload], model).items()
+    where = phases_of(allocator, trace, phases) if per_phase else []
     inputs.tell_recorded({name: trace}, [allocator], device)
     run = Runner(trace, device, name)
+    if per_phase:
+        tune_by_phase(run, allocator, where, budget=budget, seed=seed, json=json)
+        return
     with progress_bar(budget) as begin:
         tuned = tuning.tune(
             trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=run

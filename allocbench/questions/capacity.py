@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from allocbench import allocators
-from allocbench.allocators import SpecError, spec
+from allocbench.allocators import Change, SpecError, spec
 from allocbench.questions.recorded import in_force
 from allocbench.workloads import Trace
 
@@ -162,14 +162,17 @@ def _is_cuda(device: str) -> bool:
     return spec.name_of(device) == "cuda"
 
 
-def completes_on(trace: Trace, allocator: str, device: str, capacity: int) -> bool:
+def completes_on(
+    trace: Trace, allocator: str, device: str, capacity: int, changes: Iterable[Change] = ()
+) -> bool:
     """Whether every request succeeds on the same device with another capacity in bytes.
 
-    Other options of the specs apply. If the device or the allocator cannot be created, the trace
-    does not complete.
+    Other options of the specs apply. `changes`: what the program calls on the way. If the device or
+    the allocator cannot be created, or a change cannot be made, the trace does not complete.
     """
     try:
         opened = allocators.make_device(with_capacity(device, capacity))
-        return allocators.completes(trace, allocators.make(in_force(allocator, trace), opened))
+        made = allocators.make(in_force(allocator, trace), opened)
+        return allocators.completes(trace, made, changes)
     except SpecError:
         return False

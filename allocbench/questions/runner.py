@@ -7,14 +7,14 @@ Every command and report takes its numbers from here. The keys of a row are colu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
 from allocbench import allocators
-from allocbench.allocators import Allocator, Device, ReplayResult, SpecError, StrategyInfo
+from allocbench.allocators import Allocator, Change, Device, ReplayResult, SpecError, StrategyInfo
 from allocbench.allocators.spec import parse
 from allocbench.cards import Card, cards, context
 from allocbench.questions import PASSES
@@ -32,7 +32,8 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 class Runner:
     """One trace on one device. Results are cached by spec.
 
-    capacity: bytes of the device that a program can use.
+    capacity: bytes of the device that a program can use. changes: what the program calls on the
+    way; they hold for counts and capacities, not for times.
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
@@ -42,8 +43,9 @@ class Runner:
         device: str,
         workload: str = "",
         known: dict[tuple[str, int], bool] | None = None,
+        changes: Sequence[Change] = (),
     ) -> None:
-        self.trace, self.device = trace, device
+        self.trace, self.device, self.changes = trace, device, changes
         self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
         self.workload = workload or trace.name
         opened = allocators.make_device(device)
@@ -61,7 +63,7 @@ class Runner:
 
     def on(self, device: str) -> Runner:
         """A runner of the same trace on a device that differs only in capacity."""
-        return Runner(self.trace, device, self.workload, self._known)
+        return Runner(self.trace, device, self.workload, self._known, self.changes)
 
     def min_capacity(self, spec: str) -> int | None:
         """Bytes of the smallest device that is enough, or None."""
@@ -103,7 +105,8 @@ class Runner:
                 yield card.name
 
     def _counted(self, spec: str) -> Row:
-        return counted(self.trace, fresh(spec, self.device, self.trace))
+        allocator = fresh(spec, self.device, self.trace)
+        return counted(self.trace, allocator, changes=self.changes)
 
     def _completes(self, spec: str, capacity: int | None = None) -> bool:
         if capacity is None or capacity == self.capacity:
@@ -113,7 +116,7 @@ class Runner:
     def _completes_on(self, spec: str, capacity: int) -> bool:
         key = spec, capacity
         if key not in self._known:
-            self._known[key] = completes_on(self.trace, spec, self.device, capacity)
+            self._known[key] = completes_on(self.trace, spec, self.device, capacity, self.changes)
         return self._known[key]
 
     def _bounds(self, spec: str) -> dict[str, int]:
@@ -155,6 +158,7 @@ def counted(
     trace: Trace,
     allocator: Allocator,
     placements: Callable[[Arrays], None] | None = None,
+    changes: Sequence[Change] = (),
 ) -> Row:
     """The counts of a replay through a new allocator: bytes, ratios, device calls, failures."""
     addresses = Addresses()
@@ -164,7 +168,7 @@ def counted(
         if placements is not None:
             placements(batch)
 
-    result = allocators.replay(trace, allocator, placements=seen)
+    result = allocators.replay(trace, allocator, placements=seen, changes=changes)
     row = {
         "device_kind": device_kind(allocator.device),
         "capacity": allocator.device.capacity,

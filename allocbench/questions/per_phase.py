@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of PyTorch's allocator for each phase of a program, and the calls that change them.
+
+The calls are replayed as PyTorch executes them: `Change` in allocators/replays.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from allocbench import allocators
+from allocbench.allocators import Change, SpecError, spec
+from allocbench.questions import tune as tuning
+from allocbench.questions.hazards import breaks
+from allocbench.questions.phases import Phase
+from allocbench.questions.recorded import in_force
+from allocbench.questions.runner import Row, Runner, fresh
+from allocbench.questions.searching import Search, Trial, best
+from allocbench.questions.switching import conf, with_conf
+from allocbench.workloads import Trace
+
+if TYPE_CHECKING:
+    import optuna
+
+CANDIDATES = 12
+"""Settings that the search tries in each phase: the best of those tried for the whole program."""
+DEFAULT, SINGLE, BY_PHASE = "default", "one setting", "by phase"
+"""The arrangements in the rows of `frame`."""
+COLUMNS = (
+    "arrangement",
+    "best",
+    "phase",
+    "begin",
+    "events",
+    "allocator",
+    "calls",
+    "max_load",
+    "peak_reserved",
+    "wasted",
+    "min_capacity",
+    "device_seconds_per_event",
+    "failures",
+)
+_KEPT = {"expandable_segments": "False", "large_segment_size_mb": "20"}
+"""What PyTorch does not reset when it reads new settings, and the defaults."""
+_KEPT_BEFORE_2_11 = {"max_non_split_rounding_mb": "20"}
+_RESTORES_20 = 10  # the first minor version that accepts this default as a value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The settings of a phase, as a spec, and whether the program calls empty_cache() before it."""
+
+    spec: str
+    empty_cache: bool = False
+
+
+@dataclass(frozen=True)
+class PhasedTrial(Trial):
+    """A choice for each phase; `spec` is its text. changes: the calls before phases."""
+
+    plan: tuple[Choice, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def settings(self) -> int:
+        """How many settings it begins with, and calls that it makes."""
+        calls = sum(change.empty_cache + (change.settings is not None) for change in self.changes)
+        return len(spec.parse(self.plan[0].spec).options) + calls
+
+
+@dataclass(frozen=True)
+class PerPhase:
+    """The result of a search.
+
+    phases: of the trace. single: the search for one setting of the whole program. trials: those of
+    settings by phase, each plan once. sure: texts of trials whose capacity is exact; the best is
+    one of them. interrupted: whether the search was stopped before its budget was used.
+    """
+
+    phases: tuple[Phase, ...]
+    single: tuning.Tuned
+    trials: tuple[PhasedTrial, ...]
+    sure: frozenset[str]
+    interrupted: bool
+
+    @property
+    def best(self) -> PhasedTrial | None:
+        """The best plan that was found; None if all failed requests."""
+        found = best(trial for trial in self.trials if trial.spec in self.sure)
+        return found if isinstance(found, PhasedTrial) else None
+
+    @property
+    def helps(self) -> bool:
+        """Whether the best plan changes settings on the way.
+
+        The best single setting is one of the plans, and wins unless another needs over 1 % less
+        memory or 5 % less time.
+        """
+        return self.best is not None and bool(self.best.changes)
+
+
+def tune(
+    trace: Trace,
+    allocator: str,
+    device: str,
+    phases: Sequence[Phase],
+    *,
+    budget: int = tuning.BUDGET,
+    seed: int = 0,
+    begin: Callable[[str], None] = lambda what: None,
+    runner: Runner | None = None,
+) -> PerPhase:
+    """Search the settings of `caching` for each phase, for the goals of `questions.tune`.
+
+    First one setting is searched for the whole program. The best CANDIDATES of its trials are then
+    combined: one of them for each phase, with or without a call of empty_cache() before it. The
+    best plan is tried without each of its calls. Each search tries about `budget` settings.
+
+    The other arguments are those of `questions.tune.tune`. Raises SpecError for an allocator other
+    than `caching` without wrappers.
+    """
+    require_caching(allocator)
+    runner = runner or Runner(trace, device)
+    single = tuning.tune(
+        trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=runner
+    )
+    search = _Search(runner, phases, _candidates(single), budget, begin)
+    interrupted = True if single.interrupted else search.run(seed)
+    trials = tuple(trial for trial in search.trials.values() if isinstance(trial, PhasedTrial))
+    return PerPhase(tuple(phases), single, trials, frozenset(search.sure), interrupted)
+
+
+def require_caching(allocator: str) -> None:
+    """Raise SpecError unless a spec is `caching` without wrappers, whose settings can change."""
+    parsed = spec.parse(allocator)
+    if parsed.name != "caching" or parsed.inner:
+        raise SpecError(
+            f"'{allocator}' has no settings that can change while a program runs;"
+            " only caching, without wrappers, can be tuned by phase"
+        )
+
+
+def changes(plan: Sequence[Choice], phases: Sequence[Phase], trace: Trace) -> tuple[Change, ...]:
+    """The calls that a program makes before its phases, except for the first.
+
+    A call names the settings of the phase, and the defaults of those that an earlier phase changed
+    and PyTorch does not reset.
+    """
+    minor = int(spec.parse(in_force("caching", trace)).options.get("version", "2.13").split(".")[1])
+    kept = _KEPT | (_KEPT_BEFORE_2_11 if minor < 11 else {})
+    now = _settings(plan[0].spec, trace)
+    made = []
+    for phase, choice in zip(phases[1:], plan[1:], strict=True):
+        wanted = _settings(choice.spec, trace)
+        for name, default in kept.items():
+            restorable = name not in _KEPT_BEFORE_2_11 or minor >= _RESTORES_20
+            if now.get(name, default) != default and restorable:
+                wanted.setdefault(name, default)
+        same = kept | now == kept | wanted
+        text = None if same else ",".join(f"{name}:{value}" for name, value in wanted.items())
+        if choice.empty_cache or text is not None:
+            made.append(Change(phase.begin, choice.empty_cache, text))
+        if not same:
+            now = {name: value for name, value in now.items() if name in kept} | wanted
+    return tuple(made)
+
+
+def calls(change: Change) -> list[str]:
+    """The lines of Python that make a change in a PyTorch program."""
+    lines = ["torch.cuda.empty_cache()"] if change.empty_cache else []
+    if change.settings is not None:
+        lines.append(f'torch.cuda.memory._set_allocator_settings("{change.settings}")')
+    return lines
+
+
+def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
+    """A row for each of the `arrangements` and each phase.
+
+    best: the arrangement to use. begin: the first event. allocator: the spec in force. calls: lines
+    of Python, made before the phase. max_load, peak_reserved, wasted: bytes within the phase;
+    wasted is peak_reserved - max_load, null if requests failed. min_capacity (bytes, null if no
+    device is enough), device_seconds_per_event (estimated on a simulated device) and failures are
+    of the whole trace.
+    """
+    load = runner.trace.load
+    rows = []
+    for name, trial in arrangements(found).items():
+        plan = trial.plan or (Choice(trial.spec),) * len(found.phases)
+        before = {change.event: change for change in trial.changes}
+        peaks = _peaks(runner, trial, found.phases)
+        for phase, choice, peak in zip(found.phases, plan, peaks, strict=True):
+            change = before.get(phase.begin)
+            most = int(load[phase.begin : phase.end].max())
+            rows.append(
+                {
+                    "arrangement": name,
+                    "best": trial.spec == _chosen(found).spec,
+                    "phase": phase.name,
+                    "begin": phase.begin,
+                    "events": phase.end - phase.begin,
+                    "allocator": with_conf(choice.spec),
+                    "calls": "\n".join(calls(change)) if change else "",
+                    "max_load": most,
+                    "peak_reserved": peak,
+                    "wasted": None if trial.failures else peak - most,
+                    "min_capacity": trial.capacity,
+                    "device_seconds_per_event": trial.device_seconds,
+                    "failures": trial.failures,
+                }
+            )
+    whole = {"wasted": "Int64", "min_capacity": "Int64"}
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(whole)
+
+
+def arrangements(found: PerPhase) -> dict[str, PhasedTrial]:
+    """The trials of DEFAULT, SINGLE and BY_PHASE; one that is the same as another is left out."""
+    shown: dict[str, Trial | None] = {DEFAULT: found.single.default}
+    if found.single.best != found.single.default:
+        shown[SINGLE] = found.single.best
+    if found.helps:
+        shown[BY_PHASE] = found.best
+    return {
+        name: trial
+        if isinstance(trial, PhasedTrial)
+        else PhasedTrial(trial.spec, trial.capacity, trial.device_seconds, trial.failures)
+        for name, trial in shown.items()
+        if trial is not None
+    }
+
+
+def _chosen(found: PerPhase) -> Trial:
+    if found.helps and found.best is not None:
+        return found.best
+    return found.single.best or found.single.default
+
+
+def _candidates(single: tuning.Tuned) -> list[str]:
+    """The specs to try in each phase: best first, the default always."""
+    members = [single.best or single.default, single.default, *single.front]
+    others = sorted(
+        single.trials, key=lambda trial: (not trial.serves, trial.capacity or 0, trial.settings)
+    )
+    specs = dict.fromkeys(trial.spec for trial in (*members, *others))
+    return list(specs)[:CANDIDATES]
+
+
+def _settings(text: str, trace: Trace) -> dict[str, str]:
+    """The settings of a spec by PyTorch's names, without the memory fraction, which cannot change.
+
+    Raises SpecError.
+    """
+    items = _split(conf(in_force(text, trace, version=False)))
+    return {name: value for name, value in items.items() if name != "per_process_memory_fraction"}
+
+
+def _split(text: str) -> dict[str, str]:
+    found, depth, begin = list[str](), 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            found.append(text[begin:position])
+            begin = position + 1
+    found.append(text[begin:])
+    pairs = (item.partition(":") for item in found if item)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _peaks(runner: Runner, trial: PhasedTrial, phases: Sequence[Phase]) -> list[int]:
+    """The most reserved bytes after an event of each phase."""
+    first = trial.plan[0].spec if trial.plan else trial.spec
+    made = fresh(first, runner.device, runner.trace)
+    timeline = allocators.replay(
+        runner.trace, made, samples=len(runner.trace), changes=trial.changes
+    ).timeline
+    part = np.searchsorted(timeline["event"], [phase.begin for phase in phases])
+    return [int(peak) for peak in np.maximum.reduceat(timeline["reserved"], part)]
+
+
+class _Search(Search):
+    """Plans; a text names the choice of each phase."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        phases: Sequence[Phase],
+        candidates: Sequence[str],
+        budget: int,
+        begin: Callable[[str], None],
+    ) -> None:
+        self._runner, self._phases, self._candidates = runner, phases, candidates
+        self._plans: dict[str, tuple[Choice, ...]] = {}
+        self._runners: dict[str, Runner] = {}
+        self._chosen = {name: tuple(candidates) for name in self._names("settings")}
+        self._emptied = dict.fromkeys(self._names("empty_cache")[1:], ("no", "yes"))
+        super().__init__([self._text((Choice(candidates[0]),) * len(phases))], budget, begin)
+
+    def _names(self, what: str) -> list[str]:
+        return [f"{phase.name} {what}" for phase in self._phases]
+
+    def _text(self, plan: tuple[Choice, ...]) -> str:
+        parts = [
+            f"{phase.name}: {'empty_cache, ' * choice.empty_cache}{choice.spec}"
+            for phase, choice in zip(self._phases, plan, strict=True)
+        ]
+        text = "; ".join(parts)
+        self._plans[text] = plan
+        return text
+
+    def _runner_of(self, text: str) -> Runner:
+        if text not in self._runners:
+            plan = self._plans[text]
+            if reason := next(filter(None, (self._broken(choice) for choice in plan)), None):
+                raise SpecError(reason)
+            made = changes(plan, self._phases, self._runner.trace)
+            self._runners[text] = Runner(self._runner.trace, self._runner.device, changes=made)
+        return self._runners[text]
+
+    def _broken(self, choice: Choice) -> str | None:
+        return breaks(choice.spec, self._runner.trace)
+
+    def first(self) -> list[dict[str, str]]:
+        """The best single setting with each border emptied, then with another in one phase."""
+        plain = {name: tried[0] for name, tried in (self._chosen | self._emptied).items()}
+        emptied = [{**plain, name: "yes"} for name in self._emptied]
+        others = [{**plain, name: value} for value in self._candidates[1:] for name in self._chosen]
+        return [plain, *emptied, *others]
+
+    def suggested(self, trial: optuna.Trial) -> str:
+        """The plan that Optuna suggests."""
+        values: Mapping[str, str] = {
+            name: str(trial.suggest_categorical(name, tried))
+            for name, tried in (self._chosen | self._emptied).items()
+        }
+        emptied = [False, *(values[name] == "yes" for name in self._emptied)]
+        return self._text(
+            tuple(
+                Choice(values[name], empty)
+                for name, empty in zip(self._chosen, emptied, strict=True)
+            )
+        )
+
+    def counted(self, text: str) -> Row:
+        """The counts of a replay with the calls of the plan."""
+        return self._runner_of(text).counted(self._plans[text][0].spec)
+
+    def capacity(self, text: str, *, exactly: bool) -> int | None:
+        """Bytes, as a runner with the calls of the plan finds them."""
+        runner = self._runner_of(text)
+        find = runner.min_capacity if exactly else runner.rough_capacity
+        return find(self._plans[text][0].spec)
+
+    def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
+        """The trial of a plan, with its calls."""
+        plain = super().made(text, capacity, counted)
+        return PhasedTrial(
+            plain.spec,
+            plain.capacity,
+            plain.device_seconds,
+            plain.failures,
+            self._plans[text],
+            tuple(self._runner_of(text).changes),
+        )
+
+    def shorter(self, trial: Trial) -> list[str]:
+        """The plans without one call: a border without empty_cache, or without new settings."""
+        plan = self._plans[trial.spec]
+        found = []
+        for phase in range(1, len(plan)):
+            if plan[phase].empty_cache:
+                found.append(self._with(plan, phase, replace(plan[phase], empty_cache=False)))
+            if plan[phase].spec != plan[phase - 1].spec:
+                same = replace(plan[phase], spec=plan[phase - 1].spec)
+                found.append(self._with(plan, phase, same))
+        return found
+
+    def _with(self, plan: tuple[Choice, ...], phase: int, choice: Choice) -> str:
+        return self._text((*plan[:phase], choice, *plan[phase + 1 :]))
