@@ -3,10 +3,10 @@
 
 The kinds follow from when a block is allocated and freed, as those of torch.profiler's memory
 timeline do (torch/profiler/_memory_profiler.py): a gradient is a block of a parameter's size that a
-backward pass leaves behind. Tensors of which the recorded program itself said the kind have that
-kind. A trace shows passes by its labels: PyTorch marks `Optimizer.step`, and the threads of the
-autograd engine have no Python frames, so that allocs of a backward pass have no label while those
-of a forward pass have a line.
+backward pass leaves behind. If the recorded program stated the kind of a tensor, that kind is used.
+The labels of a trace show its passes: PyTorch marks `Optimizer.step`, and the threads of the
+autograd engine have no Python frames, so allocs of a backward pass have no label, while those of a
+forward pass have a line.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _largest(held: pd.DataFrame, keys: pd.Series, most: int) -> list[tuple[str, 
 
 
 def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -> Ints:
-    """The alloc that tells the place of each block: its own, unless a backward pass has no label.
+    """The alloc that gives each block its place: its own, unless a backward pass has no label.
 
-    A node of the autograd graph frees what its operator saved once it has run, so that a temporary
-    of a backward pass belongs to the activation that is freed next.
+    A node of the autograd graph frees what its operator saved once it has run, so a temporary of a
+    backward pass belongs to the activation that is freed next.
     """
     source = allocs.copy()
     saved = np.flatnonzero(kind == ACTIVATIONS)

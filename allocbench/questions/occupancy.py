@@ -59,7 +59,7 @@ class Occupancy:
 
     @property
     def in_use(self) -> int:
-        """All of it, as nvidia-smi shows it."""
+        """All bytes in use, as nvidia-smi shows them."""
         return self.reserved + sum(self.parts.values())
 
 
