@@ -38,6 +38,7 @@ class Engine(StrEnum):
     """The servers whose rules are known."""
 
     VLLM = "vllm"
+    VLLM_11 = "vllm-0.11"
     VLLM_0 = "vllm-v0"
     SGLANG = "sglang"
 
@@ -61,6 +62,7 @@ class Cache(StrEnum):
 _MOST_SIZES = 10_000  # of captured graphs
 _OPTION_NAMES = {
     Engine.VLLM: "gpu_memory_utilization",
+    Engine.VLLM_11: "gpu_memory_utilization",
     Engine.VLLM_0: "gpu_memory_utilization",
     Engine.SGLANG: "mem-fraction-static",
 }
@@ -79,7 +81,10 @@ def run(
     ] = "h100-sxm-80gb",
     engine: Annotated[
         Engine,
-        typer.Option(help="The server; vllm is the V1 engine, vllm-v0 the one before it."),
+        typer.Option(
+            help="The server: vllm from 0.21 on, vllm-0.11 for V1 before that, vllm-v0 for the"
+            " engine before V1."
+        ),
     ] = Engine.VLLM,
     fraction: Annotated[
         float | None,
@@ -87,8 +92,8 @@ def run(
             metavar="SHARE",
             min=0.01,
             max=1,
-            help="vLLM's gpu_memory_utilization (default: 0.9) or SGLang's mem-fraction-static"
-            " (default: its rule).",
+            help="vLLM's gpu_memory_utilization (default: 0.92, before 0.21: 0.9) or SGLang's"
+            " mem-fraction-static (default: its rule).",
         ),
     ] = None,
     tensor_parallel: Annotated[

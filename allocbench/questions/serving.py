@@ -20,7 +20,7 @@ from allocbench.workloads import Provenance
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture
-from allocbench.workloads.serving.engines import SGLANG, VLLM, Batch
+from allocbench.workloads.serving.engines import SGLANG, V1, VLLM, Batch
 from allocbench.workloads.vocabulary import TraceError
 
 EXACT, REPLAYED, MODELLED, GIVEN = "exact", "replayed", "modelled", "given"
@@ -100,7 +100,8 @@ class Answer:
         asked = self.asked
         blocks = -(-tokens // asked.block_tokens)
         wanted = sum(kv_sizes(asked, blocks))
-        fixed = _fixed(asked, self.size("weights"), self.size("activations"))
+        graphs = self.size("graphs: pool") + self.size("graphs: driver")
+        fixed = _fixed(asked, self.size("weights"), self.size("activations"), graphs)
         return math.ceil((wanted + fixed) / _base(asked) * _HUNDREDTHS) / _HUNDREDTHS
 
     def size(self, name: str) -> int:
@@ -121,8 +122,10 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
     """The parts of the card, and the blocks of the KV cache; raises as `answer` does."""
     weights = asked.model.weight_bytes
     activations = _peak(asked, _write_profile)
+    pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
+    driver = _GRAPH_LAYER * asked.model.model.layers * graphs(asked)
     base = _base(asked)
-    room = int(base * asked.share) - _fixed(asked, weights, activations)
+    room = int(base * asked.share) - _fixed(asked, weights, activations, pool + driver)
     blocks = engines.kv_blocks(asked.engine, asked.model, asked.block_tokens, max(0, room))
     if not blocks:
         raise TraceError(
@@ -131,8 +134,6 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
             f" the activations {activations / _GIB:.2f} GiB"
         )
     cache = sum(kv_sizes(asked, blocks))
-    pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
-    driver = _GRAPH_LAYER * asked.model.model.layers * graphs(asked)
     served = _reserved(asked, lambda events, asked: _write_server(events, asked, blocks))
     wasted = served - weights - cache - activations
     parts = asked.outside.parts(asked.card)
@@ -180,7 +181,7 @@ def kv_sizes(asked: Asked, blocks: int) -> list[int]:
 
 def graphs(asked: Asked) -> int:
     """How many times the layers are captured: vLLM captures pieces, and whole passes as well."""
-    return len(asked.batch.captured) * (2 if asked.engine == VLLM else 1)
+    return len(asked.batch.captured) * (2 if asked.engine in V1 else 1)
 
 
 def _base(asked: Asked) -> int:
@@ -194,12 +195,13 @@ def _late(asked: Asked) -> int:
     return min(_LATE, asked.outside.parts(asked.card)["context"])
 
 
-def _fixed(asked: Asked, weights: int, activations: int) -> int:
+def _fixed(asked: Asked, weights: int, activations: int, graphs: int) -> int:
     """What an engine subtracts from its share before the rest becomes the KV cache; bytes."""
     if asked.engine == SGLANG:
         return weights
     nccl = asked.outside.parts(asked.card)["nccl"]
-    return weights + activations + _late(asked) + nccl
+    counted = graphs if asked.engine == VLLM else 0
+    return weights + activations + _late(asked) + nccl + counted
 
 
 def _told(given: int | None) -> str:
@@ -214,7 +216,9 @@ def _workspace(asked: Asked) -> int:
 def _write_pass(events: Events, asked: Asked, tokens: int) -> None:
     hidden = engines.write_pass(events, asked.model, tokens)
     rows = min(asked.batch.sampled, tokens)
-    engines.write_sampling(events, asked.model, rows, asked.engine)
+    compute = asked.card.compute
+    multiprocessors = compute.multiprocessors if compute else 0
+    engines.write_sampling(events, asked.model, rows, asked.engine, multiprocessors)
     events.free(hidden)
 
 
@@ -225,7 +229,7 @@ def _write_profile(events: Events, asked: Asked) -> None:
 
 def _write_graphs(events: Events, asked: Asked) -> None:
     compute = asked.card.compute
-    splits = asked.engine == VLLM and compute is not None and compute.capability == _HOPPER
+    splits = asked.engine in V1 and compute is not None and compute.capability == _HOPPER
     engines.write_graphs(events, asked.model, asked.batch.captured, _workspace(asked), splits)
 
 

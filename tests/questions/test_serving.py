@@ -15,7 +15,7 @@ from allocbench.questions.serving import Answer, Asked, answer
 from allocbench.questions.serving_load import load
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture, Stored, divided, listed
-from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0, Batch
+from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0, VLLM_11, Batch
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import Requests
 from docs.generate.serving import Published, published
@@ -34,7 +34,7 @@ FAR = {"qwen3-235b-a22b": 0.17, "qwen2.5-32b": 0.19}
 
 def asked(
     model: Architecture | str = "llama-3-8b",
-    engine: str = VLLM,
+    engine: str = VLLM_11,
     *,
     card: str = "h100-sxm-80gb",
     ranks: int = 1,
@@ -74,8 +74,10 @@ def test_at_least_five_servers_were_published() -> None:
 
 
 def test_vllm_itself_finds_as_many_blocks_on_a_null_gpu() -> None:
-    """What vLLM 0.11.2 and 0.7.3 printed on null:h100, where libraries take no memory."""
+    """What three versions printed on null:h100, where libraries take no memory."""
     nothing = Outside(context=0)
+    newest = asked(engine=VLLM, outside=nothing, tokens=16384, share=0.92, captured=())
+    assert answer(newest).blocks == 28_640
     new = answer(asked(outside=nothing, tokens=16384))
     assert new.blocks == 26_358
     assert new.tokens == 421_728
@@ -109,6 +111,19 @@ def test_fewer_than_128_rows_are_sorted_in_two_stages() -> None:
     few = parts(answer(asked(TINY, tokens=127, rows=127)))["activations"] - 32 * MIB
     assert many == 128 * (3 * 512 + 1024 * 38)
     assert few == pytest.approx(127 * (3 * 512 + 1024 * 50), abs=8 * 512)  # blocks of 512 bytes
+
+
+def test_newer_vllm_selects_without_a_sort_and_counts_its_graphs() -> None:
+    one = asked(TINY, VLLM, tokens=300, rows=300, outside=Outside(context=0))
+    found = answer(one)
+    (card,) = find("h100-sxm-80gb")
+    assert card.compute is not None
+    buffer = card.compute.multiprocessors * 1024 * 4
+    expected = 32 * MIB + 3 * 300 * 512 + 300 * 1024 * 14 + buffer
+    assert found.size("activations") == expected
+    graphs = found.size("graphs: pool") + found.size("graphs: driver")
+    room = int(one.card.usable * 0.9) - found.size("weights") - expected - graphs
+    assert found.blocks == room // (16 * 1024)
 
 
 def test_blocks_are_what_the_share_leaves() -> None:
@@ -151,6 +166,7 @@ def test_the_share_for_some_tokens_is_the_smallest_that_is_enough() -> None:
 def test_defaults_follow_the_card_and_the_engine() -> None:
     sizes = {
         (VLLM, "h100-sxm-80gb"): (8192, 1024, 51, 512),
+        (VLLM_11, "h100-sxm-80gb"): (8192, 1024, 51, 512),
         (VLLM, "a100-80gb"): (2048, 256, 51, 512),
         (VLLM, "l4"): (2048, 256, 51, 512),
         (VLLM_0, "h100-sxm-80gb"): (8192, 256, 35, 256),
@@ -178,7 +194,8 @@ def test_sglang_leaves_more_of_the_card_for_larger_passes() -> None:
     assert engines.share(SGLANG, card, 1, large) == round(1 - left / (80 * 1024), 3)
     assert engines.share(SGLANG, card, 1, small) == 0.875  # at least 10 GiB
     assert engines.share(SGLANG, 24 * GIB, 8, small) == round(1 - 5120 / (24 * 1024), 3)
-    assert engines.share(VLLM, card, 1, large) == 0.9
+    assert engines.share(VLLM, card, 1, large) == 0.92
+    assert engines.share(VLLM_11, card, 1, large) == 0.9
 
 
 def test_without_graphs_there_is_no_pool() -> None:

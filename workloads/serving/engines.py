@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM and SGLang allocate: their defaults, their profiling pass, their captured graphs.
 
-Read from the sources of vLLM 0.7.3 and 0.11.2 (`arg_utils.py`, `gpu_worker.py`, `sampler.py`) and
-of SGLang 0.5 (`server_args.py`, `model_runner.py`). The requests of vLLM's pass were compared with
-recordings of both versions on a null GPU; SGLang's were not.
+Read from the sources of vLLM 0.7.3, 0.11.2 and 0.21.0 (`arg_utils.py`, `gpu_worker.py`, sampler)
+and of SGLang 0.5 (`server_args.py`, `model_runner.py`). The requests of vLLM's pass were compared
+with recordings of all three versions on a null GPU; SGLang's were not.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving.architectures import Architecture
 
-VLLM, VLLM_0, SGLANG = "vllm", "vllm-v0", "sglang"
-ENGINES = (VLLM, VLLM_0, SGLANG)
-"""vllm: the V1 engine. vllm-v0: the engine before it, up to 0.8 or with VLLM_USE_V1=0."""
+VLLM, VLLM_11, VLLM_0, SGLANG = "vllm", "vllm-0.11", "vllm-v0", "sglang"
+ENGINES = (VLLM, VLLM_11, VLLM_0, SGLANG)
+"""vllm: from 0.21 on. vllm-0.11: the V1 engine before that. vllm-v0: the engine before V1."""
+V1 = (VLLM, VLLM_11)
 _MIB, _GIB = 1 << 20, 1 << 30
 _LARGE_CARD = 70 * _GIB
-_VLLM_SHARE = 0.9
+_VLLM_SHARES = {VLLM: 0.92, VLLM_11: 0.9, VLLM_0: 0.9}
 _SGLANG_ROWS = 256
 """SGLang itself stops at 2,048 sequences or more, by the size of its KV cache."""
 _SGLANG_CARDS = (
@@ -74,7 +75,7 @@ def batch(
     as it does the A100.
     """
     largest_graph = 0
-    if engine == VLLM:
+    if engine in V1:
         large = card_bytes >= _LARGE_CARD and not small_batches
         default = (8192, 1024) if large else (2048, 256)
     elif engine == VLLM_0:
@@ -96,7 +97,7 @@ def share(engine: str, card_bytes: int, ranks: int, largest: Batch) -> float:
     graph and 128 MiB for each GPU, on large cards at least 10 GiB.
     """
     if engine != SGLANG:
-        return _VLLM_SHARE
+        return _VLLM_SHARES[engine]
     graph = max(largest.captured, default=0)
     left = 512 + 1.5 * max(largest.tokens, 2048) + 2 * graph + 128 * ranks
     if card_bytes > 60 * _GIB:
@@ -112,7 +113,7 @@ def _sglang_limits(card_bytes: int, ranks: int) -> tuple[int, int]:
 
 def _captured(engine: str, tokens: int, rows: int, largest_graph: int) -> tuple[int, ...]:
     """The numbers of sequences for which an engine captures a graph by default."""
-    if engine == VLLM:
+    if engine in V1:
         most = min(2 * rows, 512, tokens)
         sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
     elif engine == VLLM_0:
@@ -155,39 +156,51 @@ def write_pass(events: Events, model: Architecture, tokens: int) -> int:
     return down
 
 
-def write_sampling(events: Events, model: Architecture, rows: int, engine: str) -> None:
+def write_sampling(
+    events: Events, model: Architecture, rows: int, engine: str, multiprocessors: int
+) -> None:
     """Write how the next tokens of `rows` sequences are sampled with top-k and top-p.
 
-    PyTorch sorts all logits. The values (4 bytes) and indices (8 bytes) of the result stay; while
-    it sorts, there are 20 more bytes for each logit: the unsorted indices and a copy of both. Up to
-    127 rows are sorted in two stages, with 32 more bytes.
+    multiprocessors: of the card. From 0.21 on, vLLM selects with a kernel that has a float32 buffer
+    of the vocabulary for each of them. Before, PyTorch sorts all logits: see `_write_sort`.
     """
     shapes = model.model
     logits = rows * model.vocabulary
-    chosen = [events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "last_tokens")]
-    if engine == VLLM:  # its profiling replaces the hidden states by random ones
-        chosen.append(events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "random"))
-    held = [
+    held = [events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "last_tokens")]
+    if engine in V1:  # its profiling replaces the hidden states by random ones
+        held.append(events.alloc(rows * shapes.hidden * shapes.dtype_bytes, "random"))
+    held += [
         events.alloc(logits * shapes.dtype_bytes, "logits"),
         events.alloc(logits * _FLOAT, "float_logits"),
     ]
-    if engine == SGLANG:  # its kernels sample from probabilities, without a sort
-        held.append(events.alloc(logits * _FLOAT, "softmax"))
-    else:
-        values = events.alloc(logits * _FLOAT, "sort")
-        indices = events.alloc(logits * _INDEX, "sort")
-        scratch = [events.alloc(logits * _INDEX, "sort")]
-        if 1 < rows < _FEW_ROWS:
-            scratch.append(events.alloc(logits * _INDEX, "sort"))
-            scratch.append(events.alloc(logits * 2 * _INDEX, "sort"))
-        else:
-            scratch.append(events.alloc(logits * (_FLOAT + _INDEX), "sort"))
-        for block in scratch:
-            events.free(block)
-        probabilities = events.alloc(logits * _FLOAT, "softmax")
-        held += [values, indices, probabilities]
-    for block in (*held, *chosen):
+    if engine == VLLM and multiprocessors:
+        held.append(events.alloc(multiprocessors * model.vocabulary * _FLOAT, "top_k_top_p"))
+    if engine in (VLLM_11, VLLM_0):
+        held += _write_sort(events, logits, rows)
+    held.append(events.alloc(logits * _FLOAT, "softmax"))
+    if engine == VLLM:
+        held.append(events.alloc(logits * _FLOAT, "exponential"))
+    for block in held:
         events.free(block)
+
+
+def _write_sort(events: Events, logits: int, rows: int) -> list[int]:
+    """Write a sort of all logits by PyTorch; returns the blocks of its result.
+
+    The values (4 bytes) and indices (8 bytes) of the result stay; while it sorts, there are 20 more
+    bytes for each logit: the unsorted indices and a copy of both. Up to 127 rows are sorted in two
+    stages, with 32 more bytes.
+    """
+    result = [events.alloc(logits * _FLOAT, "sort"), events.alloc(logits * _INDEX, "sort")]
+    scratch = [events.alloc(logits * _INDEX, "sort")]
+    if 1 < rows < _FEW_ROWS:
+        scratch.append(events.alloc(logits * _INDEX, "sort"))
+        scratch.append(events.alloc(logits * 2 * _INDEX, "sort"))
+    else:
+        scratch.append(events.alloc(logits * (_FLOAT + _INDEX), "sort"))
+    for block in scratch:
+        events.free(block)
+    return result
 
 
 def write_graphs(
@@ -216,10 +229,6 @@ def write_graphs(
 def kv_blocks(engine: str, model: Architecture, block_tokens: int, room: int) -> int:
     """How many blocks of the KV cache fit in a number of bytes; SGLang's blocks are pages."""
     layer = block_tokens * model.token_bytes
-    if engine == SGLANG:
-        return room // (layer * model.model.layers)
-    if engine == VLLM:
-        return max(0, room) // layer // model.model.layers
     return max(0, room) // (layer * model.model.layers)
 
 
