@@ -182,7 +182,7 @@ void Caching::collect() {
   while (released < target && !idle.empty()) {
     double const average = ages / static_cast<double>(idle.size());
     auto const old =
-        std::ranges::partition(idle, [&](Index block) { return age(block) < average; });
+        std::ranges::stable_partition(idle, [&](Index block) { return age(block) < average; });
     for (Index const block : old) {
       released += blocks_.size(block);
       ages -= age(block);

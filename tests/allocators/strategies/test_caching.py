@@ -8,8 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from allocbench import allocators
+from allocbench.allocators.replays import CALL_KINDS
+from allocbench.workloads import ALLOC, FREE
 from tests.allocators.strategies.seen import blocks, granted, segments
 from tests.conftest import GIB, MIB
+from tests.traces import make as trace_of
 
 Make = Callable[..., allocators.Allocator]
 
@@ -335,3 +338,19 @@ def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
 def test_settings_out_of_range_are_refused(options: str, rule: str) -> None:
     with pytest.raises(allocators.SpecError, match=rule):
         allocators.make(f"caching:{options}", allocators.SimulatedDevice("1GiB"))
+
+
+def test_garbage_collection_returns_segments_in_the_order_of_their_sizes() -> None:
+    sizes = dict(enumerate([10, 12, 30, 30, 40]))
+    events = [(ALLOC, block, sizes[block] * MIB) for block in (2, 0, 1)]
+    events += [(FREE, 0, 0), (FREE, 1, 0), (ALLOC, 3, sizes[3] * MIB), (FREE, 2, 0)]
+    trace = trace_of([*events, (ALLOC, 4, sizes[4] * MIB)])
+    made = allocators.make(
+        "caching:garbage_collection_threshold=0.8,per_process_memory_fraction=0.5",
+        allocators.SimulatedDevice("200MiB"),
+    )
+    found = allocators.replay(trace, made, detail=True, keep=True)
+    assert found.detail is not None
+    device = found.detail["device_calls"]
+    freed = device["size"][device["kind"] == CALL_KINDS.index("free")]
+    assert freed.tolist() == [10 * MIB, 12 * MIB]
