@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.truth import environment, report, rows
@@ -38,15 +38,15 @@ def outcomes(table: Sequence[rows.Row], device: str, jobs: int) -> list[report.O
     """Predict each row, several at a time; earlier predictions come from the cache."""
     from joblib import Memory, Parallel, delayed
 
-    for version in sorted({row.torch for row in table}):
-        if (version or environment.USUAL) in environment.TORCHVISION:
-            environment.python(version)  # made once, before several runs need it
+    missing = _missing_environments({row.run.torch or environment.USUAL for row in table})
     stored = Memory(environment.FOLDER / "cache", verbose=0).cache(predict)
     mark = fingerprint()
 
     def outcome(row: rows.Row) -> report.Outcome:
         try:
-            return report.Outcome(row, stored(row, device, mark))
+            if why_not := missing.get(row.run.torch or environment.USUAL):
+                raise TruthError(why_not)
+            return report.Outcome(row, stored(row.run, device, mark))
         except TruthError as error:
             return report.Outcome(row, None, str(error))
 
@@ -54,6 +54,17 @@ def outcomes(table: Sequence[rows.Row], device: str, jobs: int) -> list[report.O
         delayed(outcome)(row) for row in table
     )
     return found
+
+
+def _missing_environments(versions: Iterable[str]) -> dict[str, str]:
+    """Create the environments before several runs need them; the versions without one, and why."""
+    missing = {}
+    for version in sorted(versions):
+        try:
+            environment.python(version)
+        except TruthError as error:
+            missing[version] = str(error)
+    return missing
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -74,6 +85,9 @@ def main(given: Sequence[str] | None = None) -> int:
         except OSError as error:
             print(f"error: {told.json}: {error.strerror}", file=sys.stderr)
             return WRONG
+    if all(outcome.said is None for outcome in found):
+        print(f"error: no row could be predicted: {found[0].why_not}", file=sys.stderr)
+        return WRONG
     return 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One row of the table -> what its training program reserves on a null GPU.
+"""One training run -> what its program reserves on a null GPU.
 
 allocbench is imported where it is used: asv also imports this file with commits that have no null
 GPU.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.truth.environment import python
-from benchmarks.truth.rows import KINDS, Prediction, Row, TruthError
+from benchmarks.truth.rows import KINDS, Prediction, Run, TruthError
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLOWEST = 600  # seconds
@@ -40,35 +40,46 @@ def builder(model: str) -> str:
     return name.replace("__", "_")
 
 
-def command(row: Row, interpreter: Path) -> list[str]:
-    """The command line of the program that trains a row's model."""
-    model = builder(row.model) if row.kind == "cnn" else row.model
-    told = ["--model", model, "--optimizer", row.optimizer, "--batch", str(row.batch)]
-    told += ["--zero-grad-mode", str(row.zero_grad_mode)]
-    return [str(interpreter), str(PROGRAMS / f"{row.kind}.py"), *told]
+def command(run: Run, interpreter: Path) -> list[str]:
+    """The command line of the program that trains a run's model."""
+    model = builder(run.model) if run.kind == "cnn" else run.model
+    told = [f"--model={model}", f"--optimizer={run.optimizer}", f"--batch={run.batch}"]
+    told += [f"--zero-grad-mode={run.zero_grad_mode}"]
+    return [str(interpreter), str(PROGRAMS / f"{run.kind}.py"), *told]
 
 
-def device(row: Row, options: str = "") -> str:
-    """The null GPU that is the card of a row; options: further options, as a user writes them.
+def device(run: Run, options: str = "") -> str:
+    """The null GPU that is the card of a run; options: further options, as a user writes them.
 
-    The memory is what the card of the measurement reported.
+    The memory is what the card of the measurement reported, if that was published.
     """
-    return f"null:{row.gpu},memory={row.memory}" + (f",{options}" if options else "")
+    told = [f"null:{run.gpu}"]
+    if run.memory:
+        told.append(f"memory={run.memory}")
+    if options:
+        told.append(options)
+    return ",".join(told)
 
 
 def fingerprint() -> str:
-    """What a prediction depends on in addition to its row: the programs and the native library."""
+    """What a prediction depends on in addition to its run.
+
+    These are the training programs, the native library, the cards and the workspaces.
+    """
+    from allocbench import cards
     from allocbench.null_gpu import launch
 
+    read = [*sorted(path for path in PROGRAMS.iterdir() if path.is_file()), launch.core()]
+    read.append(Path(cards.__file__).with_name("cards.json"))
+    read.append(Path(launch.__file__).with_name("workspaces.json"))
     digest = hashlib.sha256()
-    for path in sorted(PROGRAMS.iterdir()):
-        digest.update(path.read_bytes() if path.is_file() else b"")
-    digest.update(launch.core().read_bytes())
+    for path in read:
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def predict(row: Row, options: str, mark: str) -> Prediction:
-    """The peak of a row; raises TruthError if the program reports no peak.
+def predict(run: Run, options: str, mark: str) -> Prediction:
+    """The peak of a run; raises TruthError if the program reports no peak.
 
     options: of the null GPU. mark: a `fingerprint`, by which a stored prediction is found.
     """
@@ -76,11 +87,13 @@ def predict(row: Row, options: str, mark: str) -> Prediction:
     from allocbench.null_gpu import launch
     from allocbench.null_gpu.torch_build import NullGpuError
 
-    if row.kind not in KINDS:
-        raise TruthError(f"kind {row.kind!r} is not one of {', '.join(KINDS)}")
-    line = command(row, python(row.torch))
+    if run.kind not in KINDS:
+        raise TruthError(f"kind {run.kind!r} is not one of {', '.join(KINDS)}")
+    if run.batch < 1:
+        raise TruthError(f"batch={run.batch} is less than 1")
+    line = command(run, python(run.torch))
     try:
-        with launch.session(device(row, options), launch.Limits()) as session:
+        with launch.session(device(run, options), launch.Limits()) as session:
             assert session.machine is not None
             environment = os.environ | session.machine.environment
             done = subprocess.run(

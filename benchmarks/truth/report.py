@@ -75,16 +75,18 @@ def groups(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     made = {EVERY: scores(_pairs(outcomes, OWN))}
     for kind in reversed(KINDS):
         made[kind] = scores(
-            _pairs([outcome for outcome in outcomes if outcome.row.kind == kind], OWN)
+            _pairs([outcome for outcome in outcomes if outcome.row.run.kind == kind], OWN)
         )
     return made
 
 
 def families(outcomes: Sequence[Outcome]) -> dict[str, dict[str, Any]]:
     """The scores of each model's rows, by the model's name."""
-    names = sorted({outcome.row.model for outcome in outcomes}, key=str.lower)
+    names = sorted({outcome.row.run.model for outcome in outcomes}, key=str.lower)
     return {
-        name: scores(_pairs([outcome for outcome in outcomes if outcome.row.model == name], OWN))
+        name: scores(
+            _pairs([outcome for outcome in outcomes if outcome.row.run.model == name], OWN)
+        )
         for name in names
     }
 
@@ -115,12 +117,12 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     row = outcome.row
     told: dict[str, Any] = {
         "line": row.line,
-        "kind": row.kind,
-        "model": row.model,
-        "optimizer": row.optimizer,
-        "batch": row.batch,
-        "zero_grad_mode": row.zero_grad_mode,
-        "gpu": row.gpu,
+        "kind": row.run.kind,
+        "model": row.run.model,
+        "optimizer": row.run.optimizer,
+        "batch": row.run.batch,
+        "zero_grad_mode": row.run.zero_grad_mode,
+        "gpu": row.run.gpu,
         "truth_bytes": row.truth.peak,
         "truth_oom": row.truth.oom,
     }
@@ -159,7 +161,12 @@ def table(title: str, found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
 
 def _line(outcome: Outcome) -> str:
     row, said = outcome.row, outcome.said
-    cells = [row.model, row.optimizer, str(row.batch), row.gpu.removeprefix("NVIDIA-")]
+    cells = [
+        row.run.model,
+        row.run.optimizer,
+        str(row.run.batch),
+        row.run.gpu.removeprefix("NVIDIA-"),
+    ]
     cells.append(f"{row.truth.peak / 2**20:,.0f}")
     if said is None:
         return f"| {' | '.join(cells)} | error: {outcome.why_not} | | |"

@@ -22,6 +22,7 @@ _NEEDED = (
     "truth_oom",
 )
 KINDS = ("cnn", "transformer")
+_TRUTH_VALUES = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 class TruthError(ValueError):
@@ -37,14 +38,13 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A training run on a real GPU. Bytes.
+class Run:
+    """A training run, as far as its prediction depends on it.
 
-    line: in the file. torch: its version, "" if not published. truth: the measured peak; after an
-    out-of-memory error, only the peak that the run had reached. others: by estimator.
+    memory: bytes that the driver of the GPU reports, 0 if not published. torch: its version, "" if
+    not published.
     """
 
-    line: int
     kind: str
     model: str
     optimizer: str
@@ -53,6 +53,18 @@ class Row:
     gpu: str
     memory: int
     torch: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A training run that was measured on a real GPU.
+
+    line: in the file. truth: the measured peak; after an out-of-memory error, only the peak that
+    the run had reached, or 0 if not published. others: by estimator.
+    """
+
+    line: int
+    run: Run
     truth: Prediction
     others: dict[str, Prediction]
 
@@ -60,7 +72,7 @@ class Row:
 def read(path: Path) -> list[Row]:
     """The rows of a CSV file with the columns of `xmem.csv`; raises TruthError."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             missing = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
             if missing:
@@ -81,35 +93,41 @@ class _CellError(ValueError):
     pass
 
 
-def _row(record: dict[str, str], line: int) -> Row:
+def _row(record: dict[str, str | None], line: int) -> Row:
+    def cell(name: str) -> str:
+        return (record.get(name) or "").strip()
+
     def whole(name: str, default: int | None = None) -> int:
-        text = (record.get(name) or "").strip()
+        # Programs that read a column with empty cells as floats write 12.0 for 12.
+        text = cell(name).removesuffix(".0")
         if not text and default is not None:
             return default
         if not text.isdecimal():
-            raise _CellError(f"line {line}: {name}={text!r} is not a whole number")
+            raise _CellError(f"line {line}: {name}={cell(name)!r} is not a whole number")
         return int(text)
 
-    def prediction(estimator: str) -> Prediction | None:
-        if not (record.get(f"{estimator}_bytes") or "").strip():
-            return None
-        oom = (record.get(f"{estimator}_oom") or "").strip().lower() == "true"
-        return Prediction(whole(f"{estimator}_bytes"), oom)
+    def truth_value(name: str) -> bool:
+        if (text := cell(name).lower()) not in _TRUTH_VALUES:
+            raise _CellError(f"line {line}: {name}={cell(name)!r} is neither true nor false")
+        return _TRUTH_VALUES[text]
 
-    found = {name: prediction(name) for name in ESTIMATORS}
-    truth = prediction("truth")
-    if truth is None or truth.peak == 0:
+    def prediction(estimator: str) -> Prediction | None:
+        if not cell(f"{estimator}_bytes"):
+            return None
+        return Prediction(whole(f"{estimator}_bytes"), truth_value(f"{estimator}_oom"))
+
+    truth = prediction("truth") or Prediction(0, truth_value("truth_oom"))
+    if truth.peak == 0 and not truth.oom:
         raise _CellError(f"line {line}: no truth_bytes")
-    return Row(
-        line,
-        record["kind"],
-        record["model"],
-        record["optimizer"],
+    run = Run(
+        cell("kind"),
+        cell("model"),
+        cell("optimizer"),
         whole("batch"),
         whole("zero_grad_mode", 0),
-        record["gpu"],
-        whole("gpu_total_bytes"),
-        record["torch"].partition("+")[0],
-        truth,
-        {name: said for name, said in found.items() if said},
+        cell("gpu"),
+        whole("gpu_total_bytes", 0),
+        cell("torch").partition("+")[0],
     )
+    found = {name: prediction(name) for name in ESTIMATORS}
+    return Row(line, run, truth, {name: said for name, said in found.items() if said})

@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.truth import environment, report
 from benchmarks.truth.__main__ import main
-from benchmarks.truth.predict import builder
-from benchmarks.truth.rows import Prediction, Row, TruthError, read
+from benchmarks.truth.predict import builder, device
+from benchmarks.truth.rows import Prediction, Row, Run, TruthError, read
 
 COLUMNS = (
     "experiment,kind,model,optimizer,batch,zero_grad_mode,gpu,gpu_total_bytes,torch,"
@@ -53,15 +53,54 @@ def test_predictions_are_close_to_measurements(tmp_path: Path) -> None:
 
 def test_rows_are_read_with_their_defaults(tmp_path: Path) -> None:
     first, second = read(table(tmp_path, OPT, TOO_LARGE))
-    assert (first.batch, first.zero_grad_mode, first.memory) == (38, 0, 12_622_168_064)
-    assert (first.torch, first.truth) == ("2.6.0", Prediction(8_906_604_544, False))
+    assert (first.run.batch, first.run.zero_grad_mode, first.run.memory) == (38, 0, 12_622_168_064)
+    assert (first.run.torch, first.truth) == ("2.6.0", Prediction(8_906_604_544, False))
     assert first.others == {"xmem": Prediction(9_332_326_400, False)}
-    assert (second.zero_grad_mode, second.truth.oom, second.line) == (2, True, 3)
+    assert (second.run.zero_grad_mode, second.truth.oom, second.line) == (2, True, 3)
+
+
+def test_rows_may_come_from_a_program_that_writes_floats_and_leave_cells_empty(
+    tmp_path: Path,
+) -> None:
+    floats = "\ufeff" + COLUMNS + OPT.replace(",38,,", ",38.0,1.0,").replace("false", "False")
+    no_peak = TOO_LARGE.replace("12366905344,true", ",True").replace(",12622168064,", ",,")
+    path = tmp_path / "rows.csv"
+    path.write_text(floats + no_peak, encoding="utf-8")
+    first, second = read(path)
+    assert (first.run.batch, first.run.zero_grad_mode, first.truth.oom) == (38, 1, False)
+    assert (second.truth, second.run.memory) == (Prediction(0, True), 0)
+    assert device(first.run) == "null:NVIDIA-GeForce-RTX-3060,memory=12622168064"
+    assert device(second.run, "context=1GiB") == "null:NVIDIA-GeForce-RTX-3060,context=1GiB"
+
+
+def test_rows_that_cannot_be_predicted_have_a_reason_and_do_not_end_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "FOLDER", tmp_path)
+    (tmp_path / environment.USUAL).mkdir()
+    (tmp_path / environment.USUAL / ".done").touch()
+    wrong = (
+        OPT.replace("2.6.0", "1.0.0"),
+        OPT.replace("transformer", "rnn"),
+        OPT.replace(",38,", ",0,"),
+        OPT.replace("NVIDIA-GeForce-RTX-3060", "GTX-9999"),
+        OPT.replace("NVIDIA-GeForce-RTX-3060", '"GTX, 9999"'),
+    )
+    path = str(table(tmp_path, *wrong))
+    assert main(["--rows", path, "--jobs", "1", "--json", str(tmp_path / "out.json")]) == 2
+    assert capsys.readouterr().err.startswith("error: no row could be predicted: torch 1.0.0: ")
+    found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    reasons = [row["why_not"] for row in found["rows"]]
+    assert reasons[1] == "kind 'rnn' is not one of cnn, transformer"
+    assert reasons[2] == "batch=0 is less than 1"
+    assert reasons[3].startswith("'GTX-9999' is not a card that the null GPU supports")
+    assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064' is not a spec")
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        (COLUMNS + OPT.replace("false", "maybe", 1), "truth_oom='maybe' is neither true nor false"),
         ("kind,model\ncnn,VGG16\n", "has no column optimizer, batch"),
         (COLUMNS, "has no rows"),
         (COLUMNS + OPT.replace(",38,", ",many,"), "line 2: batch='many' is not a whole number"),
@@ -106,7 +145,7 @@ def test_networks_have_the_names_of_torchvision(name: str, made: str) -> None:
 def test_scores_are_of_errors_and_of_verdicts() -> None:
     def outcome(predicted: int, measured: int, says: bool, did: bool) -> report.Outcome:
         truth = Prediction(measured, did)
-        row = Row(2, "cnn", "VGG16", "SGD", 1, 0, "GPU", 1, "", truth, {})
+        row = Row(2, Run("cnn", "VGG16", "SGD", 1, 0, "GPU", 1, ""), truth, {})
         return report.Outcome(row, Prediction(predicted, says))
 
     found = report.groups(

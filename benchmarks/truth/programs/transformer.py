@@ -18,11 +18,16 @@ ENCODERS = ("albert", "bert", "roberta", "distilbert", "deberta", "deberta-v2")
 
 
 def configuration(name: str) -> transformers.PretrainedConfig:
-    """The configuration of a model by its name on the Hugging Face hub."""
+    """The configuration of a model by its name on the Hugging Face hub.
+
+    The owner in the name may be missing or differ, as in a copy of the model.
+    """
     table = json.loads(Path(__file__).with_name("models.json").read_text(encoding="utf-8"))
-    if name not in table:
+    own_name = {known.rpartition("/")[2].lower(): known for known in table}
+    known = name if name in table else own_name.get(name.rpartition("/")[2].lower())
+    if known is None:
         raise SystemExit(f"model {name} has no configuration in models.json")
-    values = dict(table[name])
+    values = dict(table[known])
     return transformers.AutoConfig.for_model(values.pop("model_type"), **values)
 
 
