@@ -44,7 +44,12 @@ class Limits:
 def limits_of(
     steps: int | None, seconds: float | None, values: Sequence[str] | None = None
 ) -> Limits:
-    """The limits of a command; values: "NAME=NUMBER". Raises SpecError for another form."""
+    """The limits of a command; values: as for `values_of`. Raises SpecError."""
+    return Limits(steps, seconds, values_of(values))
+
+
+def values_of(values: Sequence[str] | None) -> dict[str, float]:
+    """The values by name of "NAME=NUMBER" each; raises SpecError for another form."""
     read = dict[str, float]()
     for text in values or ():
         try:
@@ -52,7 +57,7 @@ def limits_of(
             read[name] = float(number)
         except ValueError as error:  # SpecSyntaxError is one
             raise SpecError(f"--value {text}: write NAME=NUMBER, such as loss=1.0") from error
-    return Limits(steps, seconds, read)
+    return read
 
 
 @dataclass(frozen=True)
@@ -76,11 +81,13 @@ class Summary:
 class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
-    notes: lines for the user, available after the session.
+    notes: lines for the user; reads: the one on reads of computed values, or "". Both are available
+    after the session.
     """
 
     machine: Machine | None
     notes: list[str] = field(default_factory=list)
+    reads: str = ""
 
 
 @contextmanager
@@ -105,7 +112,9 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         yield session_made
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
-        session_made.notes = notes(summary(folder))
+        found = summary(folder)
+        session_made.notes = notes(found)
+        session_made.reads = next(iter(_notes_on_reads(found)), "")
 
 
 def core() -> Path:
@@ -191,7 +200,10 @@ def _notes_on_reads(summary: Summary) -> list[str]:
     total = sum(summary.reads.values())
     values = "all of them 0" if total > 1 else "which was 0"
     if summary.chosen:
-        values = f"{summary.chosen:,} of them set by --value, the others 0"
+        others = ", the others 0" if summary.chosen < total else ""
+        values = f"{summary.chosen:,} of them set by --value{others}"
+        if total == 1:
+            values = "set by --value"
     reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
     lines = [f"{reads}, {values}; {_most(summary.reads)}"]
     if summary.shapes:

@@ -8,7 +8,7 @@ themselves, a program is just another workload.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Annotated, Any
 
@@ -69,12 +69,19 @@ class ProgramCommand(TyperCommand):
             device=given.get("device") or options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
             steps=given["steps"] or STEPS,
             seconds=given["timeout"],
+            values=_values(given["value"]),
             world=given["world"],
             again=bool(given["rerun"]),
             tell=_tell,
         )
         with asked(settings):
             return super().invoke(ctx)
+
+
+def _values(given: list[str] | None) -> Mapping[str, float]:
+    from allocbench.null_gpu.launch import values_of
+
+    return values_of(given)
 
 
 def _tell(line: str) -> None:
@@ -109,6 +116,7 @@ def _options(
             help="On a null GPU: end the program after this many seconds.",
         ),
     ] = None,
+    value: options.Values = None,
     world: Annotated[
         int | None,
         typer.Option(

@@ -19,6 +19,7 @@ from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import read as read_device
+from allocbench.null_gpu.launch import Limits
 from allocbench.programs import kept
 from allocbench.programs.kept import Entry
 from allocbench.programs.ran import AMPLE, Ran, run
@@ -40,7 +41,8 @@ class Settings:
 
     device: a null GPU; None for this machine's GPU, or `DEFAULT_DEVICE` without one. steps:
     optimizer steps to record after a warm-up; None: until the program ends. seconds: time limit of
-    the program, or None. world: number of ranks that a distributed program sees; its first and its
+    the program, or None. values: what lines of the program read on a null GPU, as in `Limits`.
+    world: number of ranks that a distributed program sees; its first and its
     last are run, each alone. again: ignore stored recordings. ample: record a program that runs out
     of memory again, with as much memory as it requests. quiet: hide the output of programs.
     variables: environment variables in addition to those of this process.
@@ -49,6 +51,7 @@ class Settings:
     device: str | None = None
     steps: int | None = STEPS
     seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
     world: int | None = None
     again: bool = False
     ample: bool = True
@@ -149,8 +152,9 @@ def _devices(settings: Settings) -> list[str | None]:
     if device is None and (settings.world or not recording.has_cuda()):
         device = DEFAULT_DEVICE
     if settings.world is None:
-        if device is None and settings.seconds is not None:
-            raise SpecError("--timeout is for null GPUs: --device null:h100")
+        for option, given in (("--timeout", settings.seconds), ("--value", settings.values)):
+            if device is None and given:
+                raise SpecError(f"{option} is for null GPUs: --device null:h100")
         return [device]
     last = settings.world - 1
     return [f"{device},rank={rank},world={settings.world}" for rank in dict.fromkeys((0, last))]
@@ -193,6 +197,7 @@ def _known(program: ProgramWorkload, device: str | None) -> dict[str, object]:
         "machine": machine,
         "steps": settings.steps,
         "seconds": settings.seconds,
+        "values": dict(settings.values),
         "ample": settings.ample,
     }
 
@@ -204,15 +209,8 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
 
     def run_on(device: str | None) -> Ran:
         name = program.name or program_name(command)
-        return run(
-            command,
-            name,
-            device,
-            settings.steps,
-            settings.seconds,
-            settings.quiet,
-            settings.variables,
-        )
+        limits = Limits(settings.steps, settings.seconds, settings.values)
+        return run(command, name, device, limits, settings.quiet, settings.variables)
 
     ran = run_on(device)
     out_of_memory = ran.ooms > 0

@@ -26,13 +26,15 @@ _ABOVE = "what it printed is above"
 class Ran:
     """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
-    ooms: requests that PyTorch answered with OutOfMemoryError.
+    unknown: the note on reads of computed values, "" if there were none. ooms: requests that
+    PyTorch answered with OutOfMemoryError.
     """
 
     recorded: Recorded
     device: str | None
     limit: int | None
     notes: Sequence[str]
+    unknown: str = ""
 
     @property
     def ooms(self) -> int:
@@ -45,24 +47,24 @@ def run(
     command: Sequence[str],
     name: str,
     device: str | None,
-    steps: int | None,
-    seconds: float | None,
+    limits: Limits,
     quiet: bool = False,
     variables: Mapping[str, str] | None = None,
 ) -> Ran:
     """Run a command once; its standard output goes to standard error.
 
-    name: of the traces. device: a null GPU, or None for this machine's GPU. steps: to record after
-    the warm-up, None for all. quiet: hide its output, except for the last line in the error if it
-    fails. variables: environment variables in addition to those of this process.
+    name: of the traces. device: a null GPU, or None for this machine's GPU. limits: its steps are
+    those after the warm-up; the others are for null GPUs. quiet: hide its output, except for the
+    last line in the error if it fails. variables: environment variables in addition to those of
+    this process.
 
     Raises RecordError if it cannot be started, fails other than by running out of memory, or
     records nothing; KeyboardInterrupt if it was interrupted; SpecError; NullGpuError.
     """
-    limit = None if steps is None else steps + WARM_UP
-    on_null = device is not None
-    limits = Limits(None, seconds) if on_null else Limits()
-    with tempfile.TemporaryFile() as sink, launch.session(device, limits) as session:
+    limit = None if limits.steps is None else limits.steps + WARM_UP
+    # The recording itself counts the steps.
+    others = replace(limits, steps=None) if device is not None else Limits()
+    with tempfile.TemporaryFile() as sink, launch.session(device, others) as session:
         recorded = recording.record(
             command,
             labels="lines",
@@ -74,7 +76,7 @@ def run(
         )
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
-    ran = Ran(_named(recorded, name), device, limit, tuple(session.notes))
+    ran = Ran(_named(recorded, name), device, limit, tuple(session.notes), session.reads)
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
 
@@ -93,7 +95,8 @@ def _check(ran: Ran, command: Sequence[str], said: str) -> None:
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
     if recorded.code and not ran.ooms:
-        raise RecordError(f"{called}: exit code {recorded.code}; {said}")
+        cause = f". On the null GPU: {ran.unknown}; see --value" if ran.unknown else ""
+        raise RecordError(f"{called}: exit code {recorded.code}; {said}{cause}")
     if recorded.complaints:
         raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
     if not recorded.traces:

@@ -195,47 +195,73 @@ sum((torch.empty(1 << 20, device="cuda") * weight).sum() for _ in range({pieces}
 """
 
 
+GH = """#!/bin/sh
+echo "$@" >> {said}
+case "$*" in *--jq*) cat {comments};; esac
+"""
+
+
+def git(folder: Path, *line: str) -> None:
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    subprocess.run(["git", "-C", str(folder), *author, *line], check=True, capture_output=True)
+
+
 def test_the_workflow_for_github_runs_here(both: str, tmp_path: Path) -> None:
     workflow = yaml.safe_load(WORKFLOW.read_text())
     assert workflow[True] == "pull_request"  # YAML reads the key "on" as true
-    (job,) = workflow["jobs"].values()
-    used = set(re.findall(r"\$\{\{ ([\w.]+) \}\}", WORKFLOW.read_text()))
-    event = {
-        "github.event.number": "7",
-        "github.event.pull_request.base.sha": "",
-        "github.token": "",
-    }
-    assert used == {*event, "vars.ALLOCBENCH"}
-    for step in job["steps"]:
+    assert workflow["permissions"] == {}
+    peak, comment = workflow["jobs"]["peak"], workflow["jobs"]["comment"]
+    assert peak["permissions"] == {"contents": "read"}
+    assert comment["permissions"] == {"pull-requests": "write"}
+    for step in (*peak["steps"], *comment["steps"]):
         assert ("uses" in step) != ("run" in step)
-        assert step.get("working-directory", "head") == "head"
+        assert "${{" not in step.get("run", "")  # text of a pull request must not become a script
+        assert re.search(r"@[0-9a-f]{40}$", step.get("uses", f"@{'0' * 40}"))
 
-    for folder, pieces in (("base", 100), ("head", 101)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "train.py").write_text(TRAIN.format(pieces=pieces))
+    head = tmp_path / "head"
+    head.mkdir()
+    git(head, "init", "-q", "-b", "main")
+    for branch, pieces in (("main", 100), ("change", 101)):
+        git(head, "checkout", "-q", "-B", branch)
+        (head / "train.py").write_text(TRAIN.format(pieces=pieces))
+        git(head, "add", ".")
+        git(head, "commit", "-q", "-m", branch)
+    git(head, "checkout", "-q", "main")
+    git(head, "merge", "-q", "--no-ff", "change")
+
+    said, comments = tmp_path / "said", tmp_path / "comments"
     (tmp_path / "bin").mkdir()
-    for name, text in (("python", f'exec {both} "$@"'), ("gh", 'echo "$@" > ../said')):
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+    gh = GH.format(said=said, comments=comments)
+    for name, text in (("python", f'#!/bin/sh\nexec {both} "$@"\n'), ("gh", gh)):
+        (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
-    environment = os.environ | workflow["env"] | {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    environment = os.environ | peak["env"] | {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    environment |= {"GH_REPO": "owner/name", "NUMBER": "7"}
+    environment |= {"OWN": comment["steps"][-1]["env"]["OWN"]}
     environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    scripts = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
-    for name in ("Compare the peaks", "Comment"):
-        script = scripts[name].replace("${{ github.event.number }}", event["github.event.number"])
-        command = [
-            "bash",
-            "--noprofile",
-            "--norc",
-            "-eo",
-            "pipefail",
-            "-c",
-            script,
-        ]  # as GitHub does
+
+    def step(job: dict[str, list[dict[str, str]]], name: str) -> None:
+        (found,) = (one for one in job["steps"] if one.get("name") == name)
+        shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")  # as GitHub does
         done = subprocess.run(
-            command, cwd=tmp_path / "head", env=environment, capture_output=True, text=True
+            [*shell, found["run"]],
+            cwd=tmp_path / found.get("working-directory", "."),
+            env=environment,
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stderr
+
+    step(peak, "Check out the base")
+    step(peak, "Compare the peaks")
     change = (tmp_path / "change.md").read_text()
+    assert change.startswith("<!-- gpu-memory -->\n### GPU memory of `python train.py")
     assert "the peak load grows by 4.00 MiB (0.99 %)" in change
     assert (tmp_path / "summary").read_text() == change
-    assert (tmp_path / "said").read_text().startswith("pr comment 7 --body-file ../change.md")
+    comments.write_text("")
+    step(comment, "Comment")
+    assert said.read_text().splitlines()[-1] == "pr comment 7 --body-file change.md"
+    comments.write_text("41\n42\n")
+    step(comment, "Comment")
+    replaced = "api --method PATCH repos/owner/name/issues/comments/42 --field body=@change.md"
+    assert said.read_text().splitlines()[-1] == replaced

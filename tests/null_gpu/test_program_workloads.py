@@ -119,8 +119,51 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     assert failure["capacity"] == 188 << 20
 
 
-FEATURES = """
+READS = """
 import torch
+mean = torch.ones(8, device="cuda").mean().item()
+print("scaled", 1 / mean)
+"""
+
+
+def test_a_program_that_needs_a_value_says_so_and_gets_one() -> None:
+    Path("reads.py").write_text(READS)
+    failed = asked(*FIT, "--", python(), "reads.py", code=2).stderr.splitlines()[-1]
+    assert "On the null GPU: 1 read of a computed value, which was 0; 1 at reads.py:3 mean" in failed
+    assert failed.endswith("; see --value")
+    given = asked(*FIT, "--value", "mean=4", "--", python(), "reads.py").stderr
+    assert "scaled 0.25" in given
+    assert "1 read of a computed value, set by --value" in given
+
+
+RESUMED = """
+import io, torch
+from torch import nn
+first, second = nn.Linear(8, 8).cuda(), nn.Linear(8, 8).cuda()
+optimizers = [torch.optim.Adam(model.parameters(), foreach=False) for model in (first, second)]
+for step in range(4):
+    for optimizer, model in zip(optimizers, (first, second)):
+        model(torch.ones(8, 8, device="cuda")).sum().backward()
+        optimizer.step()
+        print("made a step of", optimizers.index(optimizer))
+    file = io.BytesIO()
+    torch.save(optimizers[0].state_dict(), file)
+    file.seek(0)
+    optimizers[0].load_state_dict(torch.load(file, map_location="cuda"))
+"""
+
+
+def test_only_steps_of_the_first_optimizer_count_and_checkpoints_continue() -> None:
+    Path("resumed.py").write_text(RESUMED)
+    line = ("record", "--device", "null:h100", "--steps", "3", "-o", "resumed.parquet", "--")
+    done = asked(*line, python(), "resumed.py")
+    assert done.stdout.splitlines() == ["made a step of 0", "made a step of 1"] * 2
+    assert "torch.save" in done.stderr  # which reads values
+    assert "optimizer.step()" not in done.stderr  # its count of steps is known
+
+
+FEATURES = """
+import torch, custom_all_reduce
 from torch.cuda.memory import MemPool
 torch.zeros(1, device="cuda").untyped_storage()._share_cuda_()
 torch.cuda.memory._set_allocator_settings("garbage_collection_threshold:0.8")
@@ -131,10 +174,11 @@ if hasattr(torch.cuda, "MemPool"):
 
 def test_a_recording_names_the_features_that_settings_can_break(tmp_path: Path) -> None:
     Path("features.py").write_text(FEATURES)
+    Path("custom_all_reduce.py").touch()
     line = ("record", "--device", "null:h100", "-o", "features.parquet", "--")
     asked(*line, python(), "features.py")
     extra = read("features.parquet").provenance.extra
-    assert extra["features"] == ["cuda_ipc", "sets_allocator"]
+    assert extra["features"] == ["cuda_ipc", "custom_all_reduce", "sets_allocator"]
     asked(*line, python(), "train.py")
     assert read("features.parquet").provenance.extra["features"] == []
 

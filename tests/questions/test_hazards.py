@@ -81,3 +81,4 @@ def test_a_split_size_that_pytorch_refuses_is_refused() -> None:
         make("caching:max_split_size_mb=19", device)
     with pytest.raises(SpecError, match="max_split_size_mb"):
         make("caching:conf=max_split_size_mb:19", device)
+    make("caching:max_split_size_mb=20", device)

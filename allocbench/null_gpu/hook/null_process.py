@@ -33,6 +33,7 @@ class Process:
 
     def __init__(self, told: dict[str, Any], package: Path) -> None:
         self._told, self._pid, self._steps = told, os.getpid(), 0
+        self._optimizer: int | None = None
         folder = self._libraries(package)
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         self._core = ctypes.CDLL(told["core"])
@@ -85,8 +86,15 @@ class Process:
             refused.write_text(last.removeprefix("error: "), encoding="utf-8")
             raise SystemExit(2)
 
-    def _on_step(self, *_arguments: object) -> None:
-        """Stop the program after its maximum number of optimizer steps."""
+    def _on_step(self, optimizer: object, *_arguments: object) -> None:
+        """Stop the program after its maximum number of optimizer steps.
+
+        Only the first optimizer that steps counts, as in a recording.
+        """
+        if self._optimizer is None:
+            self._optimizer = id(optimizer)
+        if self._optimizer != id(optimizer):
+            return
         self._steps += 1
         if self._steps == self._told["steps"]:
             raise SystemExit(0)
@@ -149,4 +157,11 @@ def _end_generation(utils: ModuleType) -> None:
     _sibling("null_transformers").end_at_length(utils)
 
 
-AFTER = {"transformers.generation.utils": _end_generation}
+def _count_steps_from_one(optimizer: ModuleType) -> None:
+    _sibling("null_optimizers").count_from_one(optimizer)
+
+
+AFTER = {
+    "torch.optim.optimizer": _count_steps_from_one,
+    "transformers.generation.utils": _end_generation,
+}
