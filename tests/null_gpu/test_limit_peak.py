@@ -240,7 +240,7 @@ def test_the_workflow_for_github_runs_here(both: str, tmp_path: Path) -> None:
     environment |= {"OWN": comment["steps"][-1]["env"]["OWN"]}
     environment["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
 
-    def step(job: dict[str, list[dict[str, str]]], name: str) -> None:
+    def run_step(job: dict[str, list[dict[str, str]]], name: str) -> None:
         (found,) = (one for one in job["steps"] if one.get("name") == name)
         shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")  # as GitHub does
         done = subprocess.run(
@@ -252,16 +252,16 @@ def test_the_workflow_for_github_runs_here(both: str, tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
 
-    step(peak, "Check out the base")
-    step(peak, "Compare the peaks")
+    run_step(peak, "Check out the base")
+    run_step(peak, "Compare the peaks")
     change = (tmp_path / "change.md").read_text()
     assert change.startswith("<!-- gpu-memory -->\n### GPU memory of `python train.py")
     assert "the peak load grows by 4.00 MiB (0.99 %)" in change
     assert (tmp_path / "summary").read_text() == change
     comments.write_text("")
-    step(comment, "Comment")
+    run_step(comment, "Comment")
     assert said.read_text().splitlines()[-1] == "pr comment 7 --body-file change.md"
     comments.write_text("41\n42\n")
-    step(comment, "Comment")
+    run_step(comment, "Comment")
     replaced = "api --method PATCH repos/owner/name/issues/comments/42 --field body=@change.md"
     assert said.read_text().splitlines()[-1] == replaced
