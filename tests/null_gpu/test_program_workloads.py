@@ -129,7 +129,9 @@ print("scaled", 1 / mean)
 def test_a_program_that_needs_a_value_says_so_and_gets_one() -> None:
     Path("reads.py").write_text(READS)
     failed = asked(*FIT, "--", python(), "reads.py", code=2).stderr.splitlines()[-1]
-    assert "On the null GPU: 1 read of a computed value, which was 0; 1 at reads.py:3 mean" in failed
+    assert (
+        "On the null GPU: 1 read of a computed value, which was 0; 1 at reads.py:3 mean" in failed
+    )
     assert failed.endswith("; see --value")
     given = asked(*FIT, "--value", "mean=4", "--", python(), "reads.py").stderr
     assert "scaled 0.25" in given
