@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,9 @@ def test_a_program_that_is_not_recorded_keeps_no_history() -> None:
 
 
 def test_a_capture_on_a_gpu_is_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = catalog.load("dlrm-train")
+    loaded = catalog.load("dlrm-train")
+    extra = {"features": ["mem_pool"], "other_events": {}}
+    wanted = replace(loaded, provenance=replace(loaded.provenance, extra=extra))
     commands = []
 
     def recorded(command: list[str], *, stderr: int, **options: object) -> recording.Recorded:
@@ -267,7 +270,8 @@ def test_a_capture_on_a_gpu_is_a_recording(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(trace) == len(wanted)
     told = trace.provenance
     assert (told.name, told.date, told.seed, told.model) == ("mine", "2000-01-01", 7, "GPT-2")
-    assert (told.kind, told.extra) == ("captured", {"config": {"layers": 2}})
+    assert told.kind == "captured"
+    assert told.extra == {"config": {"layers": 2}, "features": ["mem_pool"]}
     with pytest.raises(CaptureError, match=r"^models\.gpt2 left no recording: too bad$"):
         capture_on_gpu("models.gpt2")
 
