@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz test-lowest test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -80,6 +80,18 @@ build/headers/.large: $(GET_HEADERS)
 ROWS ?= ../shared/data/xmem/xmem.csv
 truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
 	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
+
+# Tests of reading, comparing and reporting, without torch.
+LOWEST := $(addprefix tests/,workloads/test_files.py workloads/test_csv.py workloads/test_trace.py \
+  workloads/test_limits.py reports test_api.py test_experiment.py)
+test-lowest: build/lowest/.done  ## the lowest versions of dependencies that are admitted
+	build/lowest/bin/python -m pytest -n auto -p no:cacheprovider $(LOWEST)
+
+build/lowest/.done: tests/lowest.txt pyproject.toml
+	$(PYTHON) -m venv build/lowest
+	build/lowest/bin/pip install --quiet --constraint $< --editable '.[null,report,sweep,tune]' \
+	  hypothesis psutil pytest pytest-xdist selenium
+	touch $@
 
 SECONDS ?= 60
 fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together
