@@ -120,7 +120,8 @@ def tune(
 
     First one setting is searched for the whole program. The best CANDIDATES of its trials are then
     combined: one of them for each phase, with or without a call of empty_cache() before it. The
-    best plan is tried without each of its calls. Each search tries about `budget` settings.
+    best plan is tried without each of its calls. Each search tries about `budget` settings. An
+    interrupt keeps what was found.
 
     The other arguments are those of `questions.tune.tune`. Raises SpecError for an allocator other
     than `caching` without wrappers.
@@ -131,7 +132,10 @@ def tune(
         trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=runner
     )
     search = _Search(runner, phases, _candidates(single), budget, begin)
-    interrupted = True if single.interrupted else search.run(seed)
+    try:
+        interrupted = single.interrupted or search.run(seed)
+    except KeyboardInterrupt:  # before the first plan was tried; the single settings are kept
+        interrupted = True
     trials = tuple(trial for trial in search.trials.values() if isinstance(trial, PhasedTrial))
     return PerPhase(tuple(phases), single, trials, frozenset(search.sure), interrupted)
 

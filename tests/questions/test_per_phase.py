@@ -91,6 +91,25 @@ def test_equal_seeds_give_equal_plans() -> None:
     assert one.trials == other.trials
 
 
+@pytest.mark.parametrize(("of_plans", "after", "kept"), [(False, 5, 0), (True, 1, 0), (True, 4, 3)])
+def test_an_interrupt_keeps_what_was_found(of_plans: bool, after: int, kept: int) -> None:
+    begun: list[str] = []
+
+    def begin(what: str) -> None:
+        if what.startswith("load: ") == of_plans:
+            begun.append(what)
+        if len(begun) == after:
+            raise KeyboardInterrupt
+
+    run = Runner(divided(), DEVICE)
+    found = tune(run.trace, "caching", DEVICE, PHASES, budget=9, begin=begin, runner=run)
+    assert found.interrupted
+    assert len(found.trials) >= kept
+    assert bool(found.trials) == bool(kept)
+    assert found.single.best is not None
+    assert "default" in set(frame(found, run)["arrangement"])
+
+
 def plan(*specs: str) -> list[Choice]:
     return [Choice(spec) for spec in specs]
 
