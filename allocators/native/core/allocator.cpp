@@ -41,39 +41,43 @@ Address Allocator::allocate(Size requested, Stream stream) {
   return block.address;
 }
 
-Block Allocator::try_allocate(Size requested, Stream stream) {
-  if (requested == 0) return {};
-  std::scoped_lock const guard(lock_);
+// The request must not be for 0 bytes.
+[[gnu::always_inline]] inline Block Allocator::serve(Size requested, Stream stream) {
+  Lock::Guard const guard(lock_);
   bool const hopeless = requested > kLargestRequest && !do_forwards();
-  Block const block = hopeless ? Block{} : place(requested, stream);
-  if (block.size != 0) return served(block, requested);
-  ++stats_.failures;
-  return {};
+  Block block = hopeless ? Block{} : place(requested, stream);
+  if (block.size == 0) [[unlikely]]
+    ++stats_.failures;
+  else
+    count_allocation(block.size, requested);
+  return block;
 }
 
-Block Allocator::served(Block const& block, Size requested) {
-  ++stats_.allocations;
-  stats_.requested.add(requested);
-  stats_.allocated.add(block.size);
+Block Allocator::try_allocate(Size requested, Stream stream) {
+  return requested == 0 ? Block{} : serve(requested, stream);
+}
+
+// The address must not be 0.
+[[gnu::always_inline]] inline Block Allocator::free(Address address, Stream stream) {
+  Lock::Guard const guard(lock_);
+  Block const block = take_back(address, stream);
+  if (block.size != 0) [[likely]] {
+    ++stats_.frees;
+    stats_.requested.subtract(block.requested);
+    stats_.allocated.subtract(block.size);
+  }
   return block;
 }
 
 void Allocator::deallocate(Address address, Stream stream) {
-  if (address != 0 && try_deallocate(address, stream).size == 0)
+  if (address != 0 && free(address, stream).size == 0) [[unlikely]]
     throw BadFree(std::string(info().name) + ": free of " + hex(address) +
                   ", which is not an allocated block (never handed out, or freed before)");
   throw_failure();
 }
 
 Block Allocator::try_deallocate(Address address, Stream stream) {
-  if (address == 0) return {};
-  std::scoped_lock const guard(lock_);
-  Block const block = take_back(address, stream);
-  if (block.size == 0) return {};
-  ++stats_.frees;
-  stats_.requested.subtract(block.requested);
-  stats_.allocated.subtract(block.size);
-  return block;
+  return address == 0 ? Block{} : free(address, stream);
 }
 
 void Allocator::trim(PoolId pool) {
@@ -92,9 +96,8 @@ void Allocator::trim(PoolId pool) {
   throw_failure();
 }
 
-void Allocator::throw_failure() {
-  if (auto const failure = device_.take_failure()) [[unlikely]]
-    throw DeviceError(*failure);
+void Allocator::throw_taken_failure() {
+  if (auto const failure = device_.take_failure()) throw DeviceError(*failure);
 }
 
 void Allocator::change_settings(std::string const& conf) {
@@ -118,7 +121,7 @@ bool Allocator::adopt(std::vector<HeldSegment> const& layout) {
   for (HeldSegment const& held : layout) bytes += held.segment.size;
   if (stats_.reserved.current > 0 || bytes > room() || !do_adopt(layout)) return false;
   for (HeldSegment const& held : layout)
-    for (Block const& block : held.segment.blocks) served(block, block.requested);
+    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
   return true;
 }
 

@@ -121,7 +121,11 @@ class Allocator {
   Size permitted() const;  // bytes that the enclosing allocators allow
   void count_reserved(Size size);
   void count_unreserved(Size size);
-  void throw_failure();  // DeviceError, if the device reported a failure
+  // Throws DeviceError if the device reported a failure.
+  void throw_failure() {
+    if (device_.failed()) [[unlikely]]
+      throw_taken_failure();
+  }
   void count_retry();
   Stats const& counted() const { return stats_; }
   PrivatePools const& private_pools() const { return private_pools_; }
@@ -151,14 +155,34 @@ class Allocator {
   }  // the most that an enclosed allocator may reserve
 
   [[noreturn]] void throw_unchangeable() const;
-  Block place(Size requested, Stream stream);
-  Block take_back(Address address, Stream stream);
+  // A block is returned through all layers in one place in memory: copying it right after its
+  // members were stored would wait for these stores.
+  Block place(Size requested, Stream stream) {
+    bool const elsewhere = pool_of(stream) != 0 && has_instances();
+    Block block = elsewhere ? place_in_pool(requested, stream) : do_allocate(requested, stream);
+    if (block.size == 0 && !elsewhere && !instances_.empty()) [[unlikely]]
+      block = place_after_trim(requested, stream);
+    return block;
+  }
+  Block take_back(Address address, Stream stream) {
+    bool const elsewhere = pool_of(stream) != 0 && has_instances();
+    return elsewhere ? take_back_from_pool(address, stream) : do_deallocate(address, stream);
+  }
   bool has_instances() const { return !info().by_pool && !do_forwards(); }
   Block place_in_pool(Size requested, Stream stream);
+  Block place_after_trim(Size requested, Stream stream);
+  Block take_back_from_pool(Address address, Stream stream);
   void trim_released();
   Size largest_of_all() const;
 
-  Block served(Block const& block, Size requested);
+  void count_allocation(Size allocated, Size requested) {
+    ++stats_.allocations;
+    stats_.requested.add(requested);
+    stats_.allocated.add(allocated);
+  }
+  Block serve(Size requested, Stream stream);
+  Block free(Address address, Stream stream);
+  void throw_taken_failure();
   std::vector<Segment> sorted_snapshot() const;
 
   Device& device_;

@@ -20,14 +20,11 @@ void Allocator::pool_event(Op op, PoolId pool) {
   do_pool_event(op, pool);
 }
 
-Block Allocator::place(Size requested, Stream stream) {
-  if (pool_of(stream) != 0 && has_instances()) [[unlikely]]
-    return place_in_pool(requested, stream);
-  Block const block = do_allocate(requested, stream);
-  if (block.size != 0 || instances_.empty()) return block;
+// Repeats a failed request if trimming the released pools returned memory.
+Block Allocator::place_after_trim(Size requested, Stream stream) {
   Size const before = stats_.reserved.current;
   trim_released();
-  if (stats_.reserved.current == before) return block;
+  if (stats_.reserved.current == before) return {};
   count_retry();
   return do_allocate(requested, stream);
 }
@@ -51,8 +48,7 @@ Block Allocator::place_in_pool(Size requested, Stream stream) {
   return instance->try_allocate(requested, without_pool(stream));
 }
 
-Block Allocator::take_back(Address address, Stream stream) {
-  if (pool_of(stream) == 0 || !has_instances()) return do_deallocate(address, stream);
+Block Allocator::take_back_from_pool(Address address, Stream stream) {
   auto const instance = instances_.find(pool_of(stream));
   return instance == instances_.end()
              ? Block{}

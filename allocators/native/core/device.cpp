@@ -92,7 +92,7 @@ bool Device::closed() const {
 }
 
 std::optional<std::string> Device::take_failure() {
-  if (!failed_.load(std::memory_order_relaxed)) [[likely]]
+  if (!failed()) [[likely]]
     return std::nullopt;
   std::scoped_lock const guard(failure_mutex_);
   if (!failed_.exchange(false)) return std::nullopt;

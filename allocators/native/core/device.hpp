@@ -85,6 +85,8 @@ class Device {
   std::size_t close();
   bool closed() const;
 
+  // True if there is a failure to take.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
   // The first failure since the last call, other than lack of memory.
   std::optional<std::string> take_failure();
 

@@ -9,49 +9,46 @@
 #include <vector>
 
 #include "core/types.hpp"
-#include "parts/node.hpp"
+#include "parts/slots.hpp"
 
 namespace allocbench {
 
 // Each bucket is one cache line with five entries. An entry whose bucket is full is stored in the
 // next one, and the full bucket counts it. The count tells a search where to stop, and erasing
-// leaves no tombstone. The slots of a bucket are compared without branches, and the table is at
-// most half full, so nearly every operation ends in the first bucket. The size of the table depends
-// on the number of entries, not on the size of the memory. Every operation takes O(1) expected
-// steps. Source of the overflow counts: F14 (Bronson and Shi, Open-sourcing F14, Facebook, 2019).
+// leaves no tombstone. Which slot of a bucket has an address is found without branches, because
+// they would be unpredictable, and the table is at most half full, so nearly every operation ends
+// in the first bucket. The size of the table depends on the number of entries, not on the size of
+// the memory. Every operation takes O(1) expected steps. Source of the overflow counts: F14
+// (Bronson and Shi, Open-sourcing F14, Facebook, 2019).
 class AddressMap {
  public:
   AddressMap() : buckets_(kFewest) {}
 
   // The address must not be 0 or already in the map.
   void insert(Address address, Index value) {
-    if (2 * (used_ + 1) > kSlots * buckets_.size()) grow();
-    place(address, value);
-    ++used_;
+    if (used_++ == most_) [[unlikely]]
+      grow();
+    std::size_t const home = home_of(address);
+    if (buckets_[home].used != kFull) [[likely]]
+      buckets_[home].put(address, value);
+    else
+      insert_after(home, address, value);
   }
 
   Index find(Address address) const {
-    for (std::size_t i = home_of(address);; i = next(i)) {
-      Bucket const& bucket = buckets_[i];
-      if (unsigned const match = matching(bucket, address)) return bucket.values[slot(match)];
-      if (bucket.overflow == 0) return kNone;
-    }
+    Bucket const& bucket = buckets_[home_of(address)];
+    std::size_t const slot = bucket.slot_of(address);
+    return slot != kSlots ? bucket.values[slot] : find_after(home_of(address), address);
   }
 
   // Returns the erased value, or kNone.
   Index erase(Address address) {
     std::size_t const home = home_of(address);
-    for (std::size_t i = home;; i = next(i)) {
-      Bucket& bucket = buckets_[i];
-      if (unsigned const match = matching(bucket, address)) {
-        bucket.addresses[slot(match)] = kEmpty;
-        --used_;
-        for (std::size_t passed = home; passed != i; passed = next(passed))
-          --buckets_[passed].overflow;
-        return bucket.values[slot(match)];
-      }
-      if (bucket.overflow == 0) return kNone;
-    }
+    std::size_t const slot = buckets_[home].slot_of(address);
+    if (slot == kSlots) [[unlikely]]
+      return erase_after(home, address);
+    --used_;
+    return buckets_[home].take(slot);
   }
 
   std::size_t size() const { return used_; }
@@ -70,54 +67,89 @@ class AddressMap {
   static constexpr Address kEmpty = 0;
   static constexpr std::size_t kSlots = 5;
   static constexpr std::size_t kFewest = 16;
+  static constexpr std::uint32_t kFull = (1u << kSlots) - 1;
 
   struct alignas(64) Bucket {
     std::array<Address, kSlots> addresses = {};
     std::array<Index, kSlots> values = {};
-    std::uint32_t overflow = 0;  // entries that skipped this bucket because it was full
-  };
+    std::uint32_t overflow : 24 = 0;  // entries that skipped this bucket because it was full
+    std::uint32_t used : 8 = 0;       // a bit for each slot
 
-  // A bit for each slot that contains `address`.
-  static unsigned matching(Bucket const& bucket, Address address) {
-    unsigned matches = 0;
-    for (std::size_t slot = 0; slot < kSlots; ++slot)
-      matches |= static_cast<unsigned>(bucket.addresses[slot] == address) << slot;
-    return matches;
-  }
-  static std::size_t slot(unsigned matches) {
-    return static_cast<std::size_t>(std::countr_zero(matches));
-  }
+    // The slot that contains `address`, or kSlots.
+    std::size_t slot_of(Address address) const {
+      std::uint32_t matches = 1u << kSlots;
+      for (std::size_t slot = 0; slot < kSlots; ++slot)
+        matches |= static_cast<std::uint32_t>(addresses[slot] == address) << slot;
+      return static_cast<std::size_t>(std::countr_zero(matches));
+    }
+    void put(Address address, Index value) {  // into a bucket that is not full
+      auto const slot = static_cast<std::size_t>(std::countr_one(std::uint32_t{used}));
+      used |= (1u << slot) & kFull;
+      addresses[slot] = address;
+      values[slot] = value;
+    }
+    Index take(std::size_t slot) {
+      used &= ~(1u << slot) & kFull;
+      addresses[slot] = kEmpty;
+      return values[slot];
+    }
+  };
 
   std::size_t next(std::size_t i) const {
     ++search_steps_;
     return (i + 1) & (buckets_.size() - 1);
   }
-  // Fibonacci hashing: takes the high half of the product, where all address bits are mixed.
+  // Fibonacci hashing: the highest bits of the product depend on all address bits.
   std::size_t home_of(Address address) const {
-    return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> 32) & (buckets_.size() - 1);
+    return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);
   }
 
-  void place(Address address, Index value) {
-    std::size_t i = home_of(address);
-    unsigned empty = matching(buckets_[i], kEmpty);
-    for (; empty == 0; empty = matching(buckets_[i], kEmpty)) {
-      ++buckets_[i].overflow;
+  // The following functions continue in the buckets after `home`.
+
+  [[gnu::noinline]] void insert_after(std::size_t home, Address address, Index value) {
+    std::size_t i = home;
+    for (; buckets_[i].used == kFull; i = next(i)) ++buckets_[i].overflow;
+    buckets_[i].put(address, value);
+  }
+
+  [[gnu::noinline]] Index find_after(std::size_t home, Address address) const {
+    for (std::size_t i = home; buckets_[i].overflow != 0;) {
       i = next(i);
+      if (std::size_t const slot = buckets_[i].slot_of(address); slot != kSlots)
+        return buckets_[i].values[slot];
     }
-    buckets_[i].addresses[slot(empty)] = address;
-    buckets_[i].values[slot(empty)] = value;
+    return kNone;
   }
 
-  void grow() {
+  [[gnu::noinline]] Index erase_after(std::size_t home, Address address) {
+    for (std::size_t i = home; buckets_[i].overflow != 0;) {
+      i = next(i);
+      std::size_t const slot = buckets_[i].slot_of(address);
+      if (slot == kSlots) continue;
+      for (std::size_t passed = home; passed != i; passed = next(passed))
+        --buckets_[passed].overflow;
+      --used_;
+      return buckets_[i].take(slot);
+    }
+    return kNone;
+  }
+
+  [[gnu::noinline]] void grow() {
     std::vector<Bucket> old(buckets_.size() * 2);
     old.swap(buckets_);
+    --shift_;
+    most_ *= 2;
     for (Bucket const& bucket : old)
       for (std::size_t slot = 0; slot < kSlots; ++slot)
-        if (bucket.addresses[slot] != kEmpty) place(bucket.addresses[slot], bucket.values[slot]);
+        if (bucket.addresses[slot] != kEmpty)
+          insert_after(home_of(bucket.addresses[slot]), bucket.addresses[slot],
+                       bucket.values[slot]);
   }
 
   std::vector<Bucket> buckets_;
+  int shift_ = 64 - std::countr_zero(kFewest);
   std::size_t used_ = 0;
+  std::size_t most_ = kSlots * kFewest / 2;
   mutable std::uint64_t search_steps_ = 0;
 };
 

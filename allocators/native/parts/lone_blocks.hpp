@@ -6,7 +6,7 @@
 
 #include "core/types.hpp"
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
+#include "parts/slots.hpp"
 
 namespace allocbench {
 
@@ -15,31 +15,29 @@ namespace allocbench {
 class LoneBlocks {
  public:
   Block insert(Address address, Size requested) {
-    Index const node = nodes_.create(address, requested);
-    nodes_[node].block.requested = requested;
-    live_.insert(address, node);
-    return nodes_[node].block;
+    Block const block{address, requested, requested};
+    live_.insert(address, blocks_.put(block));
+    return block;
   }
 
   // Returns the erased block; size 0 if there was none.
   Block erase(Address address) {
-    Index const node = live_.erase(address);
-    if (node == kNone) return {};
-    nodes_.drop(node);
-    return nodes_[node].block;
+    Index const block = live_.erase(address);
+    if (block == kNone) return {};
+    blocks_.drop(block);
+    return blocks_[block];
   }
 
   std::vector<Segment> segments() const {
     std::vector<Segment> all;
-    live_.for_each([&](Address address, Index node) {
-      Block const& block = nodes_[node].block;
-      all.push_back({address, block.size, {block}});
+    live_.for_each([&](Address address, Index block) {
+      all.push_back({address, blocks_[block].size, {blocks_[block]}});
     });
     return all;
   }
 
  private:
-  Nodes nodes_;
+  Slots<Block> blocks_;
   AddressMap live_;
 };
 

@@ -121,9 +121,10 @@ void PooledBlocks::remove(Index block) {
 }
 
 Block PooledBlocks::allocate(Index block, Size requested) {
-  nodes_[block].block.requested = requested;
-  allocated_.insert(nodes_[block].block.address, block);
-  return nodes_[block].block;
+  auto& [address, size, of_request] = nodes_[block].block;
+  of_request = requested;
+  allocated_.insert(address, block);
+  return {address, size, requested};
 }
 
 void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
@@ -159,7 +160,7 @@ void PooledBlocks::free_done() {
   waiting_.erase(waiting_.begin(), end);
 }
 
-void PooledBlocks::free_deferred() {
+void PooledBlocks::free_all_deferred() {
   for (Index const block : std::exchange(deferred_, {})) {
     facts_[block].waits = false;
     free(block);

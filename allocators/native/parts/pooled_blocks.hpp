@@ -62,7 +62,9 @@ class PooledBlocks {
   PooledBlocks& operator=(PooledBlocks const&) = delete;
 
   StreamPools& of(Stream stream) {
-    return pools_.try_emplace(stream, nodes_, stream).first->second;
+    if (last_ == nullptr || last_->small.stream != stream)
+      last_ = &pools_.try_emplace(stream, nodes_, stream).first->second;
+    return *last_;
   }
   std::map<Stream, StreamPools>& pools() { return pools_; }
   Node const& operator[](Index block) const { return nodes_[block]; }
@@ -113,7 +115,9 @@ class PooledBlocks {
     if (done_ > 0) free_done();
   }
 
-  void free_deferred();
+  void free_deferred() {
+    if (!deferred_.empty()) free_all_deferred();
+  }
   void free_waiting_of(PoolId pool);  // all of them, as if its streams had been synchronized
 
   Size largest_free() const;
@@ -129,6 +133,7 @@ class PooledBlocks {
   void absorb(Index block, Index neighbor);
   void free(Index block);
   void free_done();
+  void free_all_deferred();
   std::vector<Index> mapped() const;  // in order of address
   void check_neighbors(Index block) const;
 
@@ -136,7 +141,8 @@ class PooledBlocks {
   Nodes nodes_;
   std::vector<Facts> facts_;  // by node
   AddressMap allocated_;
-  std::map<Stream, StreamPools> pools_;
+  std::map<Stream, StreamPools> pools_;  // none is ever removed
+  StreamPools* last_ = nullptr;          // the last result of `of`
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
   std::vector<Index> deferred_;

@@ -131,8 +131,9 @@ Index SegmentBlocks<Free>::add(Address address, Size size, bool join) {
 template <class Free>
 Block SegmentBlocks<Free>::allocate(Index node, Size keep, Size requested) {
   free_.remove(node);
+  Address const address = nodes_[node].block.address;
   if (Size const size = nodes_[node].block.size; keep < size) {
-    Index const rest = nodes_.create(nodes_[node].block.address + keep, size - keep);
+    Index const rest = nodes_.create(address + keep, size - keep);
     Index const next = nodes_[node].next;
     nodes_[rest].previous = node;
     nodes_[rest].next = next;
@@ -141,10 +142,9 @@ Block SegmentBlocks<Free>::allocate(Index node, Size keep, Size requested) {
     nodes_[node].block.size = keep;
     free_.insert(rest);
   }
-  Block& block = nodes_[node].block;
-  block.requested = requested;
-  allocated_.insert(block.address, node);
-  return block;
+  nodes_[node].block.requested = requested;
+  allocated_.insert(address, node);
+  return {address, keep, requested};
 }
 
 template <class Free>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -16,23 +17,27 @@ template <class Value>
 class Slots {
  public:
   Index put(Value const& value) {
-    if (unused_.empty()) {
-      values_.push_back(value);
-      return static_cast<Index>(values_.size() - 1);
-    }
-    Index const index = unused_.back();
-    unused_.pop_back();
+    if (dropped_ == 0) [[unlikely]]
+      return add(value);
+    Index const index = unused_[--dropped_];
     values_[index] = value;
     return index;
   }
-  void drop(Index index) { unused_.push_back(index); }
+  void drop(Index index) { unused_[dropped_++] = index; }
 
   Value& operator[](Index index) { return values_[index]; }
   Value const& operator[](Index index) const { return values_[index]; }
 
  private:
+  [[gnu::noinline]] Index add(Value const& value) {
+    values_.push_back(value);
+    unused_.resize(values_.size());
+    return static_cast<Index>(values_.size() - 1);
+  }
+
   std::vector<Value> values_;
-  std::vector<Index> unused_;
+  std::vector<Index> unused_;  // as long as `values_`; the first `dropped_` are unused slots
+  std::size_t dropped_ = 0;
 };
 
 }  // namespace allocbench

@@ -12,7 +12,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
+#include "parts/slots.hpp"
 #include "parts/tiled.hpp"
 
 namespace allocbench {
@@ -56,19 +56,17 @@ class Bump final : public Allocator {
       current_ = grown;
     }
     auto& [start, extent] = *current_;
-    Index const node = nodes_.create(start + extent.used, size);
+    Block const block{start + extent.used, size, requested};
     extent.used += size;
-    nodes_[node].block.requested = requested;
-    allocated_.insert(nodes_[node].block.address, node);
-    return nodes_[node].block;
+    allocated_.insert(block.address, blocks_.put(block));
+    return block;
   }
 
   Block do_deallocate(Address address, Stream) override {
-    Index const node = allocated_.erase(address);
-    if (node == kNone) return {};
-    Block const freed = nodes_[node].block;
-    nodes_.drop(node);
-    return freed;
+    Index const block = allocated_.erase(address);
+    if (block == kNone) return {};
+    blocks_.drop(block);
+    return blocks_[block];
   }
 
   void do_trim() override {
@@ -106,7 +104,7 @@ class Bump final : public Allocator {
   std::map<Address, Block> alive() const {
     std::map<Address, Block> blocks;
     allocated_.for_each(
-        [&](Address address, Index node) { blocks.emplace(address, nodes_[node].block); });
+        [&](Address address, Index block) { blocks.emplace(address, blocks_[block]); });
     return blocks;
   }
 
@@ -117,7 +115,7 @@ class Bump final : public Allocator {
   }
 
   Size segment_size_;
-  Nodes nodes_;
+  Slots<Block> blocks_;
   AddressMap allocated_;
   Segments segments_;
   Segments::iterator current_ = segments_.end();

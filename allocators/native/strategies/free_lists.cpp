@@ -26,30 +26,41 @@ Block FreeLists::do_allocate(Size requested, Stream) {
     if (slice == kNone && grow(size)) slice = carve(size);
   }
   if (slice == kNone) return {};
-  auto& [block, buffer] = slices_[slice];
-  block.requested = requested;
-  buffers_[buffer].live += size;
-  allocated_.insert(block.address, slice);
-  return block;
+  Slice& chosen = slices_[slice];
+  chosen.block.requested = requested;
+  buffers_[chosen.buffer].live += size;
+  allocated_.insert(chosen.block.address, slice);
+  return {chosen.block.address, size, requested};
 }
 
 Block FreeLists::do_deallocate(Address address, Stream) {
   Index const slice = allocated_.erase(address);
   if (slice == kNone) return {};
-  auto& [block, buffer] = slices_[slice];
-  Block const freed = block;
-  block.requested = 0;
-  buffers_[buffer].live -= freed.size;
-  free_[freed.size].push_back(slice);
+  Block const freed = slices_[slice].block;
+  slices_[slice].block.requested = 0;
+  buffers_[slices_[slice].buffer].live -= freed.size;
+  set_free(slice);
   return freed;
 }
 
 Index FreeLists::reuse(Size size) {
-  auto const list = free_.find(size);
-  if (list == free_.end() || list->second.empty()) return kNone;
-  Index const slice = list->second.back();
-  list->second.pop_back();
+  Index const list = lists_.find(size);
+  if (list == kNone || heads_[list] == kNone) return kNone;
+  Index const slice = heads_[list];
+  heads_[list] = slices_[slice].next;
   return slice;
+}
+
+void FreeLists::set_free(Index slice) {
+  Size const size = slices_[slice].block.size;
+  Index list = lists_.find(size);
+  if (list == kNone) {
+    list = static_cast<Index>(heads_.size());
+    heads_.push_back(kNone);
+    lists_.insert(size, list);
+  }
+  slices_[slice].next = heads_[list];
+  heads_[list] = slice;
 }
 
 Index FreeLists::carve(Size size) {
@@ -78,8 +89,7 @@ bool FreeLists::grow(Size size) {
   if (address == 0) return false;
   if (current_ != kNone) {
     Buffer& old = buffers_[current_];
-    if (Size const rest = old.size - old.used; rest > 0)
-      free_[rest].push_back(add_slice(old, rest));
+    if (Size const rest = old.size - old.used; rest > 0) set_free(add_slice(old, rest));
   }
   current_ = static_cast<Index>(buffers_.size());
   if (unused_buffers_.empty()) {
@@ -107,11 +117,10 @@ bool FreeLists::release_idle() {
     buffer = {0, 0};
   }
   if (!any) return false;
-  free_.clear();
+  std::ranges::fill(heads_, kNone);
   for (Buffer const& buffer : buffers_)
     for (Index slice : buffer.slices)
-      if (Block const& block = slices_[slice].block; !block.allocated())
-        free_[block.size].push_back(slice);
+      if (!slices_[slice].block.allocated()) set_free(slice);
   return true;
 }
 
@@ -129,20 +138,20 @@ std::vector<Segment> FreeLists::do_snapshot() const {
 
 Size FreeLists::do_largest_free() const {
   Size largest = current_ == kNone ? 0 : buffers_[current_].size - buffers_[current_].used;
-  for (auto const& [size, slices] : free_)
-    if (!slices.empty()) largest = std::max(largest, size);
+  for (Index const slice : heads_)
+    if (slice != kNone) largest = std::max(largest, slices_[slice].block.size);
   return largest;
 }
 
 void FreeLists::do_check() const {
   std::size_t free = 0;
-  for (auto const& [size, slices] : free_) {
-    free += slices.size();
-    for (Index slice : slices) {
+  lists_.for_each([&](Size size, Index list) {
+    for (Index slice = heads_[list]; slice != kNone; slice = slices_[slice].next) {
+      ++free;
       require(slices_[slice].block.size == size, "a free slice is listed under its own size");
       require(!slices_[slice].block.allocated(), "an allocated slice is in no free list");
     }
-  }
+  });
   std::size_t slices = 0;
   for (Buffer const& buffer : buffers_) {
     slices += buffer.slices.size();

@@ -11,7 +11,6 @@
 // every new size in the program.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -53,6 +52,7 @@ class FreeLists final : public Allocator {
   struct Slice {
     Block block;
     Index buffer;
+    Index next = kNone;  // in its free list
   };
 
   Block do_allocate(Size requested, Stream) override;
@@ -61,9 +61,12 @@ class FreeLists final : public Allocator {
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;
-  Counters do_counters() const override { return {{"search_steps", allocated_.search_steps()}}; }
+  Counters do_counters() const override {
+    return {{"search_steps", allocated_.search_steps() + lists_.search_steps()}};
+  }
 
   Index reuse(Size size);
+  void set_free(Index slice);
   Index carve(Size size);
   bool grow(Size size);
   bool release_idle();
@@ -72,7 +75,8 @@ class FreeLists final : public Allocator {
 
   Size round_;
   Size buffer_size_;
-  std::unordered_map<Size, std::vector<Index>> free_;  // rounded size -> free slices
+  AddressMap lists_;          // rounded size -> position in `heads_`
+  std::vector<Index> heads_;  // the last freed slice of each size, or kNone
   std::vector<Slice> slices_;
   std::vector<Index> unused_slices_;
   std::vector<Buffer> buffers_;  // those that have been returned have size 0

@@ -40,14 +40,8 @@ class Timestamps {
 
   // Frees the batch of chunks that the frontier has passed.
   void merge() {
-    if (passed_ == 0) return;
-    auto const end = withheld_.begin() + static_cast<std::ptrdiff_t>(passed_);
-    std::vector<Index> const batch(withheld_.begin(), end);
-    withheld_.erase(withheld_.begin(), end);
-    passed_ = 0;
-    for (Index const chunk : batch) chunks_.admit(chunk);
-    for (Index const chunk : batch)
-      if (!chunks_.is_gone(chunk)) chunks_.coalesce(chunk);
+    if (passed_ > 0) [[unlikely]]
+      merge_batch();
   }
 
   // Drops the chunks that no longer exist.
@@ -69,6 +63,15 @@ class Timestamps {
   }
 
  private:
+  void merge_batch() {
+    auto const end = withheld_.begin() + static_cast<std::ptrdiff_t>(passed_);
+    std::vector<Index> const batch(withheld_.begin(), end);
+    withheld_.erase(withheld_.begin(), end);
+    passed_ = 0;
+    for (Index const chunk : batch) chunks_.admit(chunk);
+    for (Index const chunk : batch)
+      if (!chunks_.is_gone(chunk)) chunks_.coalesce(chunk);
+  }
   Chunks& chunks_;
   std::deque<Index> withheld_;  // in the order of their counts
   std::size_t passed_ = 0;      // the number at the front that the frontier has passed
