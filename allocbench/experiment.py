@@ -33,6 +33,7 @@ from allocbench.questions.runner import (
     counted,
     fresh,
     innermost,
+    steady_calls,
 )
 from allocbench.questions.timing import Times, time_passes
 from allocbench.reports.details import Details, join
@@ -115,6 +116,7 @@ def run(
     measured = counted(trace, instance, placements)
     details = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
     row |= measured
+    row["device_calls_steady"] = steady_calls(trace, instance)
     if effort.passes:
         if times is None:
             (times,) = times_of(

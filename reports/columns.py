@@ -254,6 +254,15 @@ COLUMNS: tuple[Column, ...] = (
         "Calls to the device: malloc, free, map, unmap.",
         True,
     ),
+    Column(
+        "device_calls_steady",
+        "device",
+        "count",
+        "device calls, steady",
+        "Calls to the device in a third pass of one allocator over the trace, after two passes that"
+        " each ended with every block freed: what remains once all steps have occurred before.",
+        True,
+    ),
     _timed(
         "device_seconds",
         "device",

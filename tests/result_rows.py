@@ -46,6 +46,7 @@ def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, An
         "failures": 0,
         "retries": 0,
         "device_calls": 100,
+        "device_calls_steady": 20,
         "device_seconds": 0.004,
         "device_seconds_per_event": 4e-6,
         "device_seconds_source": "estimate",

@@ -184,6 +184,14 @@ def counted(
     return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
 
 
+def steady_calls(trace: Trace, allocator: Allocator) -> int:
+    """The device calls of the third pass of an allocator that has made one pass."""
+    allocators.time_pass(trace, allocator)
+    before = allocator.device.stats().calls
+    allocators.time_pass(trace, allocator)
+    return allocator.device.stats().calls - before
+
+
 def _memory(result: ReplayResult) -> Row:
     stats, peak = result.stats, result.peak
     # If requests failed, the reserved bytes are not comparable with the max load.

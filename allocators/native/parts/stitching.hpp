@@ -42,6 +42,8 @@ class Stitching : public Allocator {
     return blocks_.deallocate(address, stream);
   }
   void streams_done() { blocks_.streams_done(); }
+  double slack() const { return slack_; }
+  void set_slack(double slack) { slack_ = slack; }
   // Unmaps up to `most` bytes of free pages of the pools and returns the number of bytes.
   Size give_up_free_pages(Size most);
   void trim_pools();

@@ -9,6 +9,13 @@
 #include "strategies/planned/profile_file.hpp"
 
 namespace allocbench {
+namespace {
+
+// While steps repeat exactly, pages stay where they are until reserved bytes exceed the peak load
+// by this fraction.
+constexpr double kSlack = 1.0 / 105;
+
+}  // namespace
 
 Planned::Planned(Device& device, Options const& given)
     : Stitching(device, given, StepKind::kLeast, 0),
@@ -19,6 +26,7 @@ Block Planned::do_allocate(Size requested, Stream stream) {
   Size const size = round_up(requested, StepKind::kUnit);
   if (begins_step(requested)) {
     profile_.begin_step();
+    set_slack(profile_.repeats() ? kSlack : 0);
     streams_done();
     place_was_occupied_ = std::exchange(place_occupied_, false);
   }
@@ -28,6 +36,7 @@ Block Planned::do_allocate(Size requested, Stream stream) {
       planned_.count(requested);
       return block;
     }
+    profile_.missed_place();
   }
   Index const index = allocate_in_pools(size, requested, stream);
   if (index == kNone) return {};
@@ -91,8 +100,9 @@ bool Planned::map_pages(Block const& block) {
     if (missing.count == 0) return true;
     Size const bytes = plan_.bytes(missing);
     Size const load = std::max(counted().allocated.peak, counted().allocated.current + block.size);
-    give_up_free_pages(excess(load, bytes));
-    do_give_up(excess(std::max(load, needed()), bytes));
+    auto const most = static_cast<Size>(static_cast<double>(load) * (1 + slack()));
+    give_up_free_pages(excess(most, bytes));
+    do_give_up(excess(profile_.exact() ? most : std::max(most, needed()), bytes));
     if (map_run(missing)) continue;
     do_give_up(bytes - give_up_free_pages(bytes));
     if (!map_run(missing)) return false;

@@ -25,9 +25,16 @@ Profile::Place Profile::request(Size size) {
   credit_ = std::min(credit_ + kEarned, kMostCredit);
   Place place;
   if (size >= StepKind::kLeast) place.ticket = {step_, number};
+  if (exact_ != kNone || number == 0) {
+    if ((exact_ != kNone && exacts_[exact_].step.agrees(number, size)) || match_exact()) {
+      place.offset = this_step_.back().offset = exacts_[exact_].step.place(number);
+      return place;
+    }
+    resume_guess();
+  }
   if (guess_ == kNone) return place;
   if (kinds_[guess_].steps.contradicts(number, size)) guess_again();
-  place.offset = kinds_[guess_].steps.place(number, size, pose_);
+  place.offset = this_step_.back().offset = kinds_[guess_].steps.place(number, size, pose_);
   return place;
 }
 
@@ -61,14 +68,18 @@ void Profile::guess_again() {
 }
 
 void Profile::begin_step() {
+  if (previous_exact_ != kNone) exacts_[previous_exact_].step.see_ends(previous_step_, true);
+  Index const exact = learn_exact();
   if (previous_ != kNone) kinds_[previous_].steps.see_ends(previous_step_, true);
   Index const kind = learn();
+  see_exact(exact, kind);
   if (previous_ != kNone) kinds_[previous_].see_next(kind);
   follows_ &= kind == guess_;
   if (opening_ == kNone) opening_ = kind;
   previous_ = kind;
   std::swap(previous_step_, this_step_);
   expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
+  expect_exact(exact);
 }
 
 void Profile::begin_run() {
@@ -77,6 +88,8 @@ void Profile::begin_run() {
   credit_ = ~std::uint64_t{0};
   for (Kind& kind : kinds_) plan(kind);
   credit_ = kMostCredit;
+  exacts_.clear();
+  exact_ = previous_exact_ = kNone;
   previous_ = kNone;
   previous_step_.clear();
   follows_ = true;
@@ -139,6 +152,8 @@ Index Profile::unused_kind() {
     if (kind.next == oldest) kind.next = kNone;
     if (kind.odd_next == oldest) kind.odd_next = kNone;
   }
+  for (Exact& exact : exacts_)
+    if (exact.kind == oldest) exact.kind = kNone;
   if (opening_ == oldest) opening_ = kNone;
   kinds_[oldest] = {};
   return oldest;

@@ -14,6 +14,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
+#include "strategies/planned/exact_step.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
@@ -39,10 +40,16 @@ class Profile {
   // Records the next request of the step and returns its planned place.
   Place request(Size size);
 
+  // The last request did not get its planned place.
+  void missed_place() {
+    this_step_.back().offset = kNowhere;
+    missed_ = true;
+  }
+
   void freed(Ticket ticket);
 
-  // Ends a run and begins another one of the same program. Plans all kinds that are not planned
-  // yet, at any cost.
+  // Ends a run and begins another one of the same program, with other data: no step is expected to
+  // repeat exactly. Plans all kinds that are not planned yet, at any cost.
   void begin_run();
 
   // True if all steps since `begin_run` were of the expected kinds.
@@ -52,8 +59,14 @@ class Profile {
     return guess_ != kNone && this_step_.size() == kinds_[guess_].steps.size();
   }
 
+  bool exact() const { return exact_ != kNone; }  // this step repeats exactly so far
+  // True if the last step was an exact repetition.
+  bool repeats() const { return previous_exact_ != kNone && exacts_[previous_exact_].times > 1; }
   // Bytes spanned by the planned places of this step; 0 if unknown.
-  Size height() const { return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_); }
+  Size height() const {
+    if (exact_ != kNone) return exacts_[exact_].step.height();
+    return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_);
+  }
   std::uint64_t plans() const { return plans_; }  // number of plans made so far
 
  private:
@@ -65,6 +78,24 @@ class Profile {
     void see_next(Index kind);
   };
 
+  // A step that has occurred with exactly these sizes.
+  struct Exact {
+    ExactStep step = {};
+    Index kind = kNone;       // to which it belongs
+    Index next = kNone;       // the exact step that followed the last time
+    bool missed = false;      // its kind was not predicted once, or a place was occupied
+    std::uint32_t times = 0;  // how often it occurred
+    std::uint32_t used = 0;   // the number of the step after its last one; 0: never seen
+  };
+
+  void expect_exact(Index exact);
+  void see_exact(Index exact, Index kind);
+  bool plan_exact(Index exact);
+  std::vector<ExactStep::Tail> tails() const;
+  bool match_exact();
+  Index learn_exact();
+  Index unused_exact();
+  void resume_guess();
   void guess_again();
   Index most_common(bool planned) const;
   Index learn();
@@ -75,6 +106,11 @@ class Profile {
   static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;
 
   std::vector<Kind> kinds_;
+  std::vector<Exact> exacts_;
+  Index exact_ = kNone;           // all requests of this step agree with it so far
+  Index previous_exact_ = kNone;  // the previous step
+  bool missed_ = false;           // a place was occupied in this step
+  std::uint64_t mismatched_ = 0;  // a bit for each exact step that does not match this step
   StepKind::Step this_step_, previous_step_;  // their requests
   Index previous_ = kNone;                    // the kind of the previous step
   Index guess_ = kNone;                       // the predicted kind of this step

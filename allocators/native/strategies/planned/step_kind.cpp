@@ -37,9 +37,9 @@ bool StepKind::alike(Step const& step) const {
   if (requests_.size() != step.size()) return false;
   std::size_t known = 0, same = 0;
   for (std::size_t number = 0; number < step.size(); ++number) {
-    if (requests_[number].end.when != When::kThisStep || step[number].size < kLeast) continue;
+    if (requests_[number].end.end.when != When::kThisStep || step[number].size < kLeast) continue;
     ++known;
-    same += step[number].end == requests_[number].end;
+    same += step[number].end == requests_[number].end.end;
   }
   return 10 * same >= 9 * known;
 }
@@ -128,17 +128,15 @@ void StepKind::see_ends(Step const& step, bool others) {
     End end = step[number].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;
-    if (!requests_[number].see_end(end)) continue;
+    if (!requests_[number].end.see(end)) continue;
     requests_[number].planned = false;
     stale_ = true;
   }
 }
 
-// A single different step changes nothing: a new end is adopted after it has occurred twice in a
-// row. Returns true if the plan must change.
-bool StepKind::Request::see_end(End observed) {
-  bool const twice = observed == last_end;
-  last_end = observed;
+bool StepKind::LearnedEnd::see(End observed) {
+  bool const twice = observed == last;
+  last = observed;
   if (observed == end || (end.when != When::kUnknown && !twice)) return false;
   bool const matters = end.when != When::kUnknown || observed.when != When::kLater;
   end = observed;

@@ -29,6 +29,7 @@ class StepKind {
   static constexpr Size kUnit = 512;    // bytes: places are multiples of it
   static constexpr Size kLeast = kMiB;  // smaller requests get no place
   static constexpr Size kNowhere = ~Size{0};
+  static constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
 
   enum class When : std::uint8_t { kUnknown, kThisStep, kNextStep, kLater };
   struct End {  // of a block
@@ -36,9 +37,21 @@ class StepKind {
     std::uint32_t last = 0;  // number of requests made before the free, in the step of the free
     bool operator==(End const&) const = default;
   };
+  // The end of the blocks of one request, learned from several steps. A single different step
+  // changes nothing: a new end is adopted after it has occurred twice in a row.
+  struct LearnedEnd {
+    End end = {};
+    End last = {};           // in the last step
+    bool see(End observed);  // true if a plan must change
+    // True if each block is freed before the next step makes the same request.
+    bool in_time(std::size_t number) const {
+      return end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
+    }
+  };
   struct Observed {  // a request of a step
     Size size;
     End end = {};
+    Size offset = kNowhere;  // of its place
   };
   using Step = std::vector<Observed>;
 
@@ -77,6 +90,9 @@ class StepKind {
   // `others`, which is called after the next step, of all other blocks.
   void see_ends(Step const& step, bool others);
 
+  bool varies() const { return key_ != kNone; }  // its steps differ in sizes
+  LearnedEnd const& end(std::size_t request) const { return requests_[request].end; }
+
   bool planned() const { return planned_; }  // some requests have places
   bool stale() const { return stale_; }      // changed since it was planned
   std::uint64_t price() const;               // of making a plan, in comparisons
@@ -85,8 +101,7 @@ class StepKind {
  private:
   struct Request {
     Size low, high;  // bytes at the smallest and the largest key
-    End end = {};
-    End last_end = {};     // the end in the last step
+    LearnedEnd end = {};
     bool erratic = false;  // its sizes are not linear
     bool planned = false;
     Size low_offset = 0, high_offset = 0;
@@ -96,7 +111,6 @@ class StepKind {
     }
     Size size_at(double proportion) const;
     bool see_size(Size size, double proportion);
-    bool see_end(End observed);
     bool deserves_place(std::size_t number) const;
   };
   struct Chosen {                         // the requests that get places

@@ -11,7 +11,6 @@
 namespace allocbench {
 namespace {
 
-constexpr std::size_t kMostPlanned = 8192;  // requests of a step, the largest ones
 constexpr Size kMostErratic = 16;  // no places if more than 1/16 of the large bytes are erratic
 constexpr std::uint64_t kInOrder = 128;  // comparisons per block that keeps its order
 constexpr Size kWaste = 2048;            // keeping the order may waste 1/2048 of the load
@@ -19,9 +18,7 @@ constexpr Size kWaste = 2048;            // keeping the order may waste 1/2048 o
 }  // namespace
 
 bool StepKind::Request::deserves_place(std::size_t number) const {
-  bool const ends_in_time =
-      end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
-  return ends_in_time && !erratic && std::max(low, high) >= kLeast;
+  return end.in_time(number) && !erratic && std::max(low, high) >= kLeast;
 }
 
 bool StepKind::is_erratic() const {
@@ -66,8 +63,8 @@ void StepKind::plan() {
   std::vector<Size> old_offsets;
   for (std::uint32_t const number : requests) {
     Request const& request = requests_[number];
-    low.push_back({round_up(request.low, kUnit) + spare, number, request.end.last});
-    high.push_back({round_up(request.high, kUnit) + spare, number, request.end.last});
+    low.push_back({round_up(request.low, kUnit) + spare, number, request.end.end.last});
+    high.push_back({round_up(request.high, kUnit) + spare, number, request.end.end.last});
     if (old_offsets.size() < kept) old_offsets.push_back(request.high_offset);
   }
   Plan high_plan = plan_in_order(std::span(high).first(kept), old_offsets);

@@ -1,0 +1,141 @@
+// strategies/planned/profile_exact.cpp: the steps that are expected to repeat exactly.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "planners/plan.hpp"
+#include "strategies/planned/profile.hpp"
+
+namespace allocbench {
+namespace {
+
+using When = StepKind::When;
+
+constexpr std::size_t kMostExact = 64;                         // one bit each in `mismatched_`
+constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of all exact steps
+
+}  // namespace
+
+// Expects the step that followed the last time. The step that ended was number `exact`.
+void Profile::expect_exact(Index exact) {
+  if (previous_exact_ != kNone) exacts_[previous_exact_].next = exact;
+  previous_exact_ = exact;
+  mismatched_ = 0;
+  exact_ = exacts_[exact].next;
+  if (exact_ == kNone || plan_exact(exact_)) return;
+  exact_ = kNone;
+  mismatched_ = ~std::uint64_t{0};
+}
+
+// Plans an exact step if it has changed. Returns false if the step has no plan: because the credit
+// is too low, or because all steps of its kind have the same sizes and the kind's own plan.
+bool Profile::plan_exact(Index exact) {
+  auto& [step, kind, next, missed, times, used] = exacts_[exact];
+  if (!missed && (kind == kNone || !kinds_[kind].steps.varies())) return false;
+  if (!step.stale(previous_exact_ == exact)) return true;
+  std::uint64_t const price = step.price();
+  if (price > credit_) return false;
+  credit_ -= price;
+  if (previous_exact_ == exact)
+    step.plan({}, &previous_step_);
+  else
+    step.plan(tails(), nullptr);
+  plans_ += price > 0;
+  return true;
+}
+
+// The blocks with places of the previous step that outlive it.
+std::vector<ExactStep::Tail> Profile::tails() const {
+  std::vector<ExactStep::Tail> tails;
+  if (previous_exact_ == kNone) return tails;
+  ExactStep const& previous = exacts_[previous_exact_].step;
+  for (std::size_t number = 0; number < previous_step_.size(); ++number) {
+    auto const& [size, end, offset] = previous_step_[number];
+    if (offset == kNowhere || end.when == When::kThisStep) continue;
+    StepKind::End const& expected = previous.end(number);
+    bool const known = expected.when == When::kNextStep;
+    if (!known || expected.last > 0)
+      tails.push_back({size, offset, known ? expected.last : kForever});
+  }
+  return tails;
+}
+
+// Finds another exact step that begins with the requests of this one. Each is tried at most once
+// per step.
+bool Profile::match_exact() {
+  if (exact_ != kNone) mismatched_ |= std::uint64_t{1} << exact_;
+  for (exact_ = 0; exact_ < exacts_.size(); ++exact_) {
+    std::uint64_t const bit = std::uint64_t{1} << exact_;
+    if ((mismatched_ & bit) != 0) continue;
+    bool const often = exacts_[exact_].times > 1;  // or a plan would often be made in vain
+    if (often && exacts_[exact_].step.begins_with(this_step_)) {
+      if (plan_exact(exact_)) return true;
+      mismatched_ = ~std::uint64_t{0};
+      break;
+    }
+    mismatched_ |= bit;
+  }
+  exact_ = kNone;
+  return false;
+}
+
+// Continues with the predicted kind after a step has stopped repeating exactly.
+void Profile::resume_guess() {
+  if (guess_ == kNone) return;
+  StepKind const& steps = kinds_[guess_].steps;
+  for (std::size_t number = 0; number < this_step_.size(); ++number)
+    if (steps.contradicts(number, this_step_[number].size)) return guess_again();
+  pose_ = steps.pose(this_step_);
+}
+
+// Finds or creates the exact step that has just ended.
+Index Profile::learn_exact() {
+  auto const is_this = [&](Exact const& exact) { return exact.step.alike(this_step_); };
+  Index number = exact_;
+  if (number == kNone || !is_this(exacts_[number]))
+    number = static_cast<Index>(std::ranges::find_if(exacts_, is_this) - exacts_.begin());
+  if (number == exacts_.size()) {
+    number = unused_exact();
+    exacts_[number] = {ExactStep(this_step_)};
+  }
+  return number;
+}
+
+// Updates the exact step that has just ended, which is of this kind.
+void Profile::see_exact(Index exact, Index kind) {
+  Exact& known = exacts_[exact];
+  if (known.used == 0) known.step.assume_ends(kinds_[kind].steps);
+  known.step.see_ends(this_step_, false);
+  known.kind = kind;
+  if (missed_) known.step.conflict();
+  bool const guessed = guess_ != kNone && kinds_[guess_].steps.size() > 0;
+  known.missed |= missed_ || (guessed && guess_ != kind);
+  missed_ = false;
+  ++known.times;
+  known.used = step_ + 1;
+}
+
+// An empty exact step. Forgets those not seen for the longest time if there are too many.
+Index Profile::unused_exact() {
+  std::size_t remembered = this_step_.size();
+  for (Exact const& exact : exacts_) remembered += exact.step.size();
+  if (exacts_.size() < kMostExact && remembered <= kMostRemembered) {
+    exacts_.push_back({});
+    return static_cast<Index>(exacts_.size() - 1);
+  }
+  for (;;) {
+    auto const last_used = [&](Exact const& exact) {
+      bool const kept = exact.step.size() == 0 || &exact == &exacts_[previous_exact_];
+      return kept ? ~std::uint32_t{0} : exact.used;
+    };
+    auto const oldest = std::ranges::min_element(exacts_, {}, last_used);
+    auto const number = static_cast<Index>(oldest - exacts_.begin());
+    remembered -= oldest->step.size();
+    for (Exact& exact : exacts_)
+      if (exact.next == number) exact.next = kNone;
+    *oldest = {};
+    if (remembered <= kMostRemembered) return number;
+  }
+}
+
+}  // namespace allocbench
