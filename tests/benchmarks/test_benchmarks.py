@@ -21,7 +21,7 @@ import pytest
 import benchmarks
 from allocbench import allocators
 from allocbench.workloads import catalog
-from benchmarks import common, gpu, gpu_programs, latency, memory
+from benchmarks import common, gpu, gpu_programs, instructions, latency, memory
 from tests import clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
     areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in result}
     assert areas == {
         *("capture", "cupy", "gpu_inference", "gpu_programs", "gpu_training", "importing"),
-        *("latency", "memory", "planners", "scaling"),
+        *("instructions", "latency", "memory", "planners", "scaling"),
     }
     for kind, name, function in result:
         assert function.version.isdigit(), (kind, name)
@@ -213,3 +213,27 @@ def test_committed_results_are_simulated_and_contain_no_paths() -> None:
         text = path.read_text()
         assert "/" not in json.loads(text)["python"]
         assert "existing-py_" not in text
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        ("127783,,instructions:u,1000,100.00,,", 127_783),
+        ("==7== \n==7== I   refs:      863,554,599\n", 863_554_599),
+    ],
+    ids=["perf", "valgrind"],
+)
+def test_instructions_are_read_from_a_report(report: str, expected: int) -> None:
+    assert instructions.read_count(report) == expected
+
+
+def test_a_report_without_instructions_is_refused() -> None:
+    with pytest.raises(ValueError, match="not supported"):
+        instructions.read_count("<not supported>,,instructions:u,0,100.00,,")
+
+
+def test_without_a_counter_instructions_are_not_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(instructions, "available_counter", lambda: None)
+    reason = instructions.Instructions().cell("bump", "random:allocs=10")
+    assert reason == "neither perf stat nor valgrind can count instructions here"
+    assert not isinstance(reason, common.Failed)
