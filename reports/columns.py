@@ -243,7 +243,7 @@ COLUMNS: tuple[Column, ...] = (
         "timer cost",
         "Host seconds to read the timer once; subtracted from every timed call.",
     ),
-    *_per_event("steady", "an allocator replaying the trace a second time"),
+    *_per_event("steady", "an allocator replaying the trace for the third time"),
     *_per_event("cold", "a new allocator replaying the trace"),
     Column("passes", "time", "count", "passes", "Number of passes for each time per event."),
     Column(

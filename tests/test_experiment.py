@@ -132,8 +132,10 @@ def test_min_capacity_is_left_out_on_demand() -> None:
 
 def test_of_the_passes_the_minimum_and_the_median_count(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = [0.0, 0.0]  # the passes whose device calls are counted
-    told = iter([*counted, 3.0, 30.0, 1.0, 20.0, 2.0, 10.0])  # cold and steady passes take turns
-    monkeypatch.setattr(allocators, "time_pass", lambda trace, allocator: next(told))
+    between = 99.0  # the pass between a cold and a steady one
+    turns = [3.0, between, 30.0, 1.0, between, 20.0, 2.0, between, 10.0]
+    seconds = iter([*counted, *turns])
+    monkeypatch.setattr(allocators, "time_pass", lambda trace, allocator: next(seconds))
     row = run(churn(), "bfc", effort=Effort(passes=3))
     assert [row[f"seconds_per_event_{kind}"] for kind in ("cold", "steady")] == [1, 10]
     assert [row[f"seconds_per_event_{kind}_median"] for kind in ("cold", "steady")] == [2, 20]

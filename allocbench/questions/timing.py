@@ -60,8 +60,9 @@ def time_passes(
 ) -> dict[str, Times]:
     """The times of each spec on its device.
 
-    Each pass makes an allocator and replays the trace through it three times: as a whole (cold),
-    again as a whole (steady), and call by call (where `single_calls` is true). On a GPU a new
+    Each pass makes an allocator and replays the trace through it: as a whole (cold), once more
+    without a time, so that it learns what it can, as a whole again (steady), and call by call
+    (where `single_calls` is true). On a GPU a new
     allocator replays it once more, for the device time. The specs take turns within each pass, and
     each pass begins with a different one, so that other load on the machine affects all of them
     equally. Only one allocator exists at a time, so they do not share the device.
@@ -83,6 +84,7 @@ def time_passes(
 def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
     instance = _fresh(trace, spec, device)
     times.cold.append(allocators.time_pass(trace, instance))
+    allocators.time_pass(trace, instance)
     times.steady.append(allocators.time_pass(trace, instance))
     columns: Row = {}
     if single_calls:
