@@ -121,6 +121,12 @@ void ProgramMemory::close() {
   std::scoped_lock const guard(mutex_);
   captures_.clear();
   wait_for_cuda_events();
+  try {
+    allocator_->check_sums();
+  } catch (InvariantViolation const&) {
+    device_.close();
+    throw;
+  }
   device_.close();
 }
 

@@ -92,6 +92,7 @@ void Allocator::trim(PoolId pool) {
     } else {
       do_trim_pool(pool);
     }
+    check_sums(sorted_snapshot());
   }
   throw_failure();
 }
@@ -150,22 +151,18 @@ std::vector<Segment> Allocator::sorted_snapshot() const {
   return segments;
 }
 
-void Allocator::check() const {
+void Allocator::check_sums() const {
   std::scoped_lock const guard(lock_);
-  auto const segments = sorted_snapshot();
-  Size requested = 0, allocated = 0, reserved = 0, largest = 0;
-  Address last_end = 0;
+  check_sums(sorted_snapshot());
+}
+
+void Allocator::check_sums(std::vector<Segment> const& segments) const {
+  Size requested = 0, allocated = 0, reserved = 0;
   for (Segment const& segment : segments) {
-    require(segment.address >= last_end, "segments do not overlap");
-    last_end = segment.address + segment.size;
-    check_tiled(segment);
     reserved += segment.size;
     for (Block const& block : segment.blocks) {
       requested += block.requested;
-      if (block.allocated())
-        allocated += block.size;
-      else
-        largest = std::max(largest, block.size);
+      if (block.allocated()) allocated += block.size;
     }
   }
   require(requested == stats_.requested.current, "requested bytes equal the sum over the blocks");
@@ -174,6 +171,24 @@ void Allocator::check() const {
     require(reserved <= stats_.reserved.current, "a pool holds at least its blocks");
   else
     require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
+  require(requested <= allocated && allocated <= stats_.reserved.current &&
+              stats_.reserved.current <= device_.capacity(),
+          "requested, allocated and reserved bytes and the capacity are in this order");
+}
+
+void Allocator::check() const {
+  std::scoped_lock const guard(lock_);
+  auto const segments = sorted_snapshot();
+  Size largest = 0;
+  Address last_end = 0;
+  for (Segment const& segment : segments) {
+    require(segment.address >= last_end, "segments do not overlap");
+    last_end = segment.address + segment.size;
+    check_tiled(segment);
+    for (Block const& block : segment.blocks)
+      if (!block.allocated()) largest = std::max(largest, block.size);
+  }
+  check_sums(segments);
   require(largest == largest_of_all(), "the largest free block is the largest of the snapshot");
   do_check();
   for (auto const& [pool, instance] : instances_) instance->check();

@@ -60,7 +60,8 @@ class Allocator {
   void deallocate(Address address, Stream stream = 0);
   Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
   // Gives wholly free segments back to the device: those outside of private pools and of released
-  // pools, or those of one pool, if it is released. Throws DeviceError when the device fails.
+  // pools, or those of one pool, if it is released. Throws DeviceError when the device fails, and
+  // InvariantViolation as `check_sums` does.
   void trim(PoolId pool = 0);
   // The private pools 1, 2, ... of the requests to come.
   void describe_pools(std::vector<PoolTraits> const& traits);
@@ -83,6 +84,7 @@ class Allocator {
 
   std::vector<Segment> snapshot() const;  // in order of address
   void check() const;                     // throws InvariantViolation naming the broken rule
+  void check_sums() const;                // the rules about bytes only; every trim checks them
   Size largest_free() const;              // bytes; 0 when no block is free
   Stats stats() const;
   Counters counters() const;
@@ -184,6 +186,7 @@ class Allocator {
   Block free(Address address, Stream stream);
   void throw_taken_failure();
   std::vector<Segment> sorted_snapshot() const;
+  void check_sums(std::vector<Segment> const& segments) const;
 
   Device& device_;
   Allocator* outer_ = nullptr;
