@@ -11,12 +11,13 @@
 #include "null_gpu/properties.hpp"
 #include "null_gpu/runtime.hpp"
 #include "null_gpu/streams.hpp"
+#include "null_gpu/thread_object.hpp"
 
 using namespace allocbench::null_gpu;
 
 namespace {
 
-thread_local std::vector<Handle> pushed;  // the contexts below the current one on the stack
+struct ContextsBelow : std::vector<Handle> {};  // the current one, on the stack
 
 Handle context_of(int device) { return reinterpret_cast<Handle>(Address{0xC000} + device); }
 int device_of_context(Handle context) {
@@ -125,7 +126,7 @@ NULL_GPU_API int null_cuCtxSetCurrent(Handle context) {
 }
 
 NULL_GPU_API int null_cuCtxPushCurrent_v2(Handle context) {
-  pushed.push_back(current_context());
+  ThreadObject<ContextsBelow>::get().push_back(current_context());
   make_current(context);
   return kSuccess;
 }
@@ -133,6 +134,7 @@ NULL_GPU_API int null_cuCtxPushCurrent_v2(Handle context) {
 NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
   if (!has_context()) return 201;  // CUDA_ERROR_INVALID_CONTEXT
   if (context != nullptr) *context = current_context();
+  auto& pushed = ThreadObject<ContextsBelow>::get();
   make_current(pushed.empty() ? nullptr : pushed.back());
   if (!pushed.empty()) pushed.pop_back();
   return kSuccess;

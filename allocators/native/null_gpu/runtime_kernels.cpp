@@ -6,6 +6,7 @@
 #include "null_gpu/kernels.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/streams.hpp"
+#include "null_gpu/thread_object.hpp"
 #include "null_gpu/values.hpp"
 
 using namespace allocbench::null_gpu;
@@ -17,7 +18,7 @@ struct Pushed {
   Size shared;
   Handle stream;
 };
-thread_local std::vector<Pushed> pushed;  // by <<<...>>>, for the following launch
+using PushedLaunches = std::vector<Pushed>;  // by <<<...>>>, for the following launch
 
 constexpr int kDynamicShared = 49152;  // the most that a kernel can use without opting in
 
@@ -35,12 +36,13 @@ void launched(Handle stream) {
 
 NULL_GPU_API unsigned null___cudaPushCallConfiguration(Dim3 grid, Dim3 block, Size shared,
                                                        Handle stream) {
-  pushed.push_back({grid, block, shared, stream});
+  ThreadObject<PushedLaunches>::get().push_back({grid, block, shared, stream});
   return kSuccess;
 }
 
 NULL_GPU_API int null___cudaPopCallConfiguration(Dim3* grid, Dim3* block, Size* shared,
                                                  Handle* stream) {
+  auto& pushed = ThreadObject<PushedLaunches>::get();
   if (pushed.empty()) return failed(kInvalidValue);
   auto const last = pushed.back();
   pushed.pop_back();
