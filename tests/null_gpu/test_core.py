@@ -337,3 +337,17 @@ seen["again"] = number()
         "stack": [1, 0, 0, 0, None, 201, None],
         "again": 1,
     }
+
+
+def test_functions_that_run_at_exit_use_the_stack_of_contexts() -> None:
+    """They run after the objects of the thread are destroyed; AddressSanitizer sees any use."""
+    program = """
+context = c_void_p()
+gpu.null_cuDevicePrimaryCtxRetain(byref(context), 0)
+for _ in range(3):
+    gpu.null_cuCtxPushCurrent_v2(context)
+at_exit = ctypes.CDLL(None).__cxa_atexit
+for function in (gpu.null_cuCtxPopCurrent_v2, gpu.null_cuCtxPushCurrent_v2):
+    seen[function.__name__] = at_exit(function, None, None)
+"""
+    assert seen(program) == {"null_cuCtxPopCurrent_v2": 0, "null_cuCtxPushCurrent_v2": 0}
