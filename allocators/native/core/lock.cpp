@@ -47,6 +47,8 @@ void Lock::lock_unowned() {
   streak_ = last_ == this_thread_ ? streak_ + 1 : 0;
   last_ = this_thread_;
   if (streak_ < needed_ || !can_make_barriers()) return;
+  if (first_owner_ == kNobody) first_owner_ = this_thread_;
+  if (first_owner_ != this_thread_) return;
   owner_.store(this_thread_, std::memory_order_relaxed);
 }
 

@@ -16,6 +16,9 @@ namespace allocbench {
 // each revocation, so threads that take turns share a plain spin lock. Where the kernel has no
 // membarrier(2), it always is one.
 //
+// Only the first owner can own the lock again: a thread may be interrupted between the look at
+// owner_ and the stores to busy_, which must not end the critical section of a later owner.
+//
 // A waiting thread spins briefly and then yields, because critical sections are short unless they
 // call the device. Meets the BasicLockable requirements. Not recursive.
 //
@@ -69,6 +72,7 @@ class Lock {
   std::atomic<bool> held_ = false;             // a thread is in a critical section by lock_unowned
   // Of the thread in the critical section:
   bool by_owner_ = false;
+  ThreadNumber first_owner_ = kNobody;
   ThreadNumber last_ = kNobody;  // the last thread in lock_unowned
   std::uint64_t streak_ = 0;     // its calls in a row
   std::uint64_t needed_ = kFirstStreak;
