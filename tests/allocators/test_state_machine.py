@@ -104,7 +104,7 @@ def test_12_no_sequence_of_calls_breaks_a_rule(case: Case) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40 if case.spec == case.info.name else 20,
+            max_examples=30 if case.spec == case.info.name else 15,
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.too_slow],
         ),

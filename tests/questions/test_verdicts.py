@@ -118,7 +118,7 @@ def test_commands_never_contradict_one_another(trace: Trace, share: int) -> None
     check(trace, f"sim:{capacity}")
 
 
-@pytest.mark.parametrize("workload", ["random:seed=3", "serve-chat:seed=5"])
+@pytest.mark.parametrize("workload", ["random:seed=3,allocs=3000", "serve-chat:seed=5,count=40"])
 def test_the_words_of_the_commands_agree(workload: str) -> None:
     device = cards()[0].device
     fitted = json.loads(output(f"fit '{workload}' --allocators caching --device {device} --json -"))

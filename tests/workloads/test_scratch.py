@@ -103,8 +103,7 @@ def test_convolutions_allocate_the_given_bytes() -> None:
 
 
 def test_every_backward_pass_of_attention_needs_scratch() -> None:
-    workload = catalog.bundled("gpt2-train")
-    trace, _ = Where(FAKE).capture(workload.module, workload.name)
+    trace, _ = Where(FAKE).capture("tests.workloads.small_program", "gpt2-train")
     before = replace(trace)
     modelled = with_scratch(trace, GPUS["sm90"])
     modelled.validate()
