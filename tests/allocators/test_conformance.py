@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -267,8 +268,6 @@ def judge_placements(trace: Trace, placements: dict[str, Any]) -> None:
         assert judge.blocks_broken() == []
 
 
-_LOADED: dict[str, Trace] = {}
-
-
+@cache
 def load(workload: str) -> Trace:
-    return _LOADED.setdefault(workload, catalog.load(workload))
+    return catalog.load(workload)
