@@ -31,7 +31,7 @@ for variable in ("COLUMNS", "LINES", "FORCE_COLOR"):  # of a terminal; workers m
 # A shell ignores interrupts in what it runs in the background, and every child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.register_profile("unhurried", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("unhurried")
 
 KIB = 1 << 10
