@@ -160,7 +160,7 @@ in-place:  ## build the native core into this folder, with PYTHON as it is
 	cmake -S . -B build/in-place -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$$(command -v $(PYTHON)) \
 	  -Dnanobind_DIR=$$($(PYTHON) -m nanobind --cmake_dir)
-	cmake --build build/in-place --parallel
+	cmake --build build/in-place --parallel $$(nproc)
 	for file in build/in-place/_core*.so; do \
 	  cp $$file allocators/.core.so && mv allocators/.core.so allocators/$${file##*/}; done
 
