@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz planted test-lowest test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz test-lowest test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -80,9 +80,6 @@ build/headers/.large: $(GET_HEADERS)
 ROWS ?= ../shared/data/xmem/xmem.csv
 truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
 	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
-
-planted: $(VENV)/.test  ## plant bugs in a copy of the source; the tests must find each
-	$(BIN)/python -m tests.planted
 
 # Tests of reading, comparing and reporting, without torch.
 LOWEST := $(addprefix tests/,workloads/test_files.py workloads/test_csv.py workloads/test_trace.py \
