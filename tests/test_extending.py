@@ -33,6 +33,14 @@ assert allocbench.__file__.startswith({path!r}), allocbench.__file__
 MAIN = "from allocbench.__main__ import main; sys.argv[0] = 'allocbench'; main()"
 
 
+def insert(root: Path, path: str, after: str, text: str) -> None:
+    """Insert text after what occurs once in a file that the page names."""
+    assert path in PAGE
+    content = (root / path).read_text(encoding="utf-8")
+    assert content.count(after) == 1, f"{path}: {after}"
+    (root / path).write_text(content.replace(after, after + text), encoding="utf-8")
+
+
 class Copy:
     """A copy of the Python source, to be extended."""
 
@@ -53,10 +61,7 @@ class Copy:
 
     def insert(self, path: str, after: str, text: str) -> None:
         """Insert text after a line of a file that the page names."""
-        assert path in PAGE
-        content = (self.root / path).read_text(encoding="utf-8")
-        assert content.count(after) == 1, f"{path}: {after}"
-        (self.root / path).write_text(content.replace(after, after + text), encoding="utf-8")
+        insert(self.root, path, after, text)
 
     def python(self, code: str, *arguments: str) -> str:
         command = [
@@ -227,8 +232,7 @@ def test_a_planner(tmp_path: Path) -> None:
     """The planners are compiled with one more, which the list then finds."""
     native = tmp_path / "allocators" / "native"
     shutil.copytree(ROOT / "allocators" / "native", native)
-    for path in ("allocators/native/planners/NAME.hpp", "allocators/native/planners/planners.cpp"):
-        assert path in PAGE
+    assert "allocators/native/planners/NAME.hpp" in PAGE
     (native / "planners" / "toy.hpp").write_text(
         """#pragma once
 
@@ -250,15 +254,10 @@ inline Plan plan_toy(std::span<Lifetime const> lifetimes, Size alignment) {
 }  // namespace allocbench
 """
     )
-    listed = native / "planners" / "planners.cpp"
-    text = listed.read_text(encoding="utf-8")
-    for line, added in (
-        ('#include "planners/no_reuse.hpp"\n', '#include "planners/toy.hpp"\n'),
-        ("kPlanners[] = {\n", '    {"toy", "leaves gaps", "a test", bounded<plan_toy>},\n'),
-    ):
-        assert text.count(line) == 1, line
-        text = text.replace(line, line + added)
-    listed.write_text(text, encoding="utf-8")
+    listed = "allocators/native/planners/planners.cpp"
+    insert(tmp_path, listed, '"planners/no_reuse.hpp"\n', '#include "planners/toy.hpp"\n')
+    entry = '    {"toy", "leaves gaps", "a test", bounded<plan_toy>},\n'
+    insert(tmp_path, listed, "kPlanners[] = {\n", entry)
     program = tmp_path / "main.cpp"
     program.write_text(
         """#include <iostream>
@@ -290,22 +289,15 @@ def test_an_allocator(tmp_path: Path) -> None:
     """A copy of naive under another name is registered, compiled, and serves requests."""
     native = tmp_path / "allocators" / "native"
     shutil.copytree(ROOT / "allocators" / "native", native)
-    for path in ("allocators/native/strategies/NAME.hpp", "allocators/native/registry.cpp"):
-        assert path in PAGE
+    assert "allocators/native/strategies/NAME.hpp" in PAGE
     text = (native / "strategies" / "naive.hpp").read_text(encoding="utf-8")
     toy = text.replace("Naive", "Toy").replace('.name = "naive"', '.name = "toy"')
     assert text.count("Naive") == 2
     assert toy.count('.name = "toy"') == 1
     (native / "strategies" / "toy.hpp").write_text(toy, encoding="utf-8")
-    registry = native / "registry.cpp"
-    text = registry.read_text(encoding="utf-8")
-    for before, after in (
-        ('#include "strategies/tlsf.hpp"\n', '#include "strategies/toy.hpp"\n'),
-        ("Slab, Tlsf", ", Toy"),
-    ):
-        assert text.count(before) == 1, before
-        text = text.replace(before, before + after)
-    registry.write_text(text, encoding="utf-8")
+    registry = "allocators/native/registry.cpp"
+    insert(tmp_path, registry, '"strategies/tlsf.hpp"\n', '#include "strategies/toy.hpp"\n')
+    insert(tmp_path, registry, "Slab, Tlsf", ", Toy")
     program = tmp_path / "main.cpp"
     program.write_text(
         """#include <iostream>
@@ -328,7 +320,7 @@ int main() {
     compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
     sources = [*(native / "core").glob("*.cpp"), native / "devices" / "simulated.cpp", program]
     for command in (
-        [*compiler, "-fsyntax-only", str(registry)],
+        [*compiler, "-fsyntax-only", str(tmp_path / registry)],
         [*compiler, *map(str, sources), "-o", str(tmp_path / "toy")],
     ):
         compile_native(command)

@@ -21,7 +21,7 @@ from allocbench.questions.phases import Phase
 from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Row, Runner, fresh
 from allocbench.questions.searching import Search, Trial, best
-from allocbench.questions.switching import conf, with_conf
+from allocbench.questions.switching import conf, settings_of, with_conf
 from allocbench.workloads import Trace
 
 if TYPE_CHECKING:
@@ -259,20 +259,8 @@ def _settings(text: str, trace: Trace) -> dict[str, str]:
 
     Raises SpecError.
     """
-    items = _split(conf(in_force(text, trace, version=False)))
+    items = settings_of(conf(in_force(text, trace, version=False)))
     return {name: value for name, value in items.items() if name != "per_process_memory_fraction"}
-
-
-def _split(text: str) -> dict[str, str]:
-    found, depth, begin = list[str](), 0, 0
-    for position, letter in enumerate(text):
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and not depth:
-            found.append(text[begin:position])
-            begin = position + 1
-    found.append(text[begin:])
-    pairs = (item.partition(":") for item in found if item)
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _peaks(runner: Runner, trial: PhasedTrial, phases: Sequence[Phase]) -> list[int]:

@@ -55,13 +55,8 @@ class Trial:
 
     def dominates(self, other: Trial) -> bool:
         """Whether it is at least as good in capacity and time, and better in one."""
-        mine, theirs = (
-            (self.capacity or 0, self.device_seconds),
-            (
-                other.capacity or 0,
-                other.device_seconds,
-            ),
-        )
+        mine = self.capacity or 0, self.device_seconds
+        theirs = other.capacity or 0, other.device_seconds
         return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 from allocbench.allocators import SpecError, spec
@@ -28,6 +29,13 @@ def conf(text: str) -> str:
     options = {key: value for key, value in parsed.options.items() if key not in _NOT_IN_CONF}
     items = [f"{key}:{_FLAGS.get(value, value)}" for key, value in options.items()]
     return ",".join(filter(None, [parsed.options.get("conf", ""), *items]))
+
+
+def settings_of(conf: str) -> dict[str, str]:
+    """The settings by name in a value of PyTorch's variable; a value in brackets has commas."""
+    items = re.split(r",(?![^\[]*\])", conf)
+    pairs = (item.partition(":") for item in items if item)
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def how(text: str) -> str:

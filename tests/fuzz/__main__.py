@@ -61,7 +61,7 @@ def main() -> int:
     if unknown := [name for name in names if name not in (SEQUENCES, *inputs)]:
         parser.error(f"no target {unknown[0]}; targets: {', '.join((SEQUENCES, *inputs))}")
     workers = len(os.sched_getaffinity(0))
-    share = given.seconds * workers / len(names)
+    share = given.seconds * min(workers, len(names)) / len(names)
     for name in names:
         _store_seeds(name, inputs.get(name, []))
     with ThreadPoolExecutor(workers) as pool:

@@ -37,6 +37,8 @@ from allocbench.workloads import (
 )
 from allocbench.workloads.generator import Generator, settle
 from allocbench.workloads.recordings import Recording
+from allocbench.workloads.serving import model_configs
+from allocbench.workloads.serving.architectures import Architecture
 from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS
 
 MOST_REPLAYED = 20_000  # events
@@ -97,6 +99,13 @@ def recording_file(data: bytes) -> None:
     recording = _read(data, files.read_recording)
     if isinstance(recording, Recording):
         _use(recording.trace)
+
+
+def model_config(data: bytes) -> None:
+    """The config.json of a model that is served."""
+    architecture = _read(data, model_configs.read)
+    if isinstance(architecture, Architecture):
+        assert architecture.weight_bytes > 0
 
 
 def gzip_file(data: bytes) -> None:
@@ -193,6 +202,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "profile": recording_file,
     "rmm_log": trace_file,
     "request_log": trace_file,
+    "model_config": model_config,
     "gzip": gzip_file,
     "results": result_files,
     "allocator": allocator_spec,

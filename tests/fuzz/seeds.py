@@ -22,6 +22,7 @@ from tests.traces import GOOD, make
 from tests.workloads.importers import snapshots
 from tests.workloads.importers.test_kineto import memory, ran
 from tests.workloads.importers.test_rmm_log import LOG
+from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_requests import AZURE, BURST, BURST_LATER, MOONCAKE
 
 _DATA = Path(__file__).parents[1] / "data"
@@ -92,6 +93,10 @@ def seeds() -> dict[str, list[bytes]]:
         "profile": [_profile()],
         "rmm_log": [LOG.encode()],
         "request_log": [text.encode() for text in (AZURE, BURST, BURST_LATER, MOONCAKE)],
+        "model_config": [
+            json.dumps(LLAMA | more).encode()
+            for more in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4}})
+        ],
         "gzip": [*csv, LOG.encode()],
         "results": _results(),
         "allocator": [case.spec.encode() for case in CASES],

@@ -41,7 +41,7 @@ def read(path: Path) -> Architecture:
         told = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise TraceError(f"{file}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"{file}: not JSON") from error
     if not isinstance(told, dict):
         raise TraceError(f"{file}: not a JSON object")
@@ -55,7 +55,9 @@ def parse(told: Mapping[str, Any]) -> Architecture:
     """The architecture that a configuration describes; raises as `read` does."""
     names = told.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
-    if not isinstance(name, str) or name not in _FAMILIES:
+    if not isinstance(name, str):
+        raise TraceError("is not the config.json of a model: it has no list of architectures")
+    if name not in _FAMILIES:
         raise TraceError(f"architecture {name} is not one of {', '.join(_FAMILIES)}")
     family = _FAMILIES[name]
     heads, hidden = _count(told, "num_attention_heads"), _count(told, "hidden_size")

@@ -16,7 +16,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, Change, SpecError
-from allocbench.workloads import ALLOC, FREE, Trace
+from allocbench.workloads import ALLOC, FREE
 from tests.traces import make
 
 DATA = Path(__file__).parents[2] / "data" / "caching" / "changed_settings.json.gz"
@@ -26,14 +26,9 @@ MIB = 1 << 20
 
 def replayed(case: dict[str, Any]) -> tuple[list[tuple[int, ...]], Allocator]:
     """The segment, offset and size of each alloc, and the allocator."""
-    op, block, size, stream = np.array([row[:4] for row in case["events"]], np.uint64).T
-    trace = Trace(
-        op=op.astype(np.uint8),
-        block=block.astype(np.uint32),
-        size=size.copy(),
-        stream=stream.astype(np.uint16),
-        labels=("step",),
-    )
+    events = case["events"]
+    streams = np.array([row[3] for row in events], np.uint16)
+    trace = make([row[:3] for row in events], stream=streams, labels=("step",))
     made = allocators.make(case["allocator"], allocators.SimulatedDevice(case["capacity"]))
     changes = [Change(*change) for change in case["changes"]]
     found = allocators.replay(trace, made, placements=True, keep=True, changes=changes)

@@ -16,21 +16,21 @@ import pytest
 
 from allocbench import allocators
 from allocbench.workloads import ALLOC, PrivatePool, Trace
+from tests.traces import make
 
 DATA = Path(__file__).parents[2] / "data" / "caching" / "private_pools.json.gz"
 CASES: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))
 
 
 def trace_of(case: dict[str, Any]) -> Trace:
-    op, block, size, stream, pool = np.array([row[:5] for row in case["events"]], np.uint64).T
-    trace = Trace(
-        op=op.astype(np.uint8),
-        block=block.astype(np.uint32),
-        size=size.copy(),
-        stream=stream.astype(np.uint16),
-        labels=("step",),
-        pool=pool.astype(np.uint16),
+    events = case["events"]
+    streams, pools = np.array([row[3:5] for row in events], np.uint16).T
+    trace = make(
+        [row[:3] for row in events],
+        stream=streams.copy(),
+        pool=pools.copy(),
         pools=tuple(PrivatePool(*pool) for pool in case["pools"]),
+        labels=("step",),
     )
     trace.validate()
     return trace

@@ -20,6 +20,7 @@ from allocbench.workloads.serving.architectures import (
 )
 from tests.traces import message_of
 
+NO_MODEL = "is not the config.json of a model: it has no list of architectures"
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_size": 4096,
@@ -125,7 +126,10 @@ def test_a_configuration_says_what_differs() -> None:
     ("changes", "message"),
     [
         ({"architectures": ["T5Model"]}, "architecture T5Model is not one of GemmaForCausalLM,"),
-        ({"architectures": None}, "architecture None is not one of"),
+        (
+            {"architectures": None},
+            NO_MODEL,
+        ),
         ({"hidden_size": None}, "no hidden_size"),
         ({"hidden_size": "4096"}, "hidden_size 4096 is not a whole number from 1 to 10,000,000"),
         ({"num_hidden_layers": 0}, "num_hidden_layers 0 is not a whole number"),
@@ -141,7 +145,11 @@ def test_a_wrong_configuration_is_named(changes: dict[str, Any], message: str) -
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not JSON"), ("[1]", "not a JSON object"), ("{}", "architecture None is not one of")],
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("{}", NO_MODEL),
+    ],
 )
 def test_a_file_that_is_no_configuration_is_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "config.json"
