@@ -81,11 +81,13 @@ ROWS ?= ../shared/data/xmem/xmem.csv
 truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
 	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
 
-# Tests of reading, comparing and reporting, without torch.
+# Tests of reading, comparing and reporting, without torch. What `tune` finds depends on Optuna's version,
+# and the pages show what the newest one finds.
 LOWEST := $(addprefix tests/,workloads/test_files.py workloads/test_csv.py workloads/test_trace.py \
   workloads/test_limits.py reports test_api.py test_experiment.py)
 test-lowest: build/lowest/.done  ## the lowest versions of dependencies that are admitted
-	build/lowest/bin/python -m pytest -n auto -p no:cacheprovider $(LOWEST)
+	build/lowest/bin/python -m pytest -n auto -p no:cacheprovider \
+	  --deselect tests/test_api.py::test_the_page_shows_what_the_command_prints $(LOWEST)
 
 build/lowest/.done: tests/lowest.txt pyproject.toml
 	$(PYTHON) -m venv build/lowest
