@@ -351,3 +351,31 @@ for function in (gpu.null_cuCtxPopCurrent_v2, gpu.null_cuCtxPushCurrent_v2):
     seen[function.__name__] = at_exit(function, None, None)
 """
     assert seen(program) == {"null_cuCtxPopCurrent_v2": 0, "null_cuCtxPushCurrent_v2": 0}
+
+
+def test_waiting_for_threads_until_they_sleep() -> None:
+    program = """
+import hashlib, threading
+data = bytes(64 << 20)
+go, started, done, over = (threading.Event() for _ in range(4))
+def work():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as name:
+        name.write("hasher_0")
+    started.set()
+    while not go.is_set():
+        hashlib.sha256(data)  # without Python's lock
+    hashlib.sha256(data)
+    done.set()
+    over.wait()
+thread = threading.Thread(target=work)
+thread.start()
+started.wait()
+gpu.null_wait_for_threads(b"other", 100_000)
+gpu.null_wait_for_threads(b"hasher", 1)
+seen["before"] = done.is_set()
+go.set()
+gpu.null_wait_for_threads(b"hasher", 100_000)
+seen["after"] = done.is_set()
+over.set()
+"""
+    assert seen(program) == {"before": False, "after": True}

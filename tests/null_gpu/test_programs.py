@@ -86,6 +86,11 @@ def test_reads_give_the_values_that_the_user_chose(version: str, tmp_path: Path)
 
 
 @of_each_version
+def test_a_program_may_end_right_after_a_backward_pass(version: str, tmp_path: Path) -> None:
+    assert seen("ends_in_backward", tmp_path, version=version) == {}
+
+
+@of_each_version
 def test_compiled_programs(version: str, tmp_path: Path) -> None:
     needs("triton", version)
     found = seen(

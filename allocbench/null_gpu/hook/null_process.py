@@ -22,6 +22,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 _AGAIN = 0.05  # seconds
+_BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
 REFUSED = {name: _REFUSED.format(name) for name in _CALLERS}
@@ -113,6 +114,9 @@ class Process:
         """Write the counts for `allocbench.null_gpu.launch.summary`."""
         if os.getpid() != self._pid:
             return  # a child of a fork
+        # Python ends threads that ask for its lock from now on, which aborts the process if PyTorch
+        # was destroying what a backward pass left. The lock is free during this call.
+        self._core.null_wait_for_threads(_BACKWARD, _PATIENCE)
         counters = (ctypes.c_uint64 * 6)()
         self._core.null_counters(counters)
         reads = self._reads
