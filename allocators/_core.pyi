@@ -114,6 +114,12 @@ class DeviceStats:
     def seconds(self) -> float: ...
 
     @property
+    def calls_at_points(self) -> list[float]:
+        """
+        How many calls each point of the cost curves of a simulated device counts for: malloc, free, map, unmap. A call between two points counts for both in part.
+        """
+
+    @property
     def calls(self) -> int: ...
 
 class Option:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -68,10 +69,10 @@ class SimulatedDevice(_core.SimulatedDevice):
             alignment=parse_bytes(alignment),
             up=addresses == "up",
             source=costs["source"],
-            malloc=[tuple(point) for point in costs["calls"]["malloc"]],
-            free=[tuple(point) for point in costs["calls"]["free"]],
-            map=[tuple(point) for point in costs["calls"]["map"]],
-            unmap=[tuple(point) for point in costs["calls"]["unmap"]],
+            **{
+                call: [(point["bytes"], point["seconds"]) for point in points]
+                for call, points in costs["calls"].items()
+            },
             fail_call=fail_call,
             fail_above=None if fail_above is None else parse_bytes(fail_above),
             fail_rate=fail_rate,
@@ -116,8 +117,14 @@ class CudaDevice(_core.CudaDevice):
         self.close()
 
 
+@cache
 def cost_model() -> dict[str, Any]:
-    """The cost of device calls on the simulated device, with its provenance."""
+    """The cost of device calls on the simulated device, with its provenance.
+
+    calls: for each call, in the order of `DeviceStats.calls_at_points`, the points of its cost by
+    size: bytes, seconds, low and high (the range of the seconds), and measured: the names of the
+    sources that measured it.
+    """
     text = (Path(__file__).parent / "device_costs.json").read_text(encoding="utf-8")
     model: dict[str, Any] = json.loads(text)
     return model

@@ -37,7 +37,7 @@ from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.questions.runner import Runner
 from allocbench.reports import asv
-from allocbench.reports.recommending import WEIGHTS, Weights
+from allocbench.reports.choosing import WEIGHTS, Weights
 from allocbench.workloads import Trace
 
 Workload: TypeAlias = Trace | str | ProgramWorkload | Callable[[], object]

@@ -21,7 +21,7 @@ from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions.recommend import EXPANDABLE
 from allocbench.reports import bundle, findings, ranking, results, tables
 from allocbench.reports.bundle import Bundle
-from allocbench.reports.recommending import KEEP
+from allocbench.reports.choosing import KEEP
 from allocbench.terminal import console, dashboard
 
 _SPARE = (

@@ -24,6 +24,7 @@ from allocbench.questions.runner import Runner
 from allocbench.questions.searching import Trial
 from allocbench.questions.switching import how
 from allocbench.reports import units
+from allocbench.reports.assumptions import condition
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
@@ -118,7 +119,11 @@ def _table(title: str, table: pd.DataFrame) -> Table:
             units.size(row["peak_reserved"]),
             units.NOT_AVAILABLE if row["wasted"] is None else units.size(row["wasted"]),
             (units.NOT_AVAILABLE if least is None else units.size(least)) if begins else "",
-            units.seconds(row["device_seconds_per_event"]) if begins else "",
+            units.seconds_range(
+                row["device_seconds_per_event_low"], row["device_seconds_per_event_high"]
+            )
+            if begins
+            else "",
             Text(
                 (settings.removeprefix("conf=") or "none") + ", emptied first" * emptied,
                 overflow="fold",
@@ -148,17 +153,25 @@ def _verdict(found: PerPhase, run: Runner) -> str:
     fits = consequence(need, True, run.capacity, where, None)
     if single is None:
         return f"Settings by phase complete on {units.size(need)}; {fits}. No one setting does:"
-    gains = [_memory(plan, single)]
-    if plan.device_seconds < single.device_seconds:
-        less = units.percent(1 - plan.device_seconds / single.device_seconds)
-        gains.append(f"{less} less device time (estimate)")
-    elif plan.device_seconds > single.device_seconds:
-        more = units.percent(plan.device_seconds / single.device_seconds - 1)
-        gains.append(f"{more} more device time (estimate)")
+    gains = [_memory(plan, single), *_device_time(plan, single)]
     return (
         f"Settings by phase complete on {units.size(need)}; {fits}. The best one setting needs"
         f" {units.size(single.capacity or 0)}: {', '.join(gains)}."
     )
+
+
+def _device_time(plan: Trial, single: Trial) -> list[str]:
+    """How the device times differ, and whether that depends on the assumed costs, if they do."""
+    if plan.time.undecided(single.time):
+        when = condition(plan.time, single.time)
+        return [f"less device time (estimate) {when or 'with some of the assumed costs'}"]
+    if plan.device_seconds < single.device_seconds:
+        less = units.percent(1 - plan.device_seconds / single.device_seconds)
+        return [f"{less} less device time (estimate)"]
+    if plan.device_seconds > single.device_seconds:
+        more = units.percent(plan.device_seconds / single.device_seconds - 1)
+        return [f"{more} more device time (estimate)"]
+    return []
 
 
 def _memory(plan: PhasedTrial, single: Trial) -> str:

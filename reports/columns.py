@@ -268,9 +268,24 @@ COLUMNS: tuple[Column, ...] = (
         "device",
         "device time",
         "Total time of all device calls: measured on a GPU, estimated by a model on a simulated"
-        " device; never part of host time.",
+        " device; never part of host time. Tables show an estimate as its range.",
     ),
-    *_interval("device_seconds", "device", "device time"),
+    Column(
+        "device_seconds_low",
+        "device",
+        "seconds",
+        "device time, low",
+        "Minimum of device_seconds over the passes; of an estimate, the time with all assumed costs"
+        " at the low ends of their ranges.",
+    ),
+    Column(
+        "device_seconds_high",
+        "device",
+        "seconds",
+        "device time, high",
+        "Maximum of device_seconds over the passes; of an estimate, the time with all assumed costs"
+        " at the high ends of their ranges.",
+    ),
     Column(
         "device_seconds_per_event",
         "device",
@@ -285,6 +300,17 @@ COLUMNS: tuple[Column, ...] = (
         "",
         "device time source",
         "Whether device_seconds is an estimate or was measured.",
+    ),
+    Column(
+        "device_assumptions",
+        "device",
+        "",
+        "assumed costs",
+        "The costs of device calls that an estimate assumes, as JSON: call, bytes, and the low,"
+        " estimated and high seconds of one call; `calls` says how many calls each counts for (one"
+        " with a size between two of these sizes counts for both in part). device_seconds is the"
+        " sum of calls times seconds. Two estimates are compared with the same costs in both:"
+        " their order is decided only if it is the same with all costs within their ranges.",
     ),
     Column("failures", "failures", "count", "failures", "Requests that failed.", True),
     Column(

@@ -10,11 +10,9 @@ from typing import Literal
 import pandas as pd
 
 from allocbench.reports import units
-from allocbench.reports.recommending import ROOM, Advice, Weights, advise
+from allocbench.reports.choosing import ROOM
+from allocbench.reports.recommending import Advice
 from allocbench.reports.results import records
-
-DEVICE_RANGE = (1 / 3, 3.0)
-"""The real device time is assumed to be between these factors times its estimate."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,6 @@ def confidence(
     *,
     orders: int,
     failed: Mapping[str, int],
-    weights: Weights,
     steps: int,
     kinds: int,
 ) -> Confidence:
@@ -65,32 +62,24 @@ def confidence(
         grounds.append(
             f"With the steps in another order, it completes {orders - broken} of {orders} traces."
         )
-    others = _by_device_time(rows, advice, weights, {spec for spec in failed if failed[spec]})
-    if others is not None:
-        doubts += bool(others)
+    if not _measured(rows):
+        doubts += advice.rival is not None
+        when = advice.when or "with some costs"
         grounds.append(
-            f"Device time is an estimate; if it were a third or three times as long, {others[0]}"
-            " would be recommended instead."
-            if others
-            else "Device time is an estimate; if it were a third or three times as long, the"
-            " recommendation would be the same."
+            "Device time is an estimate; with every cost of a device call within its assumed range,"
+            " the recommendation is the same."
+            if advice.rival is None
+            else "Device time is an estimate; within the assumed ranges of the costs of device"
+            f" calls, {advice.rival} would be recommended instead {when}."
         )
     grounds.append(_lengths(steps, kinds))
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
     return Confidence("low" if broken else level, tuple(grounds))
 
 
-def _by_device_time(
-    rows: pd.DataFrame, advice: Advice, weights: Weights, shaky: set[str]
-) -> list[str] | None:
-    """Different advice at the ends of the range of device time; None if it was measured."""
-    if "device_seconds_source" in rows and set(rows["device_seconds_source"]) == {"measured"}:
-        return None
-    others = [
-        advise(rows, shaky=shaky, weights=weights, device_factor=factor).chosen
-        for factor in DEVICE_RANGE
-    ]
-    return [str(spec) for spec in others if spec != advice.chosen]
+def _measured(rows: pd.DataFrame) -> bool:
+    sources = "device_seconds_source"
+    return sources in rows and set(rows[sources]) == {"measured"}
 
 
 def _lengths(steps: int, kinds: int) -> str:

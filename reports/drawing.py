@@ -2,6 +2,7 @@
 """One panel of a figure: a timeline, bars by allocator, latency against memory."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from allocbench.reports import units
-from allocbench.reports.ranking import Case, marks
+from allocbench.reports.ranking import Case, interval, marks, text
 from allocbench.reports.results import SCHEMA, Column
 from allocbench.reports.theme import FAINT, FLOOR, INK, PAPER, Look
 
@@ -94,10 +95,16 @@ def bars(
 def dots(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> None:
     """A dot per allocator on a logarithmic axis, for numbers of very different sizes.
 
-    A value of 0 or n/a has no place on the axis; its number is at the left edge.
+    A line spans the interval of the number. A value of 0 or n/a has no place on the axis; its
+    number is at the left edge.
     """
     values = {name: case.number(name, column.name) for name in case.allocators}
-    shown = [value for value in values.values() if value]
+    ends = {
+        name: [end for end in interval(case.rows, name, column) if 0 < end < inf] or [value]
+        for name, value in values.items()
+        if value
+    }
+    shown = [end for pair in ends.values() for end in pair]
     if not shown:
         return _say(panel, f"{column.heading}: not measured")
     divisor, unit = _axis_unit(column, max(shown))
@@ -107,8 +114,11 @@ def dots(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> 
     for row, (name, value) in enumerate(values.items()):
         if value:
             look = looks[name]
+            line = [end / divisor for end in ends[name]]
+            panel.plot(line, [row] * len(line), color=INK, lw=1)
             panel.plot(value / divisor, row, look.marker, color=look.color, ms=6.5)
-        _number(panel, (value / divisor if value else left, row), case, name, column, [])
+        tip = max(ends[name]) / divisor if value else left
+        _number(panel, (tip, row), case, name, column, [])
     panel.set_yticks(range(len(values)), [looks[name].label for name in values])
     panel.set_ylim(len(values) - 0.5, -0.5)
     panel.xaxis.set_major_locator(LogLocator(numticks=6))
@@ -222,7 +232,7 @@ def _number(
     notes: Sequence[str],
 ) -> None:
     """The number of one row, right of the point, with any remark about it."""
-    value = units.value(column, case.number(name, column.name))
+    value = text(case.rows, name, column)
     notes = [*notes, *(["failed"] if name in case.failed else [])]
     panel.annotate(
         f"{value} ({', '.join(notes)})" if notes else value,

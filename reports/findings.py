@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allocbench.reports import units
+from allocbench.reports import ranking, units
+from allocbench.reports.assumptions import condition
 from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked
 from allocbench.reports.recommending import advise
 from allocbench.reports.results import COLUMNS, SCHEMA
@@ -113,10 +114,21 @@ def _least_device_time(case: Case) -> Claim | None:
     if not names:
         return None
     source = str(case.rows.at[names[0], "device_seconds_source"])
+    if source == "estimate" and (rival := _undecided(case, names)):
+        label = f"least device time ({source}), undecided within the assumed costs"
+        when = condition(ranking.estimate(case.rows, names[0]), ranking.estimate(case.rows, rival))
+        return Claim(label, names, "", f"{names[0]} takes less than {rival} {when}" if when else "")
     calls = case.number(names[0], "device_calls")
     context = "" if calls is None else units.count(int(calls), "device call")
     number = f"at {_value(case, names[0], 'device_seconds')}"
     return Claim(f"least device time ({source})", names, number, context)
+
+
+def _undecided(case: Case, names: Sequence[str]) -> str | None:
+    """The first of these allocators whose order with the first depends on the assumed costs."""
+    first = ranking.estimate(case.rows, names[0])
+    others = ((name, ranking.estimate(case.rows, name)) for name in names[1:])
+    return next((name for name, other in others if first.undecided(other)), None)
 
 
 def _equal(case: Case) -> list[Claim]:
@@ -163,4 +175,4 @@ def _span(case: Case, metric: str) -> str:
 
 
 def _value(case: Case, name: str, metric: str) -> str:
-    return units.value(SCHEMA[metric], case.number(name, metric))
+    return ranking.text(case.rows, name, SCHEMA[metric])

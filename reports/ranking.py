@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
+from allocbench.reports import assumptions, units
+from allocbench.reports.assumptions import Estimate
 from allocbench.reports.output import ResultError
 from allocbench.reports.results import SCHEMA, Column
 
@@ -113,6 +115,7 @@ def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
 def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, float]:
     """The interval of a number of a row; both ends are the number itself if it was counted.
 
+    For an estimated time, the ends are those of its assumed costs.
     For a measured time, the ends are the minimum and maximum of its passes: n passes enclose the
     median with a probability of 1 - 2^(1 - n), which is 97 % for six (the sign test, inverted;
     Conover, Practical Nonparametric Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus
@@ -121,17 +124,28 @@ def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, floa
     value = plain(rows.at[name, column.name])
     if value is None:
         return -math.inf, math.inf
-    if not _measured(rows, name, column):
-        return value, value
     ends = [
         plain(rows.at[name, end]) if end in rows.columns else None
         for end in (column.low or column.name, column.high)
     ]
+    if not measured(rows, name, column):
+        low, high = ends if column.group == "device" else (value, value)
+        return (value, value) if low is None or high is None else (low, high)
     passes = plain(rows.at[name, "passes"]) if "passes" in rows.columns else None
     low, high = ends
     if low is None or high is None or passes is None or passes < FEWEST_PASSES:
         return -math.inf, math.inf
     return low, high
+
+
+def text(rows: pd.DataFrame, name: str, column: Column) -> str:
+    """A number of a row for people: an estimate as its range."""
+    value = plain(rows.at[name, column.name])
+    if value is None or column.name != "device_seconds" or column.unit != "seconds":
+        return units.value(column, value)
+    if measured(rows, name, column):
+        return units.value(column, value)
+    return units.seconds_range(*interval(rows, name, column))
 
 
 def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
@@ -155,13 +169,42 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
 def _sharing(
     rows: pd.DataFrame, column: Column, order: "pd.Series[float]", place: str
 ) -> tuple[str, ...]:
-    """The allocators that do not clearly differ from the named one, including itself."""
+    """The allocators that do not clearly differ from the named one, including itself.
+
+    Estimates with the same assumed costs differ clearly if one is less with all costs within their
+    ranges.
+    """
+    if (
+        column.name == "device_seconds"
+        and "device_assumptions" in rows.columns
+        and not measured(rows, place, column)
+    ):
+        return _sharing_estimates(rows, order, place)
     low, high = interval(rows, place, column)
     near = [(str(name), *interval(rows, str(name), column)) for name in order.index]
     return tuple(name for name, least, most in near if least <= high and low <= most)
 
 
-def _measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
+def _sharing_estimates(
+    rows: pd.DataFrame, order: "pd.Series[float]", place: str
+) -> tuple[str, ...]:
+    estimates = {str(name): estimate(rows, str(name)) for name in order.index}
+    here = estimates[place]
+    return tuple(
+        name
+        for name, there in estimates.items()
+        if not here.surely_less(there) and not there.surely_less(here)
+    )
+
+
+def estimate(rows: pd.DataFrame, name: str) -> Estimate:
+    """The estimated device time of a row that has one."""
+    columns = ("device_seconds", "device_seconds_source", "device_assumptions")
+    row = {column: plain(rows.at[name, column]) for column in columns}
+    return assumptions.of_row({"allocator": name, **row}) or Estimate()
+
+
+def measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
     """Whether a number is a time that was measured, and so differs from pass to pass."""
     if column.group == "device" and column.name.startswith("device_seconds"):
         source = "device_seconds_source"

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from allocbench.reports.assumptions import from_text
 from allocbench.reports.column import Column as Column
 from allocbench.reports.columns import COLUMNS as COLUMNS
 from allocbench.reports.output import ResultError as ResultError
@@ -125,6 +126,10 @@ def _row(row: object, where: str) -> dict[str, Any]:
     for name in IDENTITY:
         if values[name] is None:
             raise ResultError(f"{where}: column {name!r} is missing")
+    try:
+        from_text("[]" if values["device_assumptions"] is None else values["device_assumptions"])
+    except ValueError as error:
+        raise ResultError(f"{where}: device_assumptions: {error}") from error
     return values
 
 

@@ -13,7 +13,8 @@ import rich.box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allocbench.reports import units
+from allocbench.reports import ranking, units
+from allocbench.reports.assumptions import largest_ratio
 from allocbench.reports.ranking import Case, Mark, cases, interval, marks, plain
 from allocbench.reports.results import COLUMNS, SCHEMA, Column
 
@@ -211,7 +212,7 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
     values = {str(name): plain(value) for name, value in rows[column.name].items()}
     return [
         Cell(
-            units.value(column, value),
+            ranking.text(rows, name, column),
             _exact(rows, name, column, value),
             value,
             value / against if comparable and against and value is not None else None,
@@ -223,12 +224,13 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
 
 
 def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | None) -> str:
-    """The number unrounded, with the interval of its passes, if any."""
+    """The number unrounded, with the interval of its passes or of its assumed costs, if any."""
     text = units.exact(column, value)
     low, high = interval(rows, name, column)
     if value is None or low == high or not math.isfinite(high):
         return text
-    return f"{text}; the passes: {units.value(column, low)} to {units.value(column, high)}"
+    what = "the passes" if ranking.measured(rows, name, column) else "within the assumed costs"
+    return f"{text}; {what}: {units.value(column, low)} to {units.value(column, high)}"
 
 
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
@@ -296,6 +298,9 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
     for column in columns:
         for metric in filter(None, (column.name, column.low, column.high)):
             rows[metric] = [_mean(members, name, base, metric, column.name) for name in names]
+    if "device_seconds" in metrics and set(rows["device_seconds_source"].dropna()) == {"estimate"}:
+        ends = [_mean_estimate(members, name, base) for name in names]
+        rows[["device_seconds_low", "device_seconds_high"]] = ends
     rows["passes"] = merged["passes"].groupby(level=0).min()
     return _build(
         f"Geometric mean over {len(members)} workloads",
@@ -319,6 +324,22 @@ def _mean(members: Sequence[Case], name: str, base: str, metric: str, against: s
             return math.nan
         logarithms.append(math.log(value / reference))
     return math.exp(math.fsum(logarithms) / len(logarithms))
+
+
+def _mean_estimate(members: Sequence[Case], name: str, base: str) -> tuple[float, float]:
+    """The ends of the geometric mean of one allocator's ratios of estimates to those of `base`.
+
+    The costs within their ranges that make a ratio least, or largest, in each workload.
+    """
+    least = most = 0.0
+    for case in members:
+        found = name in case.rows.index and case.number(name, "device_seconds")
+        if not found or not case.number(base, "device_seconds"):
+            return math.nan, math.nan
+        mine, reference = ranking.estimate(case.rows, name), ranking.estimate(case.rows, base)
+        least -= math.log(largest_ratio(reference, mine))
+        most += math.log(largest_ratio(mine, reference))
+    return math.exp(least / len(members)), math.exp(most / len(members))
 
 
 def _legend(table: Table) -> str:

@@ -57,6 +57,15 @@ def seconds(number: float) -> str:
     return f"{_three(number / divisor)} {unit}" if number else f"0 {unit}"
 
 
+def seconds_range(low: float, high: float) -> str:
+    """A range of seconds with two significant digits: 1.7-15 ms; `seconds` if it is one number."""
+    if low == high:
+        return seconds(high)
+    divisor, unit = second_unit(high)
+    ends = [_two(end / divisor) for end in (low, high)]
+    return f"{'-'.join(dict.fromkeys(ends))} {unit}"
+
+
 def amount(number: float) -> str:
     """A count with at most three digits: 512, 16.4k, 2.1M."""
     for divisor, unit in ((1e6, "M"), (1e3, "k")):
@@ -115,3 +124,9 @@ def _three(number: float) -> str:
     if abs(rounded) >= 100:
         return f"{rounded:,.0f}"
     return f"{rounded:.1f}" if abs(rounded) >= 10 else f"{rounded:.2f}"
+
+
+def _two(number: float) -> str:
+    """Two significant digits, no exponent."""
+    rounded = float(f"{number:.2g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 10 else f"{rounded:f}".rstrip("0").rstrip(".")

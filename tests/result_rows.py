@@ -5,16 +5,21 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.reports.assumptions import Cost, Estimate, to_text
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import join, table
 from allocbench.reports.results import frame
 
 GIB = 2**30
+MALLOC = Cost("malloc", 20 * 2**20, 20e-6, 40e-6, 100e-6)
 HOSTILE = "<script>alert('x')</script> & \"q\" $x^2$ {{ 7 * 7 }} [red]"
 
 
 def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, Any]:
-    """One full row with plausible numbers; `changes` replace columns."""
+    """One full row with plausible numbers; `changes` replace columns.
+
+    An estimated device time assumes only the cost MALLOC.
+    """
     values: dict[str, Any] = {
         "workload": workload,
         "allocator": allocator,
@@ -68,7 +73,13 @@ def row(allocator: str, workload: str = "train", **changes: Any) -> dict[str, An
     for call in ("alloc", "free"):
         for n, statistic in enumerate(("mean", "p50", "p90", "p99", "p999", "max"), 1):
             values[f"{call}_{statistic}_seconds"] = n * 30e-9
-    return {**values, **changes}
+    values |= changes
+    if values["device_seconds"] is None or values["device_seconds_source"] != "estimate":
+        return values
+    calls = values["device_seconds"] / MALLOC.seconds
+    estimate = Estimate(calls={MALLOC: calls})
+    ends = {"device_seconds_low": estimate.low, "device_seconds_high": estimate.high}
+    return {**ends, "device_assumptions": to_text([(MALLOC, calls)]), **values}
 
 
 def sized(

@@ -19,6 +19,7 @@ from allocbench.prepared import Prepared
 from allocbench.questions import capacity
 from allocbench.questions.timing import time_passes
 from allocbench.reports import results
+from allocbench.reports.assumptions import of_row
 from allocbench.reports.details import RUN, join, of_run
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
@@ -63,11 +64,8 @@ def test_a_row_has_every_column_of_the_schema_and_measured_ones_are_numbers(name
     keeps = allocators.info(name).keeps_free_blocks
     external = {"external_fragmentation", "external_fragmentation_mean"}
     no_steps = {"repeat_rate", "stable_address_share", "stable_address_bytes_share"}
-    exact = {"device_seconds_low", "device_seconds_high"}  # of an estimate
     recorded = {"settings", "begins_with"}
-    assert missing == {"unavailable"} | recorded | no_steps | exact | plan | (
-        set() if keeps else external
-    )
+    assert missing == {"unavailable"} | recorded | no_steps | plan | (set() if keeps else external)
     assert row["passes"] == 2
     assert row["alloc_count"] == row["free_count"] == row["blocks"] == 400
     assert row["candidate"] is allocators.info(name).candidate
@@ -306,6 +304,12 @@ def test_means_and_totals_are_what_their_definitions_say() -> None:
     assert row["internal_fragmentation_mean"] == pytest.approx(sum(internal) / len(internal))
     seconds = made.device.stats().seconds
     assert row["device_seconds"] == pytest.approx(seconds)
+    estimate = of_row(row)
+    assert estimate is not None
+    assert estimate.seconds == pytest.approx(seconds, rel=1e-12)
+    ends = row["device_seconds_low"], row["device_seconds_high"]
+    assert ends == (estimate.low, estimate.high)
+    assert 0 < estimate.low < seconds < estimate.high
     assert row["device_seconds_per_event"] == pytest.approx(seconds / len(trace))
     assert row["wasted"] == row["peak_reserved"] - row["max_load"]
     ratio = 1 - row["peak_allocated"] / row["peak_reserved"]

@@ -67,6 +67,9 @@ void bind_records(nb::module_& m) {
       .def_ro("unmap_calls", &DeviceStats::unmap_calls)
       .def_ro("refused_calls", &DeviceStats::refused_calls, "mallocs and maps")
       .def_ro("seconds", &DeviceStats::seconds)
+      .def_ro("calls_at_points", &DeviceStats::calls_at_points,
+              "How many calls each point of the cost curves of a simulated device counts for: "
+              "malloc, free, map, unmap. A call between two points counts for both in part.")
       .def_prop_ro("calls", &DeviceStats::calls);
   nb::class_<Option>(m, "Option", "A named option of a strategy.")
       .def_ro("name", &Option::name)

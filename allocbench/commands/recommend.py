@@ -20,7 +20,9 @@ from allocbench.outputs import STDOUT, check_outputs
 from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.switching import how
 from allocbench.reports import units
-from allocbench.reports.recommending import LOSSES, WEIGHTS, Weights, kind
+from allocbench.reports.assumptions import per_event
+from allocbench.reports.choosing import WEIGHTS, Weights, kind
+from allocbench.reports.recommending import LOSSES
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
 
@@ -158,7 +160,7 @@ def _table(title: str, study: Study) -> Table:
             Text(row["allocator"], overflow="fold"),
             units.NOT_AVAILABLE if least is None else units.size(least),
             units.NOT_AVAILABLE if host is None else units.seconds(host),
-            units.seconds(row["device_seconds_per_event"]),
+            estimate.text if (estimate := per_event(row)) else units.NOT_AVAILABLE,
             row["card"] or "",
             ", ".join(notes),
         )

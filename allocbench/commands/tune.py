@@ -16,8 +16,9 @@ from allocbench.cards import label, note
 from allocbench.errors import UsageError
 from allocbench.keeping import records_written
 from allocbench.outputs import STDOUT, check_outputs
-from allocbench.questions.switching import how
+from allocbench.questions.switching import how, with_conf
 from allocbench.reports import units
+from allocbench.reports.assumptions import condition, per_event
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 from allocbench.terminal import console, plain_table, progress_bar
@@ -132,6 +133,8 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
         out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
         for line in caveats(tuned.best.spec, run.trace):
             out.print(Text(f"check first: {line}"))
+    if doubt := _doubt(tuned):
+        out.print(Text(doubt))
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 
@@ -147,7 +150,7 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
             notes.append(f"{row['failures']:,} requests fail")
         table.add_row(
             units.NOT_AVAILABLE if least is None else units.size(least),
-            units.seconds(row["device_seconds_per_event"]),
+            time.text if (time := per_event(row)) else units.NOT_AVAILABLE,
             units.NOT_AVAILABLE if host is None else units.seconds(host),
             Text(
                 " ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))]),
@@ -184,3 +187,18 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     fails = "" if default.serves else f", and {default.failures:,} requests fail here by default"
     less = units.percent(1 - need / default.capacity) + " less"
     return f"Completes on {kept}. The default needs {before} ({less}){fails}:"
+
+
+def _doubt(tuned: Tuned) -> str:
+    """What other costs of device calls would change about the best settings, or nothing."""
+    from allocbench.questions.searching import SAME_TIME
+
+    if tuned.best is None or not tuned.rivals:
+        return ""
+    rival = tuned.rivals[0]
+    name = options_of(with_conf(rival.spec)) or "the default"
+    when = condition(rival.running * SAME_TIME, tuned.best.running)
+    return (
+        f"Device time is an estimate: {name} makes the program over 5% quicker than this"
+        f" {when or 'with other costs of device calls within their assumed ranges'}."
+    )

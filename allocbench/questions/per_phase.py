@@ -44,6 +44,8 @@ COLUMNS = (
     "wasted",
     "min_capacity",
     "device_seconds_per_event",
+    "device_seconds_per_event_low",
+    "device_seconds_per_event_high",
     "failures",
 )
 _KEPT = {"expandable_segments": "False", "large_segment_size_mb": "20"}
@@ -189,8 +191,8 @@ def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
     best: the arrangement to use. begin: the first event. allocator: the spec in force. calls: lines
     of Python, made before the phase. max_load, peak_reserved, wasted: bytes within the phase;
     wasted is peak_reserved - max_load, null if requests failed. min_capacity (bytes, null if no
-    device is enough), device_seconds_per_event (estimated on a simulated device) and failures are
-    of the whole trace.
+    device is enough), device_seconds_per_event (estimated on a simulated device), the ends of its
+    range, and failures are of the whole trace.
     """
     load = runner.trace.load
     rows = []
@@ -215,6 +217,8 @@ def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
                     "wasted": None if trial.failures else peak - most,
                     "min_capacity": trial.capacity,
                     "device_seconds_per_event": trial.device_seconds,
+                    "device_seconds_per_event_low": trial.time.low,
+                    "device_seconds_per_event_high": trial.time.high,
                     "failures": trial.failures,
                 }
             )
@@ -232,7 +236,13 @@ def arrangements(found: PerPhase) -> dict[str, PhasedTrial]:
     return {
         name: trial
         if isinstance(trial, PhasedTrial)
-        else PhasedTrial(trial.spec, trial.capacity, trial.device_seconds, trial.failures)
+        else PhasedTrial(
+            trial.spec,
+            trial.capacity,
+            trial.device_seconds,
+            trial.failures,
+            estimate=trial.estimate,
+        )
         for name, trial in shown.items()
         if trial is not None
     }
@@ -357,6 +367,7 @@ class _Search(Search):
             plain.failures,
             self._plans[text],
             tuple(self._runner_of(text).changes),
+            estimate=plain.estimate,
         )
 
     def shorter(self, trial: Trial) -> list[str]:

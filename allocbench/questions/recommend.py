@@ -13,8 +13,9 @@ from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.hazards import breaks, caveats
 from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
+from allocbench.reports.choosing import KEEP, WEIGHTS, Weights
 from allocbench.reports.confidence import Confidence, confidence
-from allocbench.reports.recommending import KEEP, WEIGHTS, Advice, Weights, advise
+from allocbench.reports.recommending import Advice, advise
 from allocbench.workloads import Trace
 from allocbench.workloads.perturbing import kinds_of_steps, perturbed
 
@@ -32,7 +33,11 @@ COLUMNS = (
     "peak_reserved",
     "seconds_per_event_cold",
     "device_seconds",
+    "device_seconds_low",
+    "device_seconds_high",
     "device_seconds_per_event",
+    "device_seconds_source",
+    "device_assumptions",
     "cost",
     "failed_orders",
 )
@@ -43,7 +48,7 @@ class Study:
     """The advice and the results that it is based on.
 
     rows: one for each allocator, those that fit first, by cost. Columns of `reports.results`, and
-    cost: see `reports.recommending.Weights`, null for what does not fit; failed_orders: number of
+    cost: see `reports.choosing.Weights`, null for what does not fit; failed_orders: number of
     traces with the steps in another order on which a request failed. orders: number of such traces.
     warnings: settings that the program rules out, and what to check before using the advice.
     """
@@ -102,7 +107,6 @@ def study(
         advice,
         orders=orders,
         failed=failed,
-        weights=weights,
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
     )

@@ -6,13 +6,14 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
 from allocbench.questions.runner import Row
-from allocbench.reports.recommending import PROGRAM_SECONDS
+from allocbench.reports.assumptions import Estimate, per_event
+from allocbench.reports.choosing import PROGRAM_SECONDS
 
 with needs_extra("tune"):
     import optuna
@@ -30,13 +31,15 @@ class Trial:
 
     capacity: bytes on which it completes: the smallest if the search is sure of it, otherwise
     within 0.5 % of one that is too small; None if no device is enough. device_seconds: per event,
-    estimated on a simulated device. failures: requests that failed on the device.
+    estimated on a simulated device. failures: requests that failed on the device. estimate: the
+    device seconds with the costs that they assume; without it, they are exact.
     """
 
     spec: str
     capacity: int | None
     device_seconds: float
     failures: int
+    estimate: Estimate | None = field(default=None, compare=False, kw_only=True)
 
     @property
     def serves(self) -> bool:
@@ -49,9 +52,14 @@ class Trial:
         return len(spec.parse(self.spec).options)
 
     @property
-    def running(self) -> float:
+    def time(self) -> Estimate:
+        """Device seconds per event."""
+        return self.estimate or Estimate(self.device_seconds)
+
+    @property
+    def running(self) -> Estimate:
         """Seconds per event with an assumed PROGRAM_SECONDS of the program's own work."""
-        return PROGRAM_SECONDS + self.device_seconds
+        return Estimate(PROGRAM_SECONDS) + self.time
 
     def dominates(self, other: Trial) -> bool:
         """Whether it is at least as good in capacity and time, and better in one."""
@@ -71,9 +79,24 @@ def best(trials: Iterable[Trial]) -> Trial | None:
         return None
     least = min(trial.capacity or 0 for trial in served)
     small = [trial for trial in served if (trial.capacity or 0) <= SAME * least]
-    quickest = min(trial.running for trial in small)
-    quick = [trial for trial in small if trial.running <= SAME_TIME * quickest]
+    quickest = min(trial.running.seconds for trial in small)
+    quick = [trial for trial in small if trial.running.seconds <= SAME_TIME * quickest]
     return min(quick, key=lambda trial: (trial.settings, trial.capacity, trial.device_seconds))
+
+
+def rivals(trials: Iterable[Trial], chosen: Trial) -> list[Trial]:
+    """The trials that could be best in place of `chosen`, which is at the estimated costs.
+
+    They need at most 1 % more than the least capacity, and could be over 5 % quicker with other
+    costs of device calls within their assumed ranges. Least capacity first.
+    """
+    served = [trial for trial in trials if trial.serves]
+    least = min((trial.capacity or 0 for trial in served), default=0)
+    near = [trial for trial in served if (trial.capacity or 0) <= SAME * least]
+    return sorted(
+        (trial for trial in near if (trial.running * SAME_TIME).may_be_less(chosen.running)),
+        key=lambda trial: (trial.capacity or 0, trial.settings),
+    )
 
 
 def front(trials: Iterable[Trial]) -> list[Trial]:
@@ -131,7 +154,8 @@ class Search(ABC):
 
     def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
         """The trial of a text."""
-        return Trial(text, capacity, counted["device_seconds_per_event"], counted["failures"])
+        seconds, failures = counted["device_seconds_per_event"], counted["failures"]
+        return Trial(text, capacity, seconds, failures, estimate=per_event(counted))
 
     def run(self, seed: int) -> bool:
         """Search until the budget is used, and settle; whether KeyboardInterrupt ended it early.

@@ -17,7 +17,7 @@ from allocbench.questions import search_space
 from allocbench.questions.hazards import breaks
 from allocbench.questions.recorded import in_force
 from allocbench.questions.runner import Row, Runner
-from allocbench.questions.searching import Search, Trial, best, front, helps
+from allocbench.questions.searching import Search, Trial, best, front, helps, rivals
 from allocbench.questions.switching import how, with_conf
 from allocbench.workloads import Trace
 
@@ -32,7 +32,11 @@ COLUMNS = (
     "card",
     "peak_reserved",
     "device_seconds",
+    "device_seconds_low",
+    "device_seconds_high",
     "device_seconds_per_event",
+    "device_seconds_source",
+    "device_assumptions",
     "seconds_per_event_cold",
     "failures",
     "default",
@@ -66,6 +70,13 @@ class Tuned:
         """The trial to use; the default if it is as good; None if all failed requests."""
         best_trial = best(trial for trial in self.trials if trial.spec in self.sure)
         return self.default if best_trial and not helps(best_trial, self.default) else best_trial
+
+    @property
+    def rivals(self) -> list[Trial]:
+        """The trials that could be used instead with other costs of device calls; see `rivals`."""
+        if self.best is None or not self.helps:
+            return []
+        return rivals((trial for trial in self.trials if trial.spec in self.sure), self.best)
 
     @property
     def helps(self) -> bool:
@@ -123,6 +134,10 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 "card": runner.card(trial.spec) if shown else None,
                 "peak_reserved": counted["peak_reserved"],
                 "device_seconds": counted["device_seconds"],
+                "device_seconds_low": counted.get("device_seconds_low"),
+                "device_seconds_high": counted.get("device_seconds_high"),
+                "device_seconds_source": counted["device_seconds_source"],
+                "device_assumptions": counted.get("device_assumptions"),
                 "device_seconds_per_event": trial.device_seconds,
                 "seconds_per_event_cold": runner.seconds(trial.spec)["seconds_per_event_cold"]
                 if shown

@@ -6,7 +6,7 @@ is compared with the result of trying everything: every strategy, and every sing
 PyTorch's allocator with the combinations that `tune` adds.
 
 Regret in bytes: how much more the advice uses of the room that should stay free
-(`reports.recommending.ROOM`) than another choice. Memory saved beyond that room has no value.
+(`reports.choosing.ROOM`) than another choice. Memory saved beyond that room has no value.
 Regret in time: how much longer an event takes than with the fastest choice that leaves as much
 room. `naive` counts as a choice only if nothing else fits.
 """
@@ -22,7 +22,7 @@ from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
 from allocbench.reports import units
-from allocbench.reports.recommending import CLOSE, KEEP, ROOM, kind
+from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.workloads import catalog
 
 CARDS = (

@@ -24,6 +24,7 @@ from allocbench.cards import cards as all_cards
 from allocbench.cli import app
 from allocbench.null_gpu.workspaces import Rule, rules
 from allocbench.reports import units
+from allocbench.reports.assumptions import CALLS
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
@@ -213,17 +214,24 @@ def cards() -> str:
 
 
 def device_costs() -> str:
-    """The model of the time of device calls, and where it comes from."""
+    """The model of the time of device calls, the ranges of its costs, and where they come from."""
     costs = cost_model()
+    sources = {name: f"[{n}]" for n, name in enumerate(costs["sources"], 1)}
     rows = (
         (
-            f"`{call}`",
-            ", ".join(f"{units.size(size)}: {units.seconds(time)}" for size, time in points),
+            CALLS[call],
+            units.size(point["bytes"]),
+            units.seconds(point["seconds"]),
+            units.seconds_range(point["low"], point["high"]),
+            " ".join(sources[name] for name in point["measured"]) or "none",
         )
         for call, points in costs["calls"].items()
+        for point in points
     )
-    shown = table(("call", "bytes: time; straight lines in between"), rows)
-    return f"{shown}\n\nSource: {costs['source']}. {costs['provenance']}"
+    headings = ("call", "bytes", "estimate", "range", "measured by")
+    listed = [f"- {n} {costs['sources'][name]}" for name, n in sources.items()]
+    shown = table(headings, rows)
+    return "\n\n".join([shown, costs["provenance"] + " " + costs["rule"], "\n".join(listed)])
 
 
 def workspaces() -> str:

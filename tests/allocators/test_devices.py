@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import gc
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from allocbench import allocators
+from allocbench.allocators import _core
 from allocbench.allocators.devices import cost_model
 from tests.conftest import GIB, MIB
 
@@ -119,13 +121,55 @@ def curve(points: list[tuple[float, float]], size: int) -> float:
 
 @pytest.mark.parametrize("size", [1, 256, 257, 3000, 4096, MIB, 100 * MIB, GIB, 5 * GIB])
 def test_seconds_follow_the_cost_model(size: int) -> None:
-    calls = cost_model()["calls"]
+    calls = {
+        call: [(point["bytes"], point["seconds"]) for point in points]
+        for call, points in cost_model()["calls"].items()
+    }
     allocator = naive("8GiB")
     address = allocator.allocate(size)
     malloc = curve(calls["malloc"], size)
     assert allocator.device.stats().seconds == pytest.approx(malloc)
     allocator.deallocate(address)
     assert allocator.device.stats().seconds == pytest.approx(malloc + curve(calls["free"], size))
+
+
+def test_each_point_of_a_cost_curve_counts_its_calls() -> None:
+    costs: dict[str, Any] = {
+        "malloc": [(MIB, 1e-6), (3 * MIB, 2e-6)],
+        "free": [(2 * MIB, 4e-6)],
+        "map": [(2 * MIB, 8e-6), (4 * MIB, 16e-6)],
+    }
+    device = _core.SimulatedDevice(GIB, **costs)  # no cost for unmap
+    allocator = allocators.make("naive", device)
+    for size in (1, MIB, 3 * MIB // 2, 3 * MIB, 4 * MIB):
+        allocator.deallocate(allocator.allocate(size))
+    stats = device.stats()
+    assert stats.calls_at_points == [2.75, 2.25, 5, 0, 0]
+    assert stats.seconds == pytest.approx(2.75 * 1e-6 + 2.25 * 2e-6 + 5 * 4e-6)
+
+
+def test_every_assumed_cost_has_a_range_by_the_rule_and_named_sources() -> None:
+    model = cost_model()
+    assert list(model["calls"]) == ["malloc", "free", "map", "unmap"]
+    sources = set()
+    for points in model["calls"].values():
+        for point in points:
+            sources |= set(point["measured"])
+            assert point["low"] < point["seconds"] < point["high"]
+            if len(point["measured"]) < 2:
+                assert point["low"] == pytest.approx(point["seconds"] / 3, rel=0.005)
+                assert point["high"] == pytest.approx(point["seconds"] * 3)
+            else:
+                assert point["low"] <= point["seconds"] / 2
+                assert point["high"] >= point["seconds"] * 2
+    assert sources == set(model["sources"])
+
+
+def test_a_refused_call_is_paid() -> None:
+    device = allocators.SimulatedDevice("1MiB")
+    with pytest.raises(allocators.OutOfMemory):
+        allocators.make("naive", device).allocate(GIB)
+    assert device.stats().calls_at_points == [0, 0, 0, 1] + [0] * 8
 
 
 def test_the_cost_model_has_its_provenance() -> None:

@@ -14,8 +14,10 @@ from allocbench import allocators
 from allocbench.questions import tune as tuning
 from allocbench.questions.recommend import EXPANDABLE, stages, study
 from allocbench.questions.runner import Runner
+from allocbench.reports.assumptions import Cost, to_text
+from allocbench.reports.choosing import PROGRAM_SECONDS, Weights, kind
 from allocbench.reports.confidence import Confidence, confidence
-from allocbench.reports.recommending import PROGRAM_SECONDS, WEIGHTS, Weights, advise, kind
+from allocbench.reports.recommending import advise
 from allocbench.workloads import ALLOC, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import make
@@ -24,6 +26,7 @@ __all__ = ["folder"]  # the fixture, by its import
 
 GIB = 1 << 30
 MIB = 1 << 20
+PAGE = Cost("map", 2 * MIB, 1e-6 / 3, 1e-6, 3e-6)
 DEFAULT, SETTING, OTHER = "caching", "caching:max_split_size_mb=64", "slab"
 
 
@@ -41,7 +44,10 @@ def rows(capacity: float, **given: tuple[float, float, bool]) -> pd.DataFrame:
             "card": None,
             "peak_reserved": int(gib * GIB),
             "seconds_per_event_cold": 1e-7,
+            "device_seconds": microseconds * 1e-6,
             "device_seconds_per_event": microseconds * 1e-6,
+            "device_seconds_source": "estimate",
+            "device_assumptions": to_text([(PAGE, microseconds)]),
         }
         for name, (gib, microseconds, fits) in given.items()
     ]
@@ -66,8 +72,8 @@ def test_the_default_is_kept_where_it_fits_with_room() -> None:
     )
     assert found.lines[1] == (
         "Best allocator: slab completes on 2.20 GiB, 15.4% less than the default (2.60 GiB), host"
-        " and device time 200 ns per event (the default 860 ns); it fits the card with 21.8 GiB to"
-        " spare; the default leaves 21.4 GiB."
+        " and device time 130-400 ns per event (the default 0.35-2.4 us); it fits the card with"
+        " 21.8 GiB to spare; the default leaves 21.4 GiB."
     )
 
 
@@ -157,9 +163,7 @@ def test_how_a_program_is_switched() -> None:
 def sure(given: pd.DataFrame, **failed: int) -> Confidence:
     """The confidence of the advice over these rows, after three other orders of twelve steps."""
     counts = {name: failed.get(name, 0) for name in given["allocator"]}
-    return confidence(
-        given, advise(given), orders=3, failed=counts, weights=WEIGHTS, steps=12, kinds=12
-    )
+    return confidence(given, advise(given), orders=3, failed=counts, steps=12, kinds=12)
 
 
 def test_confidence_names_its_grounds() -> None:
@@ -168,8 +172,8 @@ def test_confidence_names_its_grounds() -> None:
     assert found.grounds == (
         "It still fits if the program needs twice as much.",
         "With the steps in another order, it completes 3 of 3 traces.",
-        "Device time is an estimate; if it were a third or three times as long, the"
-        " recommendation would be the same.",
+        "Device time is an estimate; with every cost of a device call within its assumed range,"
+        " the recommendation is the same.",
         "The trace has 12 steps with 12 different sets of sizes; it shows nothing about longer"
         " inputs.",
     )
@@ -181,8 +185,29 @@ def test_confidence_names_its_grounds() -> None:
 
 
 def test_advice_that_depends_on_device_time_says_so() -> None:
-    found = sure(rows(24, default=(25, 1, False), setting=(22, 0, True), other=(12, 3, True)))
-    assert any("would be recommended instead" in ground for ground in found.grounds)
+    given = rows(24, default=(25, 1, False), setting=(22, 0, True), other=(12, 3, True))
+    # Of 24 GiB, 22 and one setting against 12 and a plug-in: 92.67 + 1 against 60 + 30 times the
+    # cost of a page in us, each with 1 for 0.1 us of host time in 10 us of the program's own work.
+    assert (advise(given).chosen, advise(given).rival) == (OTHER, SETTING)
+    only = "only if mapping a page takes more than 1.09 us for 2.00 MiB (1.09x the estimate)"
+    assert sure(given).level == "medium"
+    assert sure(given).grounds[2] == (
+        "Device time is an estimate; within the assumed ranges of the costs of device calls,"
+        f" {SETTING} would be recommended instead {only}."
+    )
+
+
+def test_a_choice_between_two_settings_names_the_one_that_other_costs_would_favor() -> None:
+    given = rows(24, default=(25, 1, False), setting=(22, 0.2, True), expandable=(21, 0.4, True))
+    # One setting each, and 1 of 24 GiB is 4.17 % of the device: 0.417 us of device time.
+    found = advise(given)
+    assert (found.chosen, found.setting, found.rival) == (EXPANDABLE, EXPANDABLE, SETTING)
+    assert found.lines[0].endswith(
+        f" {SETTING} would be better only if mapping a page takes more than 2.08 us for 2.00 MiB"
+        " (2.08x the estimate)."
+    )
+    near = rows(24, default=(25, 1, False), setting=(22, 0.3, True), expandable=(21, 0.4, True))
+    assert (advise(near).chosen, advise(near).rival) == (EXPANDABLE, None)
 
 
 def test_a_study_runs_all_and_remembers() -> None:

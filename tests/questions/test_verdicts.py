@@ -19,7 +19,7 @@ from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.runner import Runner
 from allocbench.questions.tune import tune
 from allocbench.questions.verdicts import CARDS, verdicts
-from allocbench.reports.recommending import CLOSE, KEEP, ROOM, kind
+from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import folder, output

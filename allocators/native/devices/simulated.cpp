@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -16,17 +17,6 @@ constexpr Address kBase = Address{1} << 40;
 constexpr Address kTop = Address{1} << 52;  // exact as a double, as are all integers below it
 constexpr Address kEnd = Address{1} << 63;
 constexpr Size kLargestCapacity = Size{1} << 62;
-
-double cost(CostCurve const& curve, Size size) {
-  if (curve.empty()) return 0;
-  auto const bytes = static_cast<double>(size);
-  auto const above = std::ranges::upper_bound(curve, bytes, {}, &CostCurve::value_type::first);
-  if (above == curve.begin()) return above->second;
-  auto const& [x0, y0] = *std::prev(above);
-  if (above == curve.end()) return y0;
-  auto const& [x1, y1] = *above;
-  return y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
-}
 
 void check_curve(CostCurve const& curve) {
   auto const not_increasing = [](auto const& a, auto const& b) { return a.first >= b.first; };
@@ -46,6 +36,9 @@ SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs,
       alignment_(alignment),
       order_(order),
       costs_(std::move(costs)),
+      free_(costs_.malloc.size()),
+      map_(free_ + costs_.free.size()),
+      unmap_(map_ + costs_.map.size()),
       faults_(faults),
       random_(faults.seed),
       low_(order == AddressOrder::kUp ? kBase : kTop),
@@ -63,16 +56,41 @@ SimulatedDevice::SimulatedDevice(Size capacity, Size alignment, CostModel costs,
   check_curve(costs_.free);
   check_curve(costs_.map);
   check_curve(costs_.unmap);
+  stats_.calls_at_points.resize(unmap_ + costs_.unmap.size());
+}
+
+void SimulatedDevice::charge(CostCurve const& curve, std::size_t first, Size size,
+                             double& seconds) {
+  if (curve.empty()) return;
+  auto const bytes = static_cast<double>(size);
+  auto const above = std::ranges::upper_bound(curve, bytes, {}, &CostCurve::value_type::first);
+  double* const calls = stats_.calls_at_points.data() + first + std::distance(curve.begin(), above);
+  if (above == curve.begin()) {
+    seconds += above->second;
+    ++calls[0];
+    return;
+  }
+  auto const& [x0, y0] = *std::prev(above);
+  if (above == curve.end()) {
+    seconds += y0;
+    ++calls[-1];
+    return;
+  }
+  auto const& [x1, y1] = *above;
+  seconds += y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
+  double const share = (bytes - x0) / (x1 - x0);
+  calls[-1] += 1 - share;
+  calls[0] += share;
 }
 
 Address SimulatedDevice::do_allocate(Size size, Size reserved, double& seconds) {
-  seconds += cost(costs_.malloc, size);
+  charge(costs_.malloc, 0, size, seconds);
   if (fault(size) || size == 0 || size > capacity_ - reserved) return 0;
   return place(size, alignment_);
 }
 
 bool SimulatedDevice::do_free(Address, Size size, double& seconds) {
-  seconds += cost(costs_.free, size);
+  charge(costs_.free, free_, size, seconds);
   return true;
 }
 
@@ -83,12 +101,12 @@ Address SimulatedDevice::do_reserve(Size size, double&) {
 bool SimulatedDevice::do_unreserve(Address, Size, double&) { return true; }
 
 bool SimulatedDevice::do_map(Address, Size size, Size reserved, double& seconds) {
-  seconds += cost(costs_.map, size);
+  charge(costs_.map, map_, size, seconds);
   return !fault(size) && size <= capacity_ - reserved;
 }
 
 bool SimulatedDevice::do_unmap(Address, Size size, double& seconds) {
-  seconds += cost(costs_.unmap, size);
+  charge(costs_.unmap, unmap_, size, seconds);
   return true;
 }
 

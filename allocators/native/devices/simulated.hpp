@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -68,6 +69,8 @@ class SimulatedDevice : public Device {
   bool do_adopt(Address address, Size size) override;
 
  private:
+  // Adds the cost of a call to `seconds`. `first`: index of the curve's first point among all.
+  void charge(CostCurve const& curve, std::size_t first, Size size, double& seconds);
   Address place(Size size, Size alignment);
   bool fault(Size size);
 
@@ -75,6 +78,7 @@ class SimulatedDevice : public Device {
   Size alignment_;
   AddressOrder order_;
   CostModel costs_;
+  std::size_t free_, map_, unmap_;  // the first points of these curves among all points
   Faults faults_;
   std::mt19937_64 random_;
   std::uint64_t calls_ = 0;

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each allocator costs a program, and which costs least; the rules are in `recommending`.
+
+A cost contains device time, which is estimated on a simulated device. An option is the best one at
+the estimated costs of device calls; a rival is one that would be the best with other costs within
+their assumed ranges.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from allocbench.base.spec import SpecSyntaxError, parse
+from allocbench.reports.assumptions import Estimate, condition, per_event
+
+Kind: TypeAlias = Literal["default", "setting", "plug-in", "uncached"]
+
+KEEP = "caching"
+"""The default: PyTorch's own allocator."""
+PROGRAM_SECONDS = 10e-6
+"""Assumed seconds of a program's own work per event: about one kernel launch."""
+ROOM = 0.05
+"""The share of a device that must stay free for a program to fit with room."""
+CLOSE = 0.01
+"""Two needs that differ by less than this share of a device count as equal."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Costs in percent of a program's running time.
+
+    memory: for each percent of the device that is needed. time: for each percent by which the
+    program takes longer, host and device time together, assuming PROGRAM_SECONDS of its own work
+    per event. setting: for each setting in an environment variable. plug_in: for a package and
+    lines in the program. breaks: for features that no longer work: tensors shared between processes
+    with a plug-in, CUDA graphs without a cache.
+    """
+
+    memory: float = 1.0
+    time: float = 1.0
+    setting: float = 1.0
+    plug_in: float = 5.0
+    breaks: float = 5.0
+
+
+WEIGHTS = Weights()
+"""The default weights."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One row, as used to choose the advice.
+
+    need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
+    neither is known. excess: bytes by which it leaves less than ROOM. time: host and device seconds
+    per event, None where it failed. price: its cost times the default's time for an event, which
+    is linear in the assumed costs of device calls; of two options, it is less where the cost is.
+    """
+
+    name: str
+    kind: Kind
+    fits: bool
+    need: int | None
+    searched: bool
+    time: Estimate | None
+    card: str | None
+    excess: float
+    cost: float
+    price: Estimate
+
+
+def kind(spec: str) -> Kind:
+    """How a program is made to use an allocator: see `Weights`. A row may have any other name."""
+    try:
+        parsed = parse(spec)
+    except SpecSyntaxError:
+        return "plug-in"
+    if parsed.inner or parsed.name not in (KEEP, "naive"):
+        return "plug-in"
+    if parsed.name == "naive":
+        return "uncached"
+    return "setting" if parsed.options.keys() - {"version"} else "default"
+
+
+@dataclass(frozen=True)
+class Case:
+    """The values that all rows are compared with.
+
+    capacity: bytes, None if unknown; shares then refer to the largest peak. by_default: seconds per
+    event of the default, 0 if it failed.
+    """
+
+    capacity: int | None
+    largest: int
+    by_default: Estimate
+    weights: Weights
+    shaky: Collection[str]
+
+    @staticmethod
+    def of(
+        rows: Sequence[dict[str, Any]],
+        weights: Weights,
+        shaky: Collection[str],
+    ) -> Case:
+        """The values of these rows."""
+        capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)
+        largest = max((row.get("peak_reserved") or 1 for row in rows), default=1)
+        by_default = next(
+            (
+                _time(row)
+                for row in rows
+                if kind(row["allocator"]) == "default" and not row["failures"]
+            ),
+            Estimate(),
+        )
+        return Case(capacity, largest, by_default, weights, shaky)
+
+    def option(self, row: dict[str, Any]) -> Option:
+        """A row of the case as an option."""
+        name, fits = str(row["allocator"]), not row["failures"]
+        searched = row.get("min_capacity") is not None
+        need = row["min_capacity"] if searched else row.get("peak_reserved") if fits else None
+        time = _time(row) if fits else None
+        price = self._price(name, need or 0, time or Estimate())
+        pace = Estimate(PROGRAM_SECONDS) + self.by_default
+        return Option(
+            name=name,
+            kind=kind(name),
+            fits=fits,
+            need=need,
+            searched=searched,
+            time=time,
+            card=row.get("card"),
+            excess=self._excess(need or 0, name),
+            cost=price.seconds / pace.seconds,
+            price=price,
+        )
+
+    def _excess(self, need: int, name: str) -> float:
+        if self.capacity is None:
+            return float(need)
+        room = ROOM * self.capacity
+        return max(0.0, need - self.capacity + room, room if name in self.shaky else 0.0)
+
+    def _price(self, name: str, need: int, time: Estimate) -> Estimate:
+        which = kind(name)
+        switching = {
+            "default": 0.0,
+            "setting": self.weights.setting * (_settings(name) if which == "setting" else 0),
+            "plug-in": self.weights.plug_in + self.weights.breaks,
+            "uncached": self.weights.setting + self.weights.breaks,
+        }
+        memory = need / (self.capacity or self.largest)
+        fixed = 100 * self.weights.memory * memory + switching[which]
+        slower = (time - self.by_default) * (100 * self.weights.time)
+        return (Estimate(PROGRAM_SECONDS) + self.by_default) * fixed + slower
+
+
+def _settings(name: str) -> int:
+    """How many settings a spec of PyTorch's allocator changes."""
+    options = parse(name).options
+    conf = re.sub(r"\[.*?\]", "", options.get("conf", ""))  # a list is the value of one setting
+    return conf.count(":") + len(options.keys() - {"conf", "version"})
+
+
+def _time(row: dict[str, Any]) -> Estimate:
+    host, device = row.get("seconds_per_event_cold"), per_event(row)
+    return Estimate(host or 0.0) + (device or Estimate())
+
+
+@dataclass(frozen=True)
+class Best:
+    """The option to use, and the one that would be used with other costs of device calls."""
+
+    option: Option | None = None
+    rival: Option | None = None
+
+    @staticmethod
+    def of(options: Sequence[Option], capacity: int | None) -> Best:
+        """The default if it fits with room, else the cheapest of those with the most room."""
+        fitting = [option for option in options if option.fits]
+        if not fitting:
+            return Best()
+        for option in fitting:
+            if option.kind == "default" and capacity and not option.excess:
+                return Best(option)
+        least = min(option.excess for option in fitting)
+        close = CLOSE * (capacity or least)
+        near = [option for option in fitting if option.excess <= least + close]
+        near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
+        best = near[0]
+        rivals = (option for option in near[1:] if option.price.may_be_less(best.price))
+        return Best(best, next(rivals, None))
+
+    @property
+    def name(self) -> str | None:
+        """The name of the option."""
+        return self.option.name if self.option else None
+
+    @property
+    def when(self) -> str:
+        """With which cost of a device call the rival would be used."""
+        if self.option is None or self.rival is None:
+            return ""
+        return condition(self.rival.price, self.option.price)
+
+    @property
+    def doubt(self) -> str:
+        """A sentence about the rival, with a space before it; empty without one."""
+        if self.rival is None:
+            return ""
+        when = self.when or "with other costs of device calls within their assumed ranges"
+        return f" {self.rival.name} would be better {when}."
