@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native -name '*.?pp')
+NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native workloads/native -name '*.?pp')
 
 .PHONY: demo test asan tsan fuzz test-lowest test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
@@ -132,8 +132,9 @@ screenshot: $(VENV)/.demo  ## re-create the table and the picture of the README;
 	  --html build/report.html
 	$(BIN)/python -m docs.generate.screenshot build/report.html docs/report.png
 
-stub: $(VENV)/.test  ## re-create the type stub of the native core
+stub: $(VENV)/.test  ## re-create the type stubs of the native modules
 	$(BIN)/python -m nanobind.stubgen -q -m allocbench.allocators._core -o allocators/_core.pyi
+	$(BIN)/python -m nanobind.stubgen -q -m allocbench.workloads._native -o workloads/_native.pyi
 
 # The results of the GPU at hand, into benchmarks/results. PYTHON must have torch built for CUDA
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
@@ -155,13 +156,15 @@ gpu: in-place  ## every measurement on a real GPU
 	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(INTO),--into $(INTO))
 endif
 
-in-place:  ## build the native core into this folder, with PYTHON as it is
+in-place:  ## build the native modules into this folder, with PYTHON as it is
 	cmake -S . -B build/in-place -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$$(command -v $(PYTHON)) \
 	  -Dnanobind_DIR=$$($(PYTHON) -m nanobind --cmake_dir)
 	cmake --build build/in-place --parallel $$(nproc)
 	for file in build/in-place/_core*.so; do \
 	  cp $$file allocators/.core.so && mv allocators/.core.so allocators/$${file##*/}; done
+	for file in build/in-place/_native*.so; do \
+	  cp $$file workloads/.native.so && mv workloads/.native.so workloads/$${file##*/}; done
 
 wheel:  ## build a wheel into dist/
 	$(PYTHON) -m pip wheel --no-deps -w dist .

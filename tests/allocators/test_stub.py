@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The type stub of the native core is up to date with its generator."""
+"""The type stubs of the native modules are up to date with their generator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allocbench import allocators
+import pytest
+
+from allocbench import allocators, workloads
 
 
-def test_the_stub_is_up_to_date(tmp_path: Path) -> None:
-    package = Path(allocators.__file__).parent
-    fresh = tmp_path / "_core.pyi"
-    command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "allocbench.allocators._core"]
-    subprocess.run([*command, "-o", str(fresh)], check=True, cwd=package.parent)
-    assert fresh.read_text() == (package / "_core.pyi").read_text()
+@pytest.mark.parametrize(("package", "name"), [(allocators, "_core"), (workloads, "_native")])
+def test_the_stub_is_up_to_date(package: object, name: str, tmp_path: Path) -> None:
+    folder = Path(str(vars(package)["__file__"])).parent
+    fresh = tmp_path / f"{name}.pyi"
+    module = f"{vars(package)['__name__']}.{name}"
+    command = [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", module]
+    subprocess.run([*command, "-o", str(fresh)], check=True, cwd=folder.parent)
+    assert fresh.read_text() == (folder / f"{name}.pyi").read_text()

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NoReturn
 from allocbench.workloads.importers.repeated import Memo, PackerFor, RepeatedDicts
 from allocbench.workloads.trace import TraceError
 
-_WINDOW = 1 << 20  # bytes read at a time
+_WINDOW = 1 << 22  # bytes read at a time
 _MARGIN = 1 << 16  # enough for one opcode and a list of references
 _MOST_DIGITS = 64  # bytes of a whole number, or of a line that holds one
 _MOST_TEXT = 1 << 24  # bytes of a string
@@ -69,9 +69,10 @@ class DataPickle:
             op = data[position]
             position += 1
             if op == 0x7D:  # EMPTY_DICT, with the MEMOIZE or PUT and the MARK that may follow
-                end, value = repeated(data, position - 1)
+                left = self._size - self._before - len(data)
+                end, dicts = repeated(data, position - 1, left)
                 if end:
-                    stack.append(value)
+                    stack.extend(dicts)
                     position = end
                     continue
                 value = {}
@@ -94,7 +95,7 @@ class DataPickle:
                 else:
                     stack[-1] = packed
                     if slot != _NO_SLOT:
-                        memo[slot] = packed
+                        memo.complete(slot, packed)
             elif op == 0x68:  # BINGET
                 index = data[position]
                 stack.append(dense[index] if index < len(dense) else memo[index])
@@ -142,7 +143,7 @@ class DataPickle:
         if len(items) % 2 or not all(type(key) is str for key in keys):
             return None
         packer = self._packer_for(keys)
-        return packer[0](items[1::2]) if packer else None
+        return packer.pack(items[1::2]) if packer else None
 
     # --- the window
 

@@ -16,7 +16,6 @@ sizes of the first blocks depend; the option `conf` sets them.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,7 +88,7 @@ def read_recording(
     columns = Columns()
     data = DataPickle(file, columns.packer_for).load()
     segments, traces, annotations = _parts(data)
-    counts = {n: len(events) for n, events in enumerate(traces)}
+    counts = {n: columns.count(events) for n, events in enumerate(traces)}
     for segment in segments:
         counts.setdefault(_whole(segment, "device", 0), 0)
     chosen = _choose(device, counts, {_whole(s, "device", 0) for s in segments if _live(s)})
@@ -110,13 +109,15 @@ def read_recording(
     pools = Pools(final, calls)
     live = pools.blocks(_blocks(here, columns))
     names = list(columns.codes)
-    ignored = Counter(names[number] for number in action[~is_kept].tolist())
+    others = np.bincount(action[~is_kept], minlength=len(names)).tolist()
+    ignored = {name: count for name, count in zip(names, others, strict=True) if count}
     extra: dict[str, Any] = {"format": "PyTorch memory snapshot", "sizes": "requested"}
     if settings.conf:
         extra["conf"] = settings.conf
     if options := settings.options():
         extra["settings"] = options
-    if len(columns.pool) and min(columns.pool) < 0:
+    tells_pools = len(columns.pool) > 0 and bool(np.asarray(columns.pool).min() >= 0)
+    if len(columns.pool) and not tells_pools:
         extra["rules"] = BEFORE_POOLS
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
@@ -166,7 +167,7 @@ def read_recording(
         address=found.address,
         calls=Calls.of(calls, found.allocs_before),
         options=settings.options(),
-        tells_pools=len(columns.pool) > 0 and min(columns.pool) >= 0,
+        tells_pools=tells_pools,
         tells_settings=isinstance(data, dict) and "allocator_settings" in data,
         unknown=unknown,
         gaps=gaps_of(events, found.allocs_before, live, _known(here)),

@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Similar dicts of a pickle, read by one regular expression for all of them.
+"""Similar dicts of a pickle, read by native code.
 
 A snapshot contains a dict for each event. Python pickles each dict as a run of opcodes with the
 same references to its keys, and with values that are numbers, references, or lists of references.
-Matching a whole run takes a third of the time of reading its opcodes one by one.
+The first such dict is matched by a regular expression, which tells the opcodes of its keys;
+`native/event_scanner.hpp` reads all that follow.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-Packer = tuple[Callable[[Sequence[Any]], object], Collection[int]]
-"""A function of all values of a dict, in order, and the places of those that it looks at."""
-
-PackerFor = Callable[[tuple[Any, ...]], Packer | None]
+from allocbench.workloads._native import EventRun, EventScanner
 
 # Each opcode determines its length, so backtracking never helps: possessive repetition is exact.
 _REFERENCE = rb"h.|j...."
@@ -25,49 +23,145 @@ _LONG = b"|".join(rb"\x8a\x%02x%b" % (n, b"." * n) for n in range(1, 10))
 _SCALAR = rb"%b|K.|M..|J....|N|\x88|\x89|%b" % (_REFERENCE, _LONG)
 _LIST = rb"\]\x94(?:\(%be|(?:%b)a)?" % (_REFERENCES, _REFERENCE)
 _TUPLE = rb"(?:%b){1,3}[\x85-\x87]\x94" % _SCALAR
-_VALUES = {"tuple": _TUPLE, "list": _LIST, "scalar": _SCALAR}
-_ITEM = rb"(?P<key>%b)(?:%b)" % (
-    _REFERENCE,
-    b"|".join(rb"(?P<%b>%b)" % (kind.encode(), value) for kind, value in _VALUES.items()),
-)
-_BEGIN, _END = rb"\}\x94\(", b"u"
+_ITEM = rb"(?P<key>%b)(?:%b)" % (_REFERENCE, b"|".join((_TUPLE, _LIST, _SCALAR)))
 
 _item = re.compile(_ITEM, re.DOTALL)
-_alike = re.compile(rb"%b(?P<items>(?:%b)+)%b" % (_BEGIN, _ITEM, _END), re.DOTALL)
+_dict = re.compile(rb"\}\x94\((?P<items>(?:%b)+)u" % _ITEM.replace(b"?P<key>", b"?:"), re.DOTALL)
 _scalar = re.compile(_SCALAR, re.DOTALL)
 _reference = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
-_MISSING = object()
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
-_LONG1, _EMPTY_LIST, _BININT = 0x8A, ord("]"), ord("J")
-_LENGTHS = {
-    op: length
-    for ops, length in ((b"N\x88\x89", 1), (b"hK", 2), (b"M", 3), (b"Jj", 5))
-    for op in ops
-}
+_GETS, _LONG1, _BININT, _APPENDS = b"hj", 0x8A, ord("J"), ord("e")
+_EVENT, _LIST_KEPT = 0, 1  # values of `EventRun.kept`
+
+
+class Scanned(Protocol):
+    """Events that the native scanner has read, and what stands for them."""
+
+    def one(self, index: int) -> object:
+        """What stands for one of them."""
+        ...
+
+    def all(self) -> object:
+        """One value that stands for all of them in a list."""
+        ...
+
+
+class Meanings(NamedTuple):
+    """How the dicts of an event become numbers; see `EventScanner`.
+
+    action: number of a string, and whether events with it have a label. label: number of frames.
+    pool: number of the id of a pool. store: stores the events of a run. A function raises
+    an exception for a value that it does not take.
+    """
+
+    place: Sequence[int]
+    action: Callable[[Any], tuple[int, bool]]
+    label: Callable[[Any], int]
+    pool: Callable[[Any], int]
+    store: Callable[[EventRun], Scanned]
+
+
+class Packer(NamedTuple):
+    """How dicts with certain keys are stored: one at a time, given all values, or many."""
+
+    pack: Callable[[Sequence[Any]], object]
+    meanings: Meanings
+
+
+PackerFor: TypeAlias = Callable[[tuple[Any, ...]], Packer | None]
+
+
+class _Run(NamedTuple):
+    """What a run of events added to the memo."""
+
+    scanner: EventScanner
+    scanned: Scanned
+    kept: Any
+    index: Any
 
 
 class Memo:
-    """What later opcodes may refer to, by number; most numbers are consecutive."""
+    """What later opcodes may refer to, by number; most numbers are consecutive.
 
-    __slots__ = ("dense", "sparse")
+    dense: the values before the first run of events. Values of runs are made when they are needed.
+    """
+
+    __slots__ = ("_begins", "_changed", "_length", "_parts", "changes", "dense", "sparse")
 
     def __init__(self) -> None:
         self.dense: list[Any] = []
         self.sparse: dict[int, Any] = {}
+        self.changes = 0  # how often a value was replaced
+        self._begins: list[int] = [0]
+        self._parts: list[list[Any] | _Run] = [self.dense]
+        self._length = 0  # of all parts but the last one, if that is a list
+        self._changed: dict[int, Any] = {}  # values of runs that were replaced
+
+    def _end(self) -> int:
+        last = self._parts[-1]
+        return self._length + (len(last) if type(last) is list else 0)
 
     def __len__(self) -> int:
-        return len(self.dense) + len(self.sparse)
+        return self._end() + len(self.sparse)
 
     def __getitem__(self, number: int) -> Any:
-        return self.dense[number] if number < len(self.dense) else self.sparse[number]
+        if number < len(self.dense):
+            return self.dense[number]
+        if number >= self._end():
+            return self.sparse[number]
+        if number in self._changed:
+            return self._changed[number]
+        n = bisect_right(self._begins, number) - 1
+        part, place = self._parts[n], number - self._begins[n]
+        return part[place] if type(part) is list else self._value(part, place)
 
     def __setitem__(self, number: int, value: Any) -> None:
-        if number == len(self.dense):
-            self.dense.append(value)
-        elif number < len(self.dense):
-            self.dense[number] = value
+        end = self._end()
+        if number > end:
+            self.sparse[number] = value
+        elif number == end:
+            self.append(value)
+        else:
+            self.changes += 1
+            self._replace(number, value)
+
+    def complete(self, number: int, value: Any) -> None:
+        """Put what stands for a dict in place of the dict, which was read in between."""
+        if number < self._end():
+            self._replace(number, value)
         else:
             self.sparse[number] = value
+
+    def _replace(self, number: int, value: Any) -> None:
+        n = bisect_right(self._begins, number) - 1
+        part = self._parts[n]
+        if type(part) is list:
+            part[number - self._begins[n]] = value
+        else:
+            self._changed[number] = value
+
+    def append(self, value: Any) -> None:
+        """Add the next value of those with consecutive numbers."""
+        last = self._parts[-1]
+        if type(last) is not list:
+            last = []
+            self._begins.append(self._length)
+            self._parts.append(last)
+        last.append(value)
+
+    def append_run(self, scanner: EventScanner, scanned: Scanned, run: EventRun) -> None:
+        """Add the values of a run of events."""
+        self._length = self._end()
+        self._begins.append(self._length)
+        self._parts.append(_Run(scanner, scanned, run.kept, run.index))
+        self._length += len(run.kept)
+
+    def _value(self, run: _Run, place: int) -> Any:
+        kept, index = int(run.kept[place]), int(run.index[place])
+        if kept == _EVENT:
+            return run.scanned.one(index)
+        opcodes = run.scanner.text(index)
+        return References(self, opcodes) if kept == _LIST_KEPT else values(self, opcodes)
 
 
 class References:
@@ -84,31 +178,20 @@ class References:
             yield self._memo[int.from_bytes(short or long, "little")]
 
 
-@dataclass(frozen=True)
-class _Alike:
-    """Dicts that differ only in their values.
-
-    match: their expression, with a group for the opcodes of each value, empty for a value that is
-    not needed. pack: packs the values. memoized: the indices of the values that enter the memo.
-    """
-
-    match: Callable[[bytes, int], re.Match[bytes] | None]
-    pack: Callable[[Sequence[Any]], object]
-    memoized: list[int]
+def values(memo: Memo, opcodes: bytes) -> tuple[Any, ...]:
+    """The numbers, constants and references of a tuple."""
+    return tuple(_scalar_value(memo, part) for part in _scalar.findall(opcodes))
 
 
-def _alike_dicts(
-    items: list[re.Match[bytes]], pack: Callable[[Sequence[Any]], object], wanted: Collection[int]
-) -> _Alike:
-    kinds = [item.lastgroup or "" for item in items]
-    memoized = [n for n, kind in enumerate(kinds) if kind != "scalar"]
-    pattern = b"".join(
-        re.escape(item["key"])
-        + (rb"(%b)" if n in wanted or n in memoized else rb"(?:%b)()") % _VALUES[kind]
-        for n, (item, kind) in enumerate(zip(items, kinds, strict=True))
-    )
-    match = re.compile(_BEGIN + pattern + _END, re.DOTALL).match
-    return _Alike(match, pack, memoized)
+def _scalar_value(memo: Memo, opcodes: bytes) -> Any:
+    op = opcodes[0]
+    if op in _CONSTANTS:
+        return _CONSTANTS[op]
+    if op in _GETS:
+        return memo[int.from_bytes(opcodes[1:], "little")]
+    if op == _LONG1:
+        return int.from_bytes(opcodes[2:], "little", signed=True)
+    return int.from_bytes(opcodes[1:], "little", signed=op == _BININT)
 
 
 class RepeatedDicts:
@@ -117,73 +200,64 @@ class RepeatedDicts:
     def __init__(self, memo: Memo, packer_for: PackerFor) -> None:
         self._memo = memo
         self._packer_for = packer_for
-        self._known: dict[bytes, Any] = {b"": None}
-        self._learned: dict[tuple[bytes, ...], _Alike] = {}
-        self._last: _Alike | None = None
+        self._learned: dict[tuple[bytes, ...], tuple[EventScanner, Meanings] | None] = {}
+        self._last: tuple[EventScanner, Meanings] | None = None
+        self._changes = 0
 
-    def read(self, data: bytes, position: int) -> tuple[int, Any]:
-        """The end and the packed form of the dict at a position; 0 and None if it has another form.
+    def read(self, data: bytes, position: int, left: int) -> tuple[int, Sequence[object]]:
+        """The end, and what stands for the dicts from a position on; (0, ()) if there are none.
 
-        Raises IndexError or KeyError for references to missing values.
+        left: how many bytes of the file follow the data. A value that stands for many dicts is
+        returned only if the next opcode puts it into a list.
         """
-        match = self._last.match(data, position) if self._last else None
-        if match is None:
+        if self._memo.sparse:
+            return 0, ()
+        if self._changes != self._memo.changes:
+            self._changes = self._memo.changes
+            for learned in self._learned.values():
+                if learned:
+                    learned[0].forget()
+        run = self._scan(data, position, left)
+        if not run:
             self._last = self._learn(data, position)
-            if self._last is None or (match := self._last.match(data, position)) is None:
-                return 0, None
-        assert self._last is not None
-        known, number, values = self._known, int.from_bytes, []
-        for raw in match.groups():
-            value = known.get(raw, _MISSING)
-            if value is _MISSING:
-                op = raw[0]
-                if op == _LONG1 and len(raw) == raw[1] + 2:
-                    value = number(raw[2:], "little", signed=True)
-                elif op == _BININT and len(raw) == 5:
-                    value = number(raw[1:], "little", signed=True)
-                else:
-                    value = self._value(raw)
-            values.append(value)
-        packed = self._last.pack(values)
-        dense = self._memo.dense
-        dense.append(packed)
-        for index in self._last.memoized:
-            dense.append(values[index])
-        return match.end(), packed
+            run = self._scan(data, position, left)
+        if not run or self._last is None:
+            return 0, ()
+        scanner, meanings = self._last
+        scanned = meanings.store(run)
+        self._memo.append_run(scanner, scanned, run)
+        if data[run.end : run.end + 1] == b"e":
+            return run.end, (scanned.all(),)
+        return run.end, [scanned.one(n) for n in range(len(run))]
 
-    def _learn(self, data: bytes, position: int) -> _Alike | None:
-        """The expression for dicts like the one at a position, if it has a packer."""
-        match = _alike.match(data, position)
-        if not match or self._memo.sparse:
+    def _learn(self, data: bytes, position: int) -> tuple[EventScanner, Meanings] | None:
+        """The scanner for dicts with the keys of the one at a position, if they have a packer."""
+        match = _dict.match(data, position)
+        if not match:
             return None
-        items = list(_item.finditer(match["items"]))
-        alike = tuple(item["key"] for item in items)
+        alike = tuple(item["key"] for item in _item.finditer(match["items"]))
         if alike not in self._learned:
-            keys = tuple(self._value(key) for key in alike)
+            keys = tuple(_scalar_value(self._memo, key) for key in alike)
             is_named = all(type(key) is str for key in keys)
-            if not is_named or (packer := self._packer_for(keys)) is None:
-                return None
-            self._learned[alike] = _alike_dicts(items, *packer)
+            packer = self._packer_for(keys) if is_named else None
+            self._learned[alike] = packer and (
+                EventScanner(alike, packer.meanings.place),
+                packer.meanings,
+            )
         return self._learned[alike]
 
-    def _value(self, raw: bytes) -> Any:
-        """The value that opcodes stand for; values that are likely to occur again are kept."""
-        op = raw[0]
-        length = raw[1] + 2 if op == _LONG1 else _LENGTHS.get(op)
-        if length and length < len(raw):
-            return tuple(self._value(part[0]) for part in _scalar.finditer(raw[:-2]))
-        if op == _LONG1:
-            return int.from_bytes(raw[2:], "little", signed=True)
-        if op == _BININT:
-            return int.from_bytes(raw[1:], "little", signed=True)
-        value: Any
-        if op in b"KM":  # BININT1, BININT2
-            value = int.from_bytes(raw[1:], "little")
-        elif op == _EMPTY_LIST:
-            value = References(self._memo, raw[2:])
-        elif op in _CONSTANTS:
-            value = _CONSTANTS[op]
-        else:
-            value = self._memo[int.from_bytes(raw[1:], "little")]
-        self._known[raw] = value
-        return value
+    def _scan(self, data: bytes, position: int, left: int) -> EventRun | None:
+        if self._last is None:
+            return None
+        memo = self._memo
+        scanner, meanings = self._last
+        return scanner.scan(
+            data,
+            position,
+            left,
+            lambda place: meanings.action(memo[place]),
+            lambda opcodes: meanings.label(References(memo, opcodes)),
+            lambda place: meanings.label(memo[place]),
+            lambda opcodes: meanings.pool(values(memo, opcodes)),
+            lambda place: meanings.pool(memo[place]),
+        )

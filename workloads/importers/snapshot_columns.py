@@ -5,21 +5,42 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from allocbench.workloads._native import EventRun
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.labels import is_backward, label_of, module_of
 from allocbench.workloads.importers.module_names import BACKWARD, joined
-from allocbench.workloads.importers.repeated import Packer, References
+from allocbench.workloads.importers.repeated import Meanings, Packer, References
 from allocbench.workloads.trace import TraceError
+
+_ALLOC = "alloc"
+_WANTED = ("action", "addr", "size", "stream", "time_us", "frames", "pool_id")
+_MOST_ACTIONS = 1 << 8
+PoolId = tuple[int, ...]
 
 
 class _Event(int):
     """The number of an event in the columns."""
 
     __slots__ = ()
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Events with consecutive numbers in the columns."""
+
+    first: int
+    count: int
+
+    def one(self, index: int) -> _Event:
+        return _Event(self.first + index)
+
+    def all(self) -> _Events:
+        return self
 
 
 class Columns:
@@ -34,45 +55,72 @@ class Columns:
         self.address, self.size, self.stream, self.time = (array("q") for _ in range(4))
         self.pool = array("i")
         self.codes: dict[str, int] = {}
-        self.pools: dict[tuple[int, ...], int] = {(0, 0): 0}
+        self.pools: dict[PoolId, int] = {(0, 0): 0}
         self.labels = {"": 0}
-        self._known: dict[int, int] = {}  # by id of frames: label
 
     def packer_for(self, keys: tuple[Any, ...]) -> Packer | None:
         """A packer for dicts that are events, otherwise None."""
         if "action" not in keys or "size" not in keys:
             return None
         places = {key: place for place, key in enumerate(keys)}
-        wanted = ("action", "addr", "size", "stream", "time_us", "frames", "pool_id")
-        places_wanted = [places.get(key, -1) for key in wanted]
-        return self._packer(places_wanted), places_wanted
+        wanted = [places.get(key, -1) for key in _WANTED]
+        meanings = Meanings(wanted, self._action, self.label_number, self._pool, self._store)
+        return Packer(self._packer(wanted), meanings)
+
+    @staticmethod
+    def count(events: Sequence[Any]) -> int:
+        """The number of events in a list."""
+        return sum(event.count if type(event) is _Events else 1 for event in events)
 
     def rows(self, events: Sequence[Any]) -> NDArray[np.int64]:
         """The numbers of a list of events, some of which may still be dicts."""
-        column = np.empty(len(events), np.int64)
+        parts: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+        single: list[int] = []
         for n, event in enumerate(events):
+            if type(event) is _Events:
+                parts.append(np.array(single, np.int64))
+                parts.append(np.arange(event.first, event.first + event.count))
+                single = []
+                continue
             if type(event) is dict and (packer := self.packer_for(tuple(event))):
-                event = packer[0](list(event.values()))
+                event = packer.pack(list(event.values()))
             if type(event) is not _Event:
+                n = self.count(events[:n])
                 raise TraceError(f"event {n} is not valid: it has no action and no size")
-            column[n] = event
-        return column
+            single.append(event)
+        return np.concatenate([*parts, np.array(single, np.int64)])
 
     def label_number(self, frames: Any) -> int:
         """The label of a list of frames."""
-        if type(frames) is not References:  # another one may have the same id later
-            return self._number(frames)
-        if id(frames) not in self._known:
-            self._known[id(frames)] = self._number(frames)
-        return self._known[id(frames)]
-
-    def _number(self, frames: Any) -> int:
         text = ""
         if isinstance(frames, list | References):
             usable = [frame for frame in frames if type(frame) is dict]
             passed = BACKWARD if is_backward(usable) else ""
             text = joined(label_of(usable), module_of(usable), passed)
         return self.labels.setdefault(text, len(self.labels))
+
+    def _action(self, name: Any) -> tuple[int, bool]:
+        if type(name) is not str or len(self.codes) == _MOST_ACTIONS:
+            raise TypeError
+        return self.codes.setdefault(name, len(self.codes)), name == _ALLOC
+
+    def _pool(self, pool_id: Any) -> int:
+        pool_id = tuple(pool_id)
+        return self.pools.setdefault(pool_id, len(self.pools)) if pool_id else -1
+
+    def _store(self, run: EventRun) -> _Events:
+        events = _Events(len(self.action), len(run))
+        for column, values in (
+            (self.action, run.action),
+            (self.address, run.address),
+            (self.size, run.size),
+            (self.stream, run.stream),
+            (self.time, run.time),
+            (self.pool, run.pool),
+            (self.label, run.label),
+        ):
+            column.frombytes(memoryview(values).cast("B"))
+        return events
 
     def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:
         action, address, size, stream, time, frames, pool = places
@@ -88,10 +136,9 @@ class Columns:
                 self.address.append(values[address] if address >= 0 else 0)
                 self.stream.append(values[stream] if stream >= 0 else 0)
                 self.time.append(values[time] if time >= 0 else 0)
-                pool_id = tuple(values[pool]) if pool >= 0 else None
-                self.pool.append(self.pools.setdefault(pool_id, len(self.pools)) if pool_id else -1)
-                named = name == "alloc" and frames >= 0
-                self.label.append(self.label_number(values[frames]) if named else 0)
+                self.pool.append(self._pool(values[pool]) if pool >= 0 else -1)
+                labeled = name == _ALLOC and frames >= 0
+                self.label.append(self.label_number(values[frames]) if labeled else 0)
             except (TypeError, OverflowError) as error:
                 raise TraceError(
                     f"event {number} in the file is not valid: {_shown(values)}"

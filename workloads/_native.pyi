@@ -1,0 +1,70 @@
+"""Native parts of the importers."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+class EventRun:
+    """
+    Events in order: one element of each column per event. `end`: where in the data the scanner stopped.
+    """
+
+    @property
+    def end(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def action(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+    @property
+    def address(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def size(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def stream(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def time(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def pool(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def label(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def kept(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+        """
+        what each value is that the events add to the memo: 0 an event, 1 a list of references, 2 a tuple
+        """
+
+    @property
+    def index(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+        """
+        of each of these values: of the event in the run, or for `EventScanner.text`
+        """
+
+class EventScanner:
+    """Reads the events of a pickled memory snapshot."""
+
+    def __init__(self, keys: Sequence[bytes], place: Sequence[int]) -> None:
+        """
+        keys: the opcodes of each key. place: the index of the keys of the action, the address, the size, the stream, the time, the frames and the pool, or -1.
+        """
+
+    def scan(self, data: bytes, begin: int, left: int, action: Callable, label: Callable, label_at: Callable, pool: Callable, pool_at: Callable) -> EventRun:
+        """
+        The events from a position on, up to the first one of another form. left: how many bytes of the file follow the data. The functions return numbers; an event for which one of them raises an exception ends the run. action: number, and whether there is a label, of the string at a place in the memo. label: of a list of references, given its opcodes. label_at: of the frames at a place in the memo. pool, pool_at: the same for the id of a pool, a tuple.
+        """
+
+    def text(self, index: int) -> bytes:
+        """The opcodes of a list or a tuple."""
+
+    def forget(self) -> None:
+        """Forgets what references mean, after the memo has changed."""
