@@ -58,7 +58,7 @@ class EventScanner:
         keys: the opcodes of each key. place: the index of the keys of the action, the address, the size, the stream, the time, the frames and the pool, or -1.
         """
 
-    def scan(self, data: bytes, begin: int, left: int, action: Callable, label: Callable, label_at: Callable, pool: Callable, pool_at: Callable) -> EventRun:
+    def scan(self, data: bytes, begin: int, left: int, action: Callable[[int], tuple[int, bool]], label: Callable[[bytes], int], label_at: Callable[[int], int], pool: Callable[[bytes], int], pool_at: Callable[[int], int]) -> EventRun:
         """
         The events from a position on, up to the first one of another form. left: how many bytes of the file follow the data. The functions return numbers; an event for which one of them raises an exception ends the run. action: number, and whether there is a label, of the string at a place in the memo. label: of a list of references, given its opcodes. label_at: of the frames at a place in the memo. pool, pool_at: the same for the id of a pool, a tuple.
         """

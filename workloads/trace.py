@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.vocabulary import ALLOC as ALLOC
 from allocbench.workloads.vocabulary import FREE as FREE
 from allocbench.workloads.vocabulary import MARK as MARK
@@ -235,7 +236,7 @@ class Trace:
 def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
     """Indices of the allocs and frees, grouped by block, in time order within each block."""
     events = np.flatnonzero(op <= FREE)
-    return events[np.argsort(block[events], kind="stable")]
+    return events[stable_order(block[events])]
 
 
 def spans(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.trace import (
     ALLOC,
     FREE,
@@ -184,9 +185,9 @@ def traced(
     held = 0 if layout is None else len(layout.stream)
     if layout is not None:
         streams = np.concatenate([layout.stream, streams])
-    recorded, ids = _apart(streams, events.pools)
-    dense = _dense(recorded)
-    pool, pools = _numbered(ids, start.traits)
+    recorded, pool_numbers, ids = _apart(streams, events.pools)
+    dense, pools = _dense(recorded), _named(ids, start.traits)
+    pool = pool_numbers.astype(np.uint16)
     if layout is not None:
         layout = replace(layout, stream=dense[:held], pool=pool[:held])
     is_alloc = events.is_alloc[event]
@@ -249,7 +250,7 @@ class _Pairs:
         n, is_alloc = len(events), events.is_alloc
         nothing = is_alloc & (events.size == 0)
         order = np.flatnonzero(~nothing)
-        order = order[np.argsort(events.address[order], kind="stable")]
+        order = order[stable_order(events.address[order])]
         first = np.append(True, events.address[order[1:]] != events.address[order[:-1]])[
             : len(order)
         ]
@@ -325,29 +326,28 @@ def _acts(start: Start, pools: Mapping[int, tuple[int, PoolId]]) -> list[tuple[i
 
 def _apart(
     numbers: NDArray[np.int64], pools: Mapping[int, tuple[int, PoolId]]
-) -> tuple[NDArray[np.int64], list[PoolId]]:
-    """The stream of each number as it was recorded, and its private pool, () for none."""
-    distinct, index = np.unique(numbers, return_inverse=True)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[PoolId]]:
+    """The stream of each number as it was recorded, its private pool, and the ids of the pools.
+
+    Pools are numbered from 1 in order of appearance; 0 stands for none.
+    """
+    distinct, first, index = np.unique(numbers, return_index=True, return_inverse=True)
     meant = [pools.get(number, (number, ())) for number in distinct.tolist()]
     streams = np.array([stream for stream, _ in meant], np.int64)
-    return streams[index], [meant[n][1] for n in index.tolist()] if pools else []
+    places: dict[PoolId, int] = {(): 0}
+    for n in np.argsort(first).tolist():
+        places.setdefault(meant[n][1], len(places))
+    pool = np.array([places[pool] for _, pool in meant], np.int64)
+    return streams[index], pool[index], list(places)[1:]
 
 
-def _numbered(
-    ids: Sequence[PoolId], traits: Mapping[PoolId, PrivatePool]
-) -> tuple[NDArray[np.uint16], tuple[PrivatePool, ...]]:
-    """Pools numbered from 1 in order of appearance, 0 for none; and what each is."""
-    numbers: dict[PoolId, int] = {(): 0}
-    indices = [numbers.setdefault(pool, len(numbers)) for pool in ids]
-    if len(numbers) - 1 > MOST_POOLS:
-        raise TraceError(
-            f"has {len(numbers) - 1} private pools; a trace can have at most {MOST_POOLS}"
-        )
-    named = [
-        replace(traits.get(pool, PrivatePool()), name=".".join(map(str, pool)))
-        for pool in list(numbers)[1:]
-    ]
-    return np.array(indices, np.uint16), tuple(named)
+def _named(ids: Sequence[PoolId], traits: Mapping[PoolId, PrivatePool]) -> tuple[PrivatePool, ...]:
+    """What each of some private pools is, by its id."""
+    if len(ids) > MOST_POOLS:
+        raise TraceError(f"has {len(ids)} private pools; a trace can have at most {MOST_POOLS}")
+    return tuple(
+        replace(traits.get(pool, PrivatePool()), name=".".join(map(str, pool))) for pool in ids
+    )
 
 
 def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:

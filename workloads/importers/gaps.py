@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks
 from allocbench.workloads.recordings import Gaps
+from allocbench.workloads.sorting import stable_order
 
 Range = tuple[int, int]
 """The first address, and the one after the last."""
@@ -28,7 +29,7 @@ def gaps_of(
     """
     is_event = ~events.is_alloc | (events.size > 0)
     order = np.flatnonzero(is_event)
-    order = order[np.argsort(events.address[order], kind="stable")]
+    order = order[stable_order(events.address[order])]
     address, is_alloc = events.address[order], events.is_alloc[order]
     same = address[1:] == address[:-1]
     two_allocs = np.flatnonzero(same & is_alloc[1:] & is_alloc[:-1]) + 1

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO, NoReturn
 
-from allocbench.workloads.importers.repeated import Memo, PackerFor, RepeatedDicts
+from allocbench.workloads.importers.repeated import Memo, PackerFor, RepeatedDicts, Scanned, each
 from allocbench.workloads.trace import TraceError
 
 _WINDOW = 1 << 22  # bytes read at a time
@@ -72,10 +72,10 @@ class DataPickle:
                 left = self._size - self._before - len(data)
                 end, dicts = repeated(data, position - 1, left)
                 if end:
-                    stack.extend(dicts)
+                    stack.append(dicts)
                     position = end
                     continue
-                value = {}
+                value: Any = {}
                 stack.append(value)
                 slot, end = _slot(data, position, len(memo))
                 if slot != _NO_SLOT:
@@ -222,24 +222,41 @@ class DataPickle:
         target.extend(items)
 
     def _pop_mark(self) -> list[Any]:
+        """The values above the last mark, some of which may stand for many dicts."""
         mark = self._marks.pop()
         self._slots.pop()
         items = self._stack[mark:]
         del self._stack[mark:]
         return items
 
+    def _apart(self, count: int) -> None:
+        """Let each of the uppermost values of the stack, `count` of them, stand for one value."""
+        top = self._stack[-count:]
+        if any(isinstance(value, Scanned) for value in top):
+            self._stack[-count:] = each(top)
+
     def _push_dict(self, items: list[Any]) -> None:
         self._stack.append({})
         self._set(items)
 
     def _push_tuple(self, count: int) -> None:
+        self._apart(count)
         if count > len(self._stack):
             raise IndexError
         items = tuple(self._stack[len(self._stack) - count :])
         del self._stack[len(self._stack) - count :]
         self._stack.append(items)
 
+    def _last(self) -> Any:
+        self._apart(1)
+        return self._stack[-1]
+
+    def _popped(self, place: int = 1) -> Any:
+        self._apart(place)
+        return self._stack.pop(-place)
+
     def _pop(self) -> None:
+        self._apart(1)
         if self._marks and self._marks[-1] == len(self._stack):
             self._pop_mark()
         else:
@@ -248,7 +265,7 @@ class DataPickle:
 
 def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
     """The opcodes that are not handled inline."""
-    m, push, top = machine, machine._stack.append, machine._stack
+    m, push = machine, machine._stack.append
 
     def u8() -> int:
         return m._number(1)
@@ -288,7 +305,7 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
         push(codecs.escape_decode(line[1:-1])[0].decode("latin-1"))
 
     def put(number: int) -> None:
-        m._memo[number] = top[-1]
+        m._memo[number] = m._last()
 
     def index(line: bytes) -> int:
         if not line.isdigit() or len(line) > 10:
@@ -329,22 +346,22 @@ def _rare(machine: DataPickle) -> dict[int, Callable[[], object]]:
         b"C": lambda: push(m._take(u8())),
         b"\x8e": lambda: push(m._take(u64())),
         b"\x96": lambda: push(m._take(u64())),
-        b"a": lambda: m._extend([top.pop()]),
+        b"a": lambda: m._extend([m._popped()]),
         b"e": lambda: m._extend(m._pop_mark()),
-        b"l": lambda: push(m._pop_mark()),
-        b"d": lambda: m._push_dict(m._pop_mark()),
-        b"s": lambda: m._set([top.pop(-2), top.pop()]),
+        b"l": lambda: push(each(m._pop_mark())),
+        b"d": lambda: m._push_dict(each(m._pop_mark())),
+        b"s": lambda: m._set([m._popped(2), m._popped()]),
         b")": lambda: push(()),
-        b"t": lambda: push(tuple(m._pop_mark())),
+        b"t": lambda: push(tuple(each(m._pop_mark()))),
         b"\x85": lambda: m._push_tuple(1),
         b"\x86": lambda: m._push_tuple(2),
         b"\x87": lambda: m._push_tuple(3),
         b"\x8f": lambda: push([]),  # a set, of which only the members matter
         b"\x90": lambda: m._extend(m._pop_mark()),
-        b"\x91": lambda: push(m._pop_mark()),
+        b"\x91": lambda: push(each(m._pop_mark())),
         b"0": m._pop,
         b"1": m._pop_mark,
-        b"2": lambda: push(top[-1]),
+        b"2": lambda: push(m._last()),
         b"p": lambda: put(index(m._line())),
         b"r": lambda: put(u32()),
         b"g": lambda: push(m._memo[index(m._line())]),

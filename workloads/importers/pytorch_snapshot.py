@@ -305,6 +305,11 @@ def _calls(
     calls = []
     for n in np.flatnonzero(np.isin(action, list(code))).tolist():
         row = int(rows[n])
+        if columns.address[row] < 0 or columns.size[row] < 0:
+            raise TraceError(
+                f"event {n}: {code[columns.action[row]]} of {columns.size[row]} bytes at"
+                f" {columns.address[row]}: neither can be below 0"
+            )
         calls.append(
             SegmentCall(
                 code[columns.action[row]],

@@ -10,9 +10,10 @@ The first such dict is matched by a regular expression, which tells the opcodes 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from allocbench.workloads._native import EventRun, EventScanner
 
@@ -34,16 +35,26 @@ _GETS, _LONG1, _BININT, _APPENDS = b"hj", 0x8A, ord("J"), ord("e")
 _EVENT, _LIST_KEPT = 0, 1  # values of `EventRun.kept`
 
 
-class Scanned(Protocol):
-    """Events that the native scanner has read, and what stands for them."""
+class Scanned(ABC):
+    """Stands for dicts that follow each other, which the native scanner has read."""
 
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
     def one(self, index: int) -> object:
-        """What stands for one of them."""
-        ...
+        """What stands for one of them alone."""
 
-    def all(self) -> object:
-        """One value that stands for all of them in a list."""
-        ...
+
+def each(items: Iterable[Any]) -> list[Any]:
+    """Values, with one for each dict in place of one for many."""
+    found: list[Any] = []
+    for item in items:
+        if isinstance(item, Scanned):
+            found += map(item.one, range(len(item)))
+        else:
+            found.append(item)
+    return found
 
 
 class Meanings(NamedTuple):
@@ -113,7 +124,7 @@ class Memo:
             return self._changed[number]
         n = bisect_right(self._begins, number) - 1
         part, place = self._parts[n], number - self._begins[n]
-        return part[place] if type(part) is list else self._value(part, place)
+        return self._value(part, place) if isinstance(part, _Run) else part[place]
 
     def __setitem__(self, number: int, value: Any) -> None:
         end = self._end()
@@ -204,14 +215,13 @@ class RepeatedDicts:
         self._last: tuple[EventScanner, Meanings] | None = None
         self._changes = 0
 
-    def read(self, data: bytes, position: int, left: int) -> tuple[int, Sequence[object]]:
-        """The end, and what stands for the dicts from a position on; (0, ()) if there are none.
+    def read(self, data: bytes, position: int, left: int) -> tuple[int, Scanned | None]:
+        """The end, and what stands for the dicts from a position on; (0, None) if there are none.
 
-        left: how many bytes of the file follow the data. A value that stands for many dicts is
-        returned only if the next opcode puts it into a list.
+        left: how many bytes of the file follow the data.
         """
         if self._memo.sparse:
-            return 0, ()
+            return 0, None
         if self._changes != self._memo.changes:
             self._changes = self._memo.changes
             for learned in self._learned.values():
@@ -222,13 +232,11 @@ class RepeatedDicts:
             self._last = self._learn(data, position)
             run = self._scan(data, position, left)
         if not run or self._last is None:
-            return 0, ()
+            return 0, None
         scanner, meanings = self._last
         scanned = meanings.store(run)
         self._memo.append_run(scanner, scanned, run)
-        if data[run.end : run.end + 1] == b"e":
-            return run.end, (scanned.all(),)
-        return run.end, [scanned.one(n) for n in range(len(run))]
+        return run.end, scanned
 
     def _learn(self, data: bytes, position: int) -> tuple[EventScanner, Meanings] | None:
         """The scanner for dicts with the keys of the one at a position, if they have a packer."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from allocbench.workloads._native import EventRun
 from numpy.typing import NDArray
 
+from allocbench.workloads._native import EventRun
 from allocbench.workloads.importers.labels import is_backward, label_of, module_of
 from allocbench.workloads.importers.module_names import BACKWARD, joined
-from allocbench.workloads.importers.repeated import Meanings, Packer, References
+from allocbench.workloads.importers.repeated import Meanings, Packer, References, Scanned
 from allocbench.workloads.trace import TraceError
 
 _ALLOC = "alloc"
@@ -30,17 +30,17 @@ class _Event(int):
 
 
 @dataclass(frozen=True)
-class _Events:
+class _Events(Scanned):
     """Events with consecutive numbers in the columns."""
 
     first: int
     count: int
 
+    def __len__(self) -> int:
+        return self.count
+
     def one(self, index: int) -> _Event:
         return _Event(self.first + index)
-
-    def all(self) -> _Events:
-        return self
 
 
 class Columns:
@@ -119,7 +119,7 @@ class Columns:
             (self.pool, run.pool),
             (self.label, run.label),
         ):
-            column.frombytes(memoryview(values).cast("B"))
+            column.frombytes(values.tobytes())
         return events
 
     def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:

@@ -26,6 +26,7 @@ from allocbench.workloads.importers.snapshot_segments import (
 )
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.sorting import stable_order
 
 
 def layout_of(
@@ -83,7 +84,7 @@ class _Allocs:
 
     def __init__(self, events: AddressedEvents) -> None:
         allocs = np.flatnonzero(events.is_alloc)
-        order = np.argsort(events.address[allocs], kind="stable")
+        order = stable_order(events.address[allocs])
         self._at, self._address = allocs[order], events.address[allocs][order]
         frees = np.flatnonzero(~events.is_alloc)
         freed, first = np.unique(events.address[frees], return_index=True)

@@ -93,9 +93,16 @@ class Pools:
             & (when[around] >= self._since[segment])
         )
         by_number = {number: pool for pool, number in pools.items()}
-        for n in np.flatnonzero((named > 0) | ((named < 0) & around)).tolist():
-            pool = by_number[int(named[n])] if named[n] > 0 else self._pool[inside[n]]
-            numbers[n] = self.of(int(stream[n]), pool)
+        chosen = np.flatnonzero((named > 0) | ((named < 0) & around))
+        # Negative: the pool of a segment. Few events differ in stream and pool.
+        key = np.where(named[chosen] > 0, named[chosen], -1 - inside[chosen])
+        pairs = np.stack([stream[chosen], key.astype(np.int64)], axis=1)
+        distinct, first, index = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+        of = np.empty(len(distinct), np.int64)
+        for n in np.argsort(first).tolist():  # numbers are given in order of appearance
+            where, what = distinct[n].tolist()
+            of[n] = self.of(where, by_number[what] if what > 0 else self._pool[-1 - what])
+        numbers[chosen] = of[index.reshape(-1)]
         return numbers
 
     def blocks(self, blocks: Blocks) -> Blocks:

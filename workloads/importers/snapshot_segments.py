@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import PoolId
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
+from allocbench.workloads.sorting import stable_order
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
     "segment_alloc",
@@ -147,7 +148,7 @@ def with_kinds(
     map its addresses for another pool. If there is no such block, a range of whole pages of
     `large_page` bytes has large blocks.
     """
-    order = np.argsort(address, kind="stable")
+    order = stable_order(address)
     sorted_address = address[order]
     unmaps = [call for call in calls if call.action == SEGMENT_UNMAP]
     begin = np.array([call.address for call in unmaps], np.uint64)

@@ -24,6 +24,9 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> const& values) {
   return {owned->data(), {owned->size()}, owner};
 }
 
+using OfPlace = nb::typed<nb::callable, int(int)>;
+using OfOpcodes = nb::typed<nb::callable, int(nb::bytes)>;
+
 std::string_view view(nb::bytes const& bytes) { return {bytes.c_str(), bytes.size()}; }
 
 // A Python function as one that returns nullopt where the function raises: the reader of all
@@ -116,8 +119,8 @@ NB_MODULE(_native, m) {
       .def(
           "scan",
           [](EventScanner& self, nb::bytes const& data, std::size_t begin, std::uint64_t left,
-             nb::callable action, nb::callable label, nb::callable label_at, nb::callable pool,
-             nb::callable pool_at) {
+             nb::typed<nb::callable, std::pair<int, bool>(int)> action, OfOpcodes label,
+             OfPlace label_at, OfOpcodes pool, OfPlace pool_at) {
             Meanings const meanings{meaning<Action, std::uint32_t>(std::move(action)),
                                     meaning<std::uint32_t, std::string_view>(std::move(label)),
                                     meaning<std::uint32_t, std::uint32_t>(std::move(label_at)),

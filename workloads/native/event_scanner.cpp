@@ -190,7 +190,7 @@ bool read(Cursor& cursor, std::vector<std::string> const& keys, std::vector<int>
   event.memoized.clear();
   if (!cursor.skip(kEmptyDict) || !cursor.skip(kMemoize) || !cursor.skip(kMark)) return false;
   for (std::size_t n = 0; n < keys.size(); ++n) {
-    if (!cursor.skip_frame() || !cursor.skip(keys[n])) return false;
+    if (!cursor.skip_frame() || !cursor.skip(keys[n]) || !cursor.skip_frame()) return false;
     Value const value = cursor.value();
     if (value.kind == Kind::kNone) return false;
     if (value.kind == Kind::kList) event.memoized.emplace_back(Kept::kList, value.text);

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from allocbench.workloads import Trace, TraceError, read
 from allocbench.workloads.importers import pickles, snapshot_columns
-from allocbench.workloads.importers.repeated import Memo, References, RepeatedDicts
+from allocbench.workloads.importers.repeated import Memo, References, RepeatedDicts, each
 from tests.traces import assert_same, message_of
 from tests.workloads.importers.snapshots import CPP_FRAMES, FRAMES, Recorder, pickled, snapshot
 
@@ -25,7 +25,7 @@ STACKS = [FRAMES, FRAMES[1:], CPP_FRAMES, CPP_FRAMES[1:], FRAMES[2:], []]
 def plainly(path: Path) -> Trace:
     """The trace of a snapshot, every opcode of it read by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RepeatedDicts, "read", lambda *ignored: (0, ()))
+        patch.setattr(RepeatedDicts, "read", lambda *ignored: (0, None))
         return read(path)
 
 
@@ -173,3 +173,34 @@ def test_a_memo_with_runs_and_changes() -> None:
     with pytest.raises((KeyError, IndexError)):
         memo[5]
     assert list(References(memo, b"h\x00j\x01\x00\x00\x00")) == ["c", "b"]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_events_that_are_not_in_a_list_of_their_own(count: int, tmp_path: Path) -> None:
+    """In tuples, dicts and nested lists, after others and before others."""
+    keys = ("action", "size", "x")
+    strings = [*keys, "alloc"]
+    event = [dict.fromkeys(keys, n) | {"action": "alloc"} for n in range(count)]
+    inline = dict.fromkeys(keys, 7) | {"action": "alloc", "x": ["new"]}
+    content = [strings, tuple(event), [tuple(event)], [*event, inline], (*event, inline), (inline,)]
+    path = tmp_path / "events"
+    path.write_bytes(pickle.dumps({"segments": content, "x": event[0], "y": [event]}, 4))
+
+    def loaded() -> tuple[Any, list[int]]:
+        columns = snapshot_columns.Columns()
+        with path.open("rb") as file:
+            return pickles.DataPickle(file, columns.packer_for).load(), columns.size.tolist()
+
+    found, sizes = loaded()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RepeatedDicts, "read", lambda *ignored: (0, None))
+        expected, plain_sizes = loaded()
+    assert sizes == plain_sizes
+    assert apart(found) == apart(expected)
+
+
+def apart(value: Any) -> Any:
+    """Nested values, with each event on its own."""
+    if isinstance(value, dict):
+        return {key: apart(inside) for key, inside in value.items()}
+    return type(value)(map(apart, each(value))) if isinstance(value, list | tuple) else value

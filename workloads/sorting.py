@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stable sorting of unsigned integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEY_BITS = 64
+
+
+def stable_order(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.intp]:
+    """intp (n,), the indices that sort n values; equal values stay in order.
+
+    The same as `np.argsort(values, kind="stable")`, in a fraction of the time where a value and an
+    index fit into one key of 64 bits: numpy sorts plain numbers with vector instructions.
+    """
+    count = len(values)
+    if not count:
+        return np.empty(0, np.intp)
+    least = values.min()
+    bits = count.bit_length()
+    if int(values.max() - least).bit_length() + bits > _KEY_BITS:
+        order: NDArray[np.intp] = np.argsort(values, kind="stable")
+        return order
+    keys: NDArray[np.uint64] = (values - least).astype(np.uint64)
+    keys <<= np.uint64(bits)
+    keys |= np.arange(count, dtype=np.uint64)
+    keys.sort()
+    keys &= np.uint64((1 << bits) - 1)
+    return keys.astype(np.intp)
