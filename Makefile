@@ -14,10 +14,10 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 
 # The native code built with sanitizers, in an environment that uses the packages of .venv, and the
 # tests that run most of it. Leaks are not looked for: Python frees little when it ends.
-# ThreadSanitizer leaves too few addresses for the null GPU; some kernels randomize addresses more than
-# it can bear (setarch -R turns that off).
+# ThreadSanitizer leaves few addresses, 64 GiB for each null GPU; some kernels randomize addresses more
+# than it can bear (setarch -R turns that off).
 SANITIZED := $(addprefix tests/allocators/,strategies test_threads.py test_entry_points.py \
-  test_program_streams.py test_captures.py) tests/null_gpu/test_core.py
+  test_program_streams.py test_captures.py) $(addprefix tests/null_gpu/,test_core.py test_driver.py)
 THREADED := $(addprefix tests/allocators/,test_threads.py test_entry_points.py)
 PRELOADED = $$(g++ -print-file-name=lib$(1)san.so) $$(g++ -print-file-name=libstdc++.so)
 
@@ -140,11 +140,11 @@ stub: $(VENV)/.test  ## re-create the type stubs of the native modules
 # (and CuPy for its stage); no network is needed. ONLY=stage,stage chooses; what is there stays.
 # BUDGET=seconds ends it in time (exit code 3 if tasks are left: run it again). Each GPU has a folder in
 # INTO=folder, and an archive of it.
-# DRY=1 goes through all of it in small, on the processor and a stand-in for the driver, with what
+# DRY=1 goes through all of it in small, on the processor and the null GPU's driver, with what
 # the tests need. NULL=null:h100 goes through it at full size on a null GPU, with a CUDA build of PyTorch.
 ifdef DRY
 gpu: $(VENV)/.test
-	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.stand_in) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
+	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.null_driver) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
 	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
 else ifdef NULL
 gpu: $(VENV)/.test build/torch/$(TORCH)/.done

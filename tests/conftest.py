@@ -16,8 +16,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators.programs import Program
 from allocbench.allocators.spec import parse
-from tests import host_times
-from tests import stand_in as stand_in_module
+from tests import host_times, null_driver
 from tests.oracle import Watched
 
 pytest_plugins = ["tests.leftovers"]
@@ -187,24 +186,24 @@ def make() -> Iterator[Callable[..., allocators.Allocator]]:
 
 
 @pytest.fixture(scope="session")
-def stand_in() -> stand_in_module.Driver:
-    return stand_in_module.Driver()
+def loaded_driver() -> null_driver.Driver:
+    return null_driver.Driver()
 
 
 @pytest.fixture
-def driver(stand_in: stand_in_module.Driver) -> Iterator[stand_in_module.Driver]:
-    """The stand-in driver, fresh; a test must leave nothing outstanding."""
-    stand_in.fail()
-    stand_in.forget()
-    stand_in.set_capacity(stand_in_module.CAPACITY)
-    yield stand_in
-    stand_in.fail()
+def driver(loaded_driver: null_driver.Driver) -> Iterator[null_driver.Driver]:
+    """The null GPU's driver, fresh; a test must leave nothing outstanding."""
+    loaded_driver.fail()
+    loaded_driver.forget()
+    loaded_driver.set_capacity(null_driver.CAPACITY)
+    yield loaded_driver
+    loaded_driver.fail()
     gc.collect()
-    assert stand_in.outstanding() == {}
+    assert loaded_driver.outstanding() == {}
 
 
 @pytest.fixture
-def start(driver: stand_in_module.Driver) -> Iterator[START]:
+def start(driver: null_driver.Driver) -> Iterator[START]:
     """Start programs, which are checked and closed when the test ends."""
     started: list[Program] = []
 

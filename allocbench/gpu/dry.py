@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dry runs: the tiny program runs on the CPU, its allocations on a stand-in for the driver."""
+"""Dry runs: the tiny program runs on the CPU, its allocations on the null GPU's driver."""
 
 from __future__ import annotations
 

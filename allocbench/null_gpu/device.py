@@ -31,9 +31,21 @@ FAILING = (
     *("cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
     *("cudaMemPoolCreate", "cudaHostAlloc", "cudaDeviceSynchronize", "cudaStreamSynchronize"),
     "cudaEventCreateWithFlags",
-    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemAddressReserve", "cuMemAddressFree"),
-    *("cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess", "cuMemPoolCreate"),
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
+    *("cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer"),
+    *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),
+    *("cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
+    *("cuCtxGetDevice", "cuCtxSynchronize"),
+    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuMemHostAlloc", "cuMemsetD8_v2"),
+    *("cuMemsetD8Async", "cuMemsetD32_v2", "cuMemsetD32Async", "cuMemGetAllocationGranularity"),
+    *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),
+    *("cuMemUnmap", "cuMemSetAccess", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo"),
+    *("cuMemPoolSetAccess", "cuMemPoolSetAttribute", "cuMemPoolGetAttribute"),
     *("cuMemAllocFromPoolAsync", "cuMemAllocAsync", "cuMemFreeAsync"),
+    *("cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamGetCtx"),
+    *("cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent", "cuStreamBeginCapture_v2"),
+    *("cuStreamIsCapturing", "cuStreamEndCapture", "cuEventCreate", "cuEventRecord"),
+    *("cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy_v2"),
 )
 """CUDA's functions that the option `fail` can make fail."""
 

@@ -21,6 +21,7 @@ from allocbench.null_gpu.torch_build import NullGpuError, TorchBuild, find
 
 CORE_SONAME = "liballocbench_null.so"
 ABOUT = "about.json"
+DRIVER = "libcuda.so.1"
 _WRONG = 2
 
 
@@ -51,7 +52,7 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
         for soname, functions in libraries.items():
             data = elf.shared_library(soname, CORE_SONAME, functions)
             (partial / files[soname]).write_bytes(data)
-        (partial / "libcuda.so").symlink_to("libcuda.so.1")  # what compilers link with
+        (partial / "libcuda.so").symlink_to(DRIVER)  # what compilers link with
         (partial / ABOUT).write_text(json.dumps(about, indent=1))
         try:
             partial.rename(into)
@@ -61,6 +62,17 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
                 raise
     except OSError as error:
         raise NullGpuError(f"{error.filename}: {error.strerror}") from error
+
+
+def make_driver(core: Path, into: Path) -> None:
+    """Write the driver alone into a folder: all functions that the core offers, and the core.
+
+    A process that has the folder in LD_LIBRARY_PATH finds it. The core gets its settings from the
+    variable ALLOCBENCH_NULL_DRIVER.
+    """
+    functions = libraries_for(imports.Imports(), imports.exported(core))[DRIVER]
+    (into / DRIVER).write_bytes(elf.shared_library(DRIVER, CORE_SONAME, functions))
+    (into / CORE_SONAME).symlink_to(core)
 
 
 def libraries_for(

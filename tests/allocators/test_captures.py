@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captured graphs: their memory stays, and a capture never becomes invalid; on the stand-in."""
+"""Captured graphs: their memory stays, and a capture never becomes invalid; on the null GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators._core import ProgramMemory
 from tests.conftest import GIB, MIB, START
-from tests.stand_in import Driver
+from tests.null_driver import Driver
 
 SIDE, OTHER, THIRD = 0x1000, 0x2000, 0x3000
 POOL = (0, 1)

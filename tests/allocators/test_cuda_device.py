@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA device on a stand-in for the driver: no memory is ever lost."""
+"""The CUDA device on the null GPU's driver: no memory is ever lost."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import random
 from pathlib import Path
@@ -12,8 +11,16 @@ import pytest
 
 from allocbench import allocators
 from tests.conftest import GIB, MIB
+from tests.null_driver import (
+    CAPACITY,
+    ILLEGAL_ADDRESS,
+    NAME,
+    OUT_OF_MEMORY,
+    Driver,
+    python,
+    reported,
+)
 from tests.oracle import Watched
-from tests.stand_in import CAPACITY, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Driver, python
 
 STRATEGIES = [info.name for info in allocators.strategies()]
 SPECS = [*STRATEGIES, "caching:expandable_segments=true", "per_stream:of=caching"]
@@ -54,7 +61,7 @@ def test_every_strategy_works_on_cuda_and_returns_everything(driver: Driver, spe
         stats = allocator.stats()
         assert stats.failures == 0
         assert stats.reserved == device.reserved == driver.outstanding()["bytes"]
-        assert device.free_bytes == CAPACITY - device.reserved
+        assert device.free_bytes == CAPACITY - driver.used()
         watched.free_all()
         allocator.step()
         watched.trim()
@@ -67,7 +74,7 @@ def test_every_strategy_works_on_cuda_and_returns_everything(driver: Driver, spe
 
 def test_the_device_describes_itself(driver: Driver) -> None:
     with allocators.CudaDevice(1) as device:
-        assert (device.name, device.ordinal) == ("Stand-in GPU 1", 1)
+        assert (device.name, device.ordinal) == (NAME, 1)
         assert device.capacity == CAPACITY
         assert device.driver_version == 12040
         assert not device.simulated
@@ -138,8 +145,8 @@ def test_memory_is_real_and_the_pattern_is_written(driver: Driver) -> None:
         for spec in ("naive", "caching:expandable_segments=true", "cuda_async"):
             allocator = allocators.make(spec, device)
             address = allocator.allocate(4096)
-            ctypes.memset(address, 7, 4096)
-            assert ctypes.string_at(address, 4096) == b"\7" * 4096
+            driver.write(address, b"\7" * 4096)
+            assert driver.read(address, 4096) == b"\7" * 4096
             del allocator
 
 
@@ -257,7 +264,7 @@ def test_a_failure_names_the_call_the_error_and_the_size(
     driver.fail(call, 1)
     shown = message(call, action)
     name = call.removesuffix("_v2")
-    assert f"cuda:0: {name}: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal memory access)" in shown
+    assert f"cuda:0: {name}: CUDA_ERROR_ILLEGAL_ADDRESS (700: an illegal memory access" in shown
     assert size in shown
 
 
@@ -315,8 +322,9 @@ except allocators.SpecError as error:
 
 @pytest.mark.parametrize("call", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
 def test_a_failing_driver_is_reported(call: str) -> None:
-    done = python(OPENS, STAND_IN_FAIL=f"{call}:1:100")
-    assert done.stdout == f"no CUDA device found: {call}: CUDA_ERROR_NO_DEVICE (100)\n", done.stderr
+    done = python(OPENS, settings={"fail": f"{call}:1:100"})
+    error = "CUDA_ERROR_NO_DEVICE (100: no CUDA-capable device is detected)"
+    assert done.stdout == f"no CUDA device found: {call}: {error}\n", done.stderr
 
 
 def test_a_missing_driver_is_reported() -> None:
@@ -353,16 +361,11 @@ for allocator in kept:
 """
 
 
-def report(path: Path) -> dict[str, int]:
-    text = path.read_text()
-    return {kind: int(n) for kind, n in (line.split() for line in text.splitlines())}
-
-
 def test_an_exiting_process_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "report"
-    done = python(LEAVES, *SPECS, STAND_IN_REPORT=str(path), STAND_IN_CAPACITY=str(16 * GIB))
+    done = python(LEAVES, *SPECS, settings={"report": path, "memory": 16 * GIB})
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(report(path).values()) == {0}
+    assert set(reported(path).values()) == {0}
 
 
 FORKS = """
@@ -391,10 +394,10 @@ print(status, device.reserved, allocator.stats().failures)
 @pytest.mark.parametrize("spec", ["naive", "caching:expandable_segments=true", "cuda_async"])
 def test_a_forked_child_is_refused_and_frees_nothing(tmp_path: Path, spec: str) -> None:
     path = tmp_path / "report"
-    done = python(FORKS, spec, STAND_IN_REPORT=str(path))
+    done = python(FORKS, spec, settings={"report": path})
     assert done.stderr == ""
     shown, parent = done.stdout.splitlines()
     assert "cannot be used in the forked child" in shown
     assert "start processes with spawn" in shown
     assert parent == "0 0 0"
-    assert set(report(path).values()) == {0}
+    assert set(reported(path).values()) == {0}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C functions that PyTorch calls, through their addresses, on the stand-in driver."""
+"""The C functions that PyTorch calls, through their addresses, on the null GPU's driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocbench import allocators
 from allocbench.allocators import _core
 from allocbench.allocators.programs import Program
 from tests.conftest import MIB, START
-from tests.stand_in import CAPACITY, Driver
+from tests.null_driver import CAPACITY, Driver
 
 SIDE, OTHER = 0x1000, 0x2000
 

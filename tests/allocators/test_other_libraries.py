@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CuPy, RMM and Numba on an allocator: stand-ins that make the same calls, on a stand-in driver."""
+"""CuPy, RMM and Numba on an allocator: stand-ins for them make the same calls, on the null GPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.stand_in import CAPACITY, MODULES, python
+from tests.null_driver import CAPACITY, python, reported
+from tests.stand_in import MODULES
 
 
 def run(tmp_path: Path, code: str) -> str:
     """The output of a program, which must free everything."""
     report = tmp_path / "report"
-    done = python(code, PYTHONPATH=MODULES, STAND_IN_REPORT=str(report))
+    done = python(code, PYTHONPATH=MODULES, settings={"report": report})
     assert (done.returncode, done.stderr) == (0, "")
-    assert {line.split()[1] for line in report.read_text().splitlines()} == {"0"}
+    assert set(reported(report).values()) == {0}
     return done.stdout
 
 

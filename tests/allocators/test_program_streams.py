@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default streams, which share handles, and programs on several GPUs; on the stand-in."""
+"""Default streams, which share handles, and programs on several GPUs; on the null GPU."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 
 from allocbench import allocators
 from tests.conftest import MIB, START
-from tests.stand_in import Driver
+from tests.null_driver import Driver
 
 # -- several GPUs
 
 
 def test_a_block_used_on_another_gpu_waits_for_it(start: START, driver: Driver) -> None:
-    with allocators.CudaDevice(1):
+    with allocators.CudaDevice(1), driver.new_stream(1) as made:
         memory = start("caching").on()
-        for stream in (driver.new_stream(1), 0):  # the default stream has the same handle on both
+        for stream in (made, 0):  # the default stream has the same handle on both
             address = memory.allocate(5 * MIB)
             memory.use_on(address, stream)
             driver.hold(stream, device=1)

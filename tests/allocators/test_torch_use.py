@@ -8,13 +8,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from allocbench.workloads import ALLOC, MARK, read
-from tests import stand_in
-from tests.stand_in import MODULES, python
+from tests.null_driver import NAME, environment, python, reported
+from tests.stand_in import MODULES, TORCH_CALLS
 
 TORCH = Path(str(importlib.util.find_spec("torch").origin)).parent  # type: ignore[union-attr]
 
@@ -116,7 +117,7 @@ memory.deallocate(outside)
 def torch_calls(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Calls compiled with the headers of the installed torch."""
     created = tmp_path_factory.mktemp("torch_calls") / "calls.so"
-    source = stand_in.SOURCES / "torch_calls" / "calls.cpp"
+    source = TORCH_CALLS / "calls.cpp"
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-shared", "-fPIC", str(source)]
     command += ["-isystem", str(TORCH / "include"), "-L", str(TORCH / "lib"), "-lc10"]
     subprocess.run([*command, "-o", str(created)], check=True)
@@ -129,7 +130,7 @@ def test_torch_catches_its_own_out_of_memory_error(torch_calls: Path) -> None:
     served, refused, *rest = done.stdout.splitlines()
     assert served == "0 "
     assert refused.startswith("1 CUDA out of memory. bfc: out of memory: asked for 1.00 TiB")
-    assert any("Stand-in GPU 0: free" in line for line in rest)
+    assert any(f"{NAME}: free" in line for line in rest)
 
 
 OLD = """
@@ -148,7 +149,7 @@ print(said.value.decode())
 
 @pytest.mark.parametrize("new_strings", [0, 1])
 def test_older_torch_catches_its_own_out_of_memory_error(tmp_path: Path, new_strings: int) -> None:
-    source = stand_in.SOURCES / "torch_calls" / "old_torch.cpp"
+    source = TORCH_CALLS / "old_torch.cpp"
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O0", "-shared", "-fPIC", str(source)]
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-L", str(tmp_path)]
     paths = []
@@ -187,9 +188,9 @@ kept = torch.Storage(1 << 20)
 
 def test_an_exiting_program_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "report"
-    done = python(USES, STAND_IN_REPORT=str(path), PYTHONPATH=MODULES)
+    done = python(USES, settings={"report": path}, PYTHONPATH=MODULES)
     assert (done.returncode, done.stderr) == (0, "")
-    assert {line.split()[1] for line in path.read_text().splitlines()} == {"0"}
+    assert set(reported(path).values()) == {0}
 
 
 def test_an_old_torch_or_a_late_call_is_an_error() -> None:
@@ -225,10 +226,12 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-def allocbench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def allocbench(
+    *arguments: str, settings: Mapping[str, object] | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "allocbench", "run", *arguments]
-    environment = stand_in.environment(**{"PYTHONPATH": MODULES} | variables)
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    env = environment(settings, **{"PYTHONPATH": MODULES} | variables)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture
@@ -243,11 +246,11 @@ def test_an_unmodified_program_runs_on_any_allocator(script: Path) -> None:
     report = script.with_name("report")
     options = ("--allocator", "tlsf", "--record", "trace.parquet", "--json", "rows.json", "--")
     done = allocbench(
-        *options, sys.executable, str(script), "3", "--lr=1", STAND_IN_REPORT=str(report)
+        *options, sys.executable, str(script), "3", "--lr=1", settings={"report": report}
     )
     assert done.returncode == 3
     assert done.stdout == "args ['3', '--lr=1']\n"
-    assert "tlsf on cuda:0, Stand-in GPU 0 (process" in done.stderr
+    assert f"tlsf on cuda:0, {NAME} (process" in done.stderr
     assert "peak reserved" in done.stderr
     assert "device time (measured)" in done.stderr
     trace = read("trace.parquet")
@@ -255,11 +258,11 @@ def test_an_unmodified_program_runs_on_any_allocator(script: Path) -> None:
     assert int((trace.op == MARK).sum()) == 3
     assert trace.size[trace.op == ALLOC].tolist()[:3] == [100 << 10, 2000 << 10, 5000 << 10]
     assert trace.provenance.kind == "recorded"
-    assert trace.provenance.device == "Stand-in GPU 0"
+    assert trace.provenance.device == NAME
     (row,) = json.loads(Path("rows.json").read_text())
     assert row["blocks"] == 10
     assert row["peak_requested"] == trace.max_load
-    assert {line.split()[1] for line in report.read_text().splitlines()} == {"0"}
+    assert set(reported(report).values()) == {0}
 
 
 def test_the_programs_own_sitecustomize_still_runs(script: Path) -> None:
@@ -322,7 +325,7 @@ def test_a_program_with_torch_without_cuda_exits_with_2() -> None:
     command = [sys.executable, "-m", "allocbench", "run", "--allocator", "bfc", "--"]
     done = subprocess.run(
         [*command, sys.executable, "-c", code],
-        env=stand_in.environment(),
+        env=environment(),
         capture_output=True,
         text=True,
     )
@@ -345,7 +348,7 @@ def test_a_child_of_a_fork_that_uses_the_gpu_has_its_table(script: Path) -> None
     script.write_text(FORKS)
     done = allocbench("--allocator", "bfc", "--", sys.executable, str(script))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("bfc on cuda:0, Stand-in GPU 0 (process") == 1
+    assert done.stderr.count(f"bfc on cuda:0, {NAME} (process") == 1
 
 
 def test_a_process_without_a_gpu_continues(script: Path) -> None:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,18 @@ import pytest
 from allocbench import allocators
 from allocbench.gpu import contestants, running, summary, tasks
 from allocbench.workloads import ALLOC, FREE
-from tests import stand_in
+from tests.null_driver import NAME, environment
 from tests.traces import make
 
 ROOT = Path(__file__).parents[2]
 
 
-def gpu(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def gpu(
+    *arguments: str, settings: Mapping[str, object] | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "allocbench.gpu", *arguments]
-    return subprocess.run(
-        command, env=stand_in.environment(**variables), capture_output=True, text=True, timeout=600
-    )
+    env = environment(settings, **variables)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_contestants_are_every_candidate_and_three_of_pytorch() -> None:
@@ -102,14 +104,14 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
     done = gpu(*options, "--match", "gpt2-train--tlsf")
     assert done.returncode == 0, done.stdout
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
-    assert re.fullmatch("stand-in-gpu-0-[0-9a-f]{8}", folder.name)
+    assert re.fullmatch("null-gpu-[0-9a-f]{8}", folder.name)
     costs = json.loads((folder / "calibration" / "device_costs.json").read_text())
     for call in ("malloc", "free", "map", "unmap"):
         assert all(seconds > 0 for _, seconds in costs["measured"]["calls"][call])
     assert {size for size, _ in costs["measured"]["calls"]["map"]} == {2 << 20}
     assert all(one["seconds_predicted"] > 0 for one in costs["measured"]["predictions"])
     found = json.loads((folder / "programs" / "gpt2-train--tlsf.json").read_text())
-    assert found["provenance"]["gpu"] == "Stand-in GPU 0"
+    assert found["provenance"]["gpu"] == NAME
     uuid = found["provenance"]["gpu_uuid"]
     assert re.fullmatch("GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", uuid)
     assert folder.name.endswith(uuid[4:12])
@@ -138,7 +140,7 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
 
 def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None:
     options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
-    done = gpu(*options, STAND_IN_FAIL="cuMemAlloc_v2:0:700")
+    done = gpu(*options, settings={"fail": "cuMemAlloc_v2:0:700"})
     assert done.returncode == 1, done.stdout
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in done.stdout
     log = next(tmp_path.rglob("device_costs.log"))
@@ -148,7 +150,7 @@ def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None
     done = gpu(*options, "--budget", "0")
     assert done.stdout.startswith("[1/1] calibration device_costs: no time left\nall results: ")
     assert done.returncode == 3
-    done = gpu(*options, STAND_IN_FAIL="cuDevicePrimaryCtxRetain:0:2")
+    done = gpu(*options, settings={"fail": "cuDevicePrimaryCtxRetain:0:2"})
     assert (done.returncode, done.stdout) == (2, "")
     assert "cuDevicePrimaryCtxRetain: CUDA_ERROR_OUT_OF_MEMORY" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -17,6 +17,13 @@ gpu = ctypes.CDLL({core!r})
 gpu.null_configure({settings!r})
 seen = {{}}
 P = ctypes.POINTER
+def context(device=0):
+    "Makes a context current, as a program does that uses the driver alone."
+    made = c_void_p()
+    assert gpu.null_cuInit(0) == 0
+    assert gpu.null_cuDevicePrimaryCtxRetain(byref(made), device) == 0
+    assert gpu.null_cuCtxPushCurrent_v2(made) == 0
+    return made
 def malloc(size):
     pointer = c_void_p()
     return gpu.null_cudaMalloc(byref(pointer), c_size_t(size)), pointer

@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from allocbench.null_gpu import device, elf, imports, launch, stubs
+from allocbench.null_gpu import device, launch, stubs
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "package_programs"
 PACKAGES = ROOT / "build" / "packages"
-DRIVER = "libcuda.so.1"
 
 
 def seen(program: str, folder: Path, on: str = "null:h100,count=2") -> dict[str, Any]:
@@ -30,11 +29,11 @@ def seen(program: str, folder: Path, on: str = "null:h100,count=2") -> dict[str,
         if os.environ.get("ALLOCBENCH_TEST_PACKAGES"):
             pytest.fail(f"{PACKAGES} is missing")
         pytest.skip("CuPy, RMM and Numba are not installed: make test-packages")
-    write_driver(folder)
+    stubs.make_driver(launch.core(), folder)
     settings = device.read(on).settings() | {"usage": folder / "usage", "cuda_version": 12090}
     told = {
         "core": str(launch.core()),
-        "driver": str(folder / DRIVER),
+        "driver": str(folder / stubs.DRIVER),
         "packages": str(PACKAGES),
         "settings": "".join(f"{name}={value}\n" for name, value in settings.items()),
     }
@@ -53,11 +52,3 @@ def seen(program: str, folder: Path, on: str = "null:h100,count=2") -> dict[str,
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def write_driver(folder: Path) -> None:
-    """Write a libcuda.so.1 whose functions are those of the null GPU."""
-    offered = imports.exported(launch.core())
-    functions = stubs.libraries_for(imports.Imports(), offered)[DRIVER]
-    data = elf.shared_library(DRIVER, stubs.CORE_SONAME, functions)
-    (folder / DRIVER).write_bytes(data)

@@ -134,6 +134,7 @@ def used():
     free, total = c_size_t(), c_size_t()
     gpu.null_cuMemGetInfo_v2(byref(free), byref(total))
     return total.value - free.value
+context()
 address, handle = c_uint64(), c_ulonglong()
 gpu.null_cuMemAddressReserve(byref(address), c_size_t(1 << 40), c_size_t(0), c_uint64(0), 0)
 steps = [used()]
@@ -262,7 +263,14 @@ seen["after"] = status(first), status(second)
 def test_a_forbidden_call_ends_a_capture() -> None:
     found = seen(
         """
+import threading
 stream, graph = c_void_p(), c_void_p()
+def malloc_elsewhere():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(malloc(1)[0]))
+    thread.start()
+    thread.join()
+    return results[0]
 gpu.null_cudaStreamCreate(byref(stream))
 gpu.null_cudaStreamBeginCapture(stream, 0)
 mode = c_int(2)
@@ -271,8 +279,13 @@ seen["relaxed"] = malloc(1)[0]
 gpu.null_cudaThreadExchangeStreamCaptureMode(byref(mode))
 seen["global"] = malloc(1)[0]
 seen["ended"] = gpu.null_cudaStreamEndCapture(stream, byref(graph)), graph.value
+gpu.null_cudaStreamBeginCapture(stream, 0)
+seen["elsewhere"] = malloc_elsewhere(), gpu.null_cudaStreamEndCapture(stream, byref(graph))
 gpu.null_cudaStreamBeginCapture(stream, 1)
-seen["of a thread"] = malloc(1)[0]
+seen["elsewhere, of a thread"] = malloc_elsewhere()
+seen["of a thread"] = malloc(1)[0], gpu.null_cudaStreamEndCapture(stream, byref(graph))
+gpu.null_cudaStreamBeginCapture(stream, 2)
+seen["relaxed capture"] = malloc(1)[0], malloc_elsewhere()
 seen["waited for"] = gpu.null_cudaStreamSynchronize(stream)
 seen["ended too"] = gpu.null_cudaStreamEndCapture(stream, byref(graph))
 """
@@ -280,7 +293,10 @@ seen["ended too"] = gpu.null_cudaStreamEndCapture(stream, byref(graph))
     assert found["relaxed"] == 0
     assert found["global"] == 900
     assert found["ended"] == [901, None]
-    assert found["of a thread"] == 0
+    assert found["elsewhere"] == [900, 901]
+    assert found["elsewhere, of a thread"] == 0
+    assert found["of a thread"] == [900, 901]
+    assert found["relaxed capture"] == [0, 0]
     assert (found["waited for"], found["ended too"]) == (900, 901)
 
 
@@ -304,6 +320,7 @@ def test_streams_and_events_belong_to_the_gpu_that_was_current() -> None:
     found = seen(
         """
 contexts = [c_void_p(), c_void_p()]
+gpu.null_cuInit(0)
 for device in range(2):
     gpu.null_cuDevicePrimaryCtxRetain(byref(contexts[device]), device)
 stream, event, other, current = c_void_p(), c_void_p(), c_void_p(), c_void_p()
@@ -342,10 +359,8 @@ seen["again"] = number()
 def test_functions_that_run_at_exit_use_the_stack_of_contexts() -> None:
     """They run after the objects of the thread are destroyed; AddressSanitizer sees any use."""
     program = """
-context = c_void_p()
-gpu.null_cuDevicePrimaryCtxRetain(byref(context), 0)
 for _ in range(3):
-    gpu.null_cuCtxPushCurrent_v2(context)
+    context()
 at_exit = ctypes.CDLL(None).__cxa_atexit
 for function in (gpu.null_cuCtxPopCurrent_v2, gpu.null_cuCtxPushCurrent_v2):
     seen[function.__name__] = at_exit(function, None, None)

@@ -21,12 +21,19 @@ using Status = int;
 inline constexpr Status kSuccess = 0;
 inline constexpr Status kInvalidValue = 1;
 inline constexpr Status kOutOfMemory = 2;
+inline constexpr Status kNotInitialized = 3;
+inline constexpr Status kDeinitialized = 4;
+inline constexpr Status kNoGpu = 100;
 inline constexpr Status kInvalidDevice = 101;
+inline constexpr Status kInvalidContext = 201;
 inline constexpr Status kInvalidHandle = 400;
 inline constexpr Status kNotFound = 500;
+inline constexpr Status kNotReady = 600;
+inline constexpr Status kIllegalAddress = 700;
 inline constexpr Status kNotSupported = 801;
 inline constexpr Status kCaptureUnsupported = 900;
 inline constexpr Status kCaptureInvalidated = 901;
+inline constexpr Status kCapturedEvent = 907;
 
 // What NVIDIA's other libraries return for an unsupported call.
 inline constexpr Status kCublasNotSupported = 15;
@@ -79,6 +86,8 @@ struct Location {  // CUmemLocation
 };
 inline constexpr int kOnDevice = 1;
 
+inline constexpr int kNoAccess = 0, kReadAndWrite = 3;  // CUmemAccess_flags
+
 struct AccessDescription {  // CUmemAccessDesc
   Location location;
   int flags;
@@ -109,5 +118,7 @@ enum PoolAttribute : int {
   kUsedNow = 7,
   kUsedHigh = 8,
 };
+
+inline constexpr unsigned kBlocking = 0;  // CU_STREAM_DEFAULT
 
 }  // namespace allocbench::null_gpu

@@ -1,16 +1,12 @@
-// null_gpu/driver_contexts.cpp: the driver's devices, contexts, streams, and its list of symbols.
+// null_gpu/driver_contexts.cpp: the driver's devices and contexts.
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
-
 #include <cstdio>
-#include <string>
 #include <vector>
 
+#include "null_gpu/contexts.hpp"
 #include "null_gpu/machine.hpp"
-#include "null_gpu/pools.hpp"
 #include "null_gpu/properties.hpp"
 #include "null_gpu/runtime.hpp"
-#include "null_gpu/streams.hpp"
 #include "null_gpu/thread_object.hpp"
 
 using namespace allocbench::null_gpu;
@@ -19,12 +15,17 @@ namespace {
 
 struct ContextsBelow : std::vector<Handle> {};  // the current one, on the stack
 
-Handle context_of(int device) { return reinterpret_cast<Handle>(Address{0xC000} + device); }
+Handle context_of(int device) { return reinterpret_cast<Handle>(kFirstContext + device); }
 int device_of_context(Handle context) {
-  return static_cast<int>(reinterpret_cast<Address>(context) - 0xC000);
+  return static_cast<int>(reinterpret_cast<Address>(context) - kFirstContext);
 }
 
 Handle current_context() { return has_context() ? context_of(current_device()) : nullptr; }
+
+bool exists(Handle context) {
+  int const device = device_of_context(context);
+  return Machine::get().has(device) && Contexts::get().active(device);
+}
 
 void make_current(Handle context) {
   if (context == nullptr)
@@ -33,59 +34,51 @@ void make_current(Handle context) {
     set_current_device(device_of_context(context));
 }
 
-// The function of a symbol, which callers name without the suffix of its newest version.
-void* symbol(std::string const& name) {
-  static void* const self = [] {
-    Dl_info info;
-    dladdr(reinterpret_cast<void*>(&context_of), &info);
-    return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-  }();
-  for (char const* suffix : {"_v3", "_v2", ""}) {
-    if (void* const function = dlsym(self, ("null_" + name + suffix).c_str())) return function;
-  }
-  // The stand-in for the driver has the other functions; they print their names when called.
-  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  return driver == nullptr ? nullptr : dlsym(driver, name.c_str());
-}
-
 }  // namespace
 
 NULL_GPU_API int null_cuInit(unsigned) {
-  return Machine::get().count() > 0 ? kSuccess : 100;  // CUDA_ERROR_NO_DEVICE
+  Contexts::get().initialize();
+  if (Status const status = entered_driver("cuInit")) return status;
+  return Machine::get().count() > 0 ? kSuccess : kNoGpu;
 }
 
 NULL_GPU_API int null_cuDriverGetVersion(int* version) {
+  if (Status const status = entered("cuDriverGetVersion")) return status;
   return null_cudaRuntimeGetVersion(version);
 }
 
 NULL_GPU_API int null_cuDeviceGetCount(int* count) {
+  if (Status const status = entered_driver("cuDeviceGetCount")) return status;
   *count = Machine::get().count();
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDeviceGet(int* device, int ordinal) {
+  if (Status const status = entered_driver("cuDeviceGet")) return status;
   if (!Machine::get().has(ordinal)) return kInvalidDevice;
   *device = ordinal;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDeviceGetName(char* name, int size, int) {
+  if (Status const status = entered_driver("cuDeviceGetName")) return status;
   std::snprintf(name, size, "%s", Machine::get().settings().name.c_str());
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDeviceGetUuid(void* uuid, int device) {
+  if (Status const status = entered_driver("cuDeviceGetUuid")) return status;
   write_uuid(uuid, device);
   return kSuccess;
-}
-
-NULL_GPU_API int null_cuDeviceCanAccessPeer(int* can, int device, int peer) {
-  return null_cudaDeviceCanAccessPeer(can, device, peer);
 }
 
 NULL_GPU_API int null_cuDeviceGetUuid_v2(void* uuid, int device) {
-  write_uuid(uuid, device);
-  return kSuccess;
+  return null_cuDeviceGetUuid(uuid, device);
+}
+
+NULL_GPU_API int null_cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  if (Status const status = entered_driver("cuDeviceCanAccessPeer")) return status;
+  return null_cudaDeviceCanAccessPeer(can, device, peer);
 }
 
 NULL_GPU_API int null_cuDeviceGetPCIBusId(char* id, int size, int device) {
@@ -93,46 +86,60 @@ NULL_GPU_API int null_cuDeviceGetPCIBusId(char* id, int size, int device) {
 }
 
 NULL_GPU_API int null_cuDeviceTotalMem_v2(Size* bytes, int) {
+  if (Status const status = entered_driver("cuDeviceTotalMem_v2")) return status;
   *bytes = Machine::get().settings().memory;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDeviceGetAttribute(int* value, int number, int device) {
+  if (Status const status = entered_driver("cuDeviceGetAttribute")) return status;
   return null_cudaDeviceGetAttribute(value, number, device);
 }
 
-NULL_GPU_API int null_cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+NULL_GPU_API int null_cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxGetState")) return status;
+  if (!Machine::get().has(device)) return kInvalidDevice;
   *flags = 0;
-  *active = 1;
+  *active = Contexts::get().active(device);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuDevicePrimaryCtxRetain(Handle* context, int device) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxRetain")) return status;
   if (!Machine::get().has(device)) return kInvalidDevice;
+  Contexts::get().retain(device);
   *context = context_of(device);
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
+NULL_GPU_API int null_cuDevicePrimaryCtxRelease_v2(int device) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxRelease_v2")) return status;
+  return Machine::get().has(device) ? Contexts::get().release(device) : kInvalidDevice;
+}
 
 NULL_GPU_API int null_cuCtxGetCurrent(Handle* context) {
+  if (Status const status = entered_driver("cuCtxGetCurrent")) return status;
   *context = current_context();
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuCtxSetCurrent(Handle context) {
+  if (Status const status = entered_driver("cuCtxSetCurrent")) return status;
+  if (context != nullptr && !exists(context)) return kInvalidContext;
   make_current(context);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuCtxPushCurrent_v2(Handle context) {
+  if (Status const status = entered_driver("cuCtxPushCurrent_v2")) return status;
+  if (!exists(context)) return kInvalidContext;
   ThreadObject<ContextsBelow>::get().push_back(current_context());
   make_current(context);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
-  if (!has_context()) return 201;  // CUDA_ERROR_INVALID_CONTEXT
+  if (Status const status = entered_context("cuCtxPopCurrent_v2")) return status;
   if (context != nullptr) *context = current_context();
   auto& pushed = ThreadObject<ContextsBelow>::get();
   make_current(pushed.empty() ? nullptr : pushed.back());
@@ -141,6 +148,7 @@ NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
 }
 
 NULL_GPU_API int null_cuCtxGetDevice(int* device) {
+  if (Status const status = entered_context("cuCtxGetDevice")) return status;
   *device = current_device();
   return kSuccess;
 }
@@ -150,85 +158,6 @@ NULL_GPU_API int null_cuCtxSetLimit(int, Size) { return kSuccess; }
 NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
   *size = 0;
   return kSuccess;
-}
-
-NULL_GPU_API int null_cuCtxSynchronize() { return null_cudaDeviceSynchronize(); }
-
-NULL_GPU_API int null_cuStreamGetCtx(Handle stream, Handle* context) {
-  *context = context_of(device_of(stream));
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuStreamCreate(Handle* stream, unsigned) {
-  *stream = Streams::get().create(0);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuStreamDestroy_v2(Handle) { return kSuccess; }
-NULL_GPU_API int null_cuStreamQuery(Handle stream) { return Streams::get().synchronize(stream); }
-NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
-  return null_cudaStreamSynchronize(stream);
-}
-
-NULL_GPU_API int null_cuStreamIsCapturing(Handle stream, int* status) {
-  return null_cudaStreamIsCapturing(stream, status);
-}
-
-NULL_GPU_API int null_cuStreamWaitEvent(Handle stream, Handle event, unsigned) {
-  return Streams::get().wait(stream, event);
-}
-
-NULL_GPU_API int null_cuThreadExchangeStreamCaptureMode(int* mode) {
-  exchange_capture_mode(mode);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuEventCreate(Handle* event, unsigned) {
-  *event = Machine::get().new_handle();
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuEventRecord(Handle event, Handle stream) {
-  return Streams::get().record(event, stream);
-}
-
-NULL_GPU_API int null_cuEventQuery(Handle) { return kSuccess; }
-NULL_GPU_API int null_cuEventSynchronize(Handle) { return kSuccess; }
-
-NULL_GPU_API int null_cuEventDestroy_v2(Handle event) {
-  Streams::get().destroy_event(event);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuGetErrorString(int status, char const** text) {
-  *text = null_cudaGetErrorString(status);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuGetErrorName(int status, char const** name) {
-  *name = null_cudaGetErrorName(status);
-  return kSuccess;
-}
-
-// `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.
-NULL_GPU_API int null_cudaGetDriverEntryPoint(char const* name, void** function, unsigned long long,
-                                              int* status) {
-  *function = symbol(name);
-  if (status != nullptr) *status = *function == nullptr;
-  if (*function == nullptr) null_missing(name, kNotFound);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGetDriverEntryPointByVersion(char const* name, void** function, unsigned,
-                                                       unsigned long long flags, int* status) {
-  return null_cudaGetDriverEntryPoint(name, function, flags, status);
-}
-
-NULL_GPU_API int null_cuGetProcAddress_v2(char const* name, void** function, int,
-                                          unsigned long long, int* status) {
-  *function = symbol(name);
-  if (status != nullptr) *status = *function == nullptr;
-  return *function == nullptr ? null_missing(name, kNotFound) : kSuccess;
 }
 
 NULL_GPU_API int null_cuGetExportTable(void const**, void const*) { return kNotFound; }

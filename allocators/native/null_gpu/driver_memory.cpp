@@ -1,10 +1,13 @@
 // null_gpu/driver_memory.cpp: the driver's allocations, virtual memory, pools and pointers.
 // SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/driver_memory.hpp"
+
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 
+#include "null_gpu/contexts.hpp"
 #include "null_gpu/host_memory.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
@@ -15,12 +18,6 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-VirtualMemory& virtual_memory() {
-  static auto* instance =
-      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
-  return *instance;
-}
-
 constexpr Size kHostPage = 4096;
 
 Range range_of(Address address) {
@@ -28,7 +25,33 @@ Range range_of(Address address) {
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   if (device < 0) return {};
   Range const pooled = DriverPools::get().range_of(address);
-  return pooled.size != 0 ? pooled : machine.memory(device).range_of(address);
+  Range const range = pooled.size != 0 ? pooled : machine.memory(device).range_of(address);
+  bool const reserved = pooled.size == 0 && virtual_memory().reserved_at(range.begin);
+  return reserved && !virtual_memory().mapped(address, 1) ? Range{} : range;
+}
+
+// Whether there is memory behind all of a range.
+bool is_memory(Address address, Size size) {
+  if (virtual_memory().mapped(address, size)) return true;
+  Range const range = range_of(address);
+  return range.size != 0 && !virtual_memory().reserved_at(range.begin) &&
+         address + size <= range.begin + range.size;
+}
+
+Status set_bytes(Address to, unsigned char value, Size size) {
+  if (!is_memory(to, size)) return kInvalidValue;
+  Values::get().fill(reinterpret_cast<void*>(to), value, size);
+  return kSuccess;
+}
+
+// Only words of four equal bytes are recorded; any other word counts as written by a kernel.
+Status set_words(Address to, unsigned value, Size count) {
+  unsigned const byte = value & 0xff;
+  if (value == byte * 0x01010101u)
+    return set_bytes(to, static_cast<unsigned char>(byte), count * 4);
+  if (!is_memory(to, count * 4)) return kInvalidValue;
+  Values::get().forget_all();
+  return kSuccess;
 }
 
 enum PointerAttribute : int {
@@ -41,31 +64,44 @@ enum PointerAttribute : int {
   kDeviceOrdinal = 9,
   kRangeBegin = 11,
   kRangeSize = 12,
+  kPoolHandle = 17,
 };
 
 }  // namespace
 
+namespace allocbench::null_gpu {
+
+VirtualMemory& virtual_memory() {
+  static auto* instance =
+      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
+  return *instance;
+}
+
+}  // namespace allocbench::null_gpu
+
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
-  if (Status const status = entered("cuMemAlloc_v2")) return status;
+  if (Status const status = entered_context("cuMemAlloc_v2")) return status;
   if (Status const status = Streams::get().check_unsafe()) return status;
-  return current_memory().allocate(size, address);
+  return size == 0 ? kInvalidValue : current_memory().allocate(size, address);
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {
-  if (Status const status = entered("cuMemFree_v2")) return status;
+  if (Status const status = entered_context("cuMemFree_v2")) return status;
+  if (Status const status = Streams::get().check_unsafe()) return status;
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   return device < 0 ? kInvalidValue : machine.memory(device).release(address);
 }
 
 NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
+  if (Status const status = entered_context("cuMemGetInfo_v2")) return status;
   *free = current_memory().free();
   *total = Machine::get().settings().memory;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemHostAlloc(void** pointer, Size size, unsigned) {
-  if (Status const status = entered("cuMemHostAlloc")) return status;
+  if (Status const status = entered_context("cuMemHostAlloc")) return status;
   *pointer = pinned::allocate(size);
   return *pointer == nullptr ? kOutOfMemory : kSuccess;
 }
@@ -113,37 +149,34 @@ NULL_GPU_API int null_cuMemcpyDtoDAsync_v2(Address to, Address from, Size size, 
 }
 
 NULL_GPU_API int null_cuMemsetD8_v2(Address to, unsigned char value, Size size) {
-  Values::get().fill(reinterpret_cast<void*>(to), value, size);
-  return kSuccess;
+  if (Status const status = entered_context("cuMemsetD8_v2")) return status;
+  return set_bytes(to, value, size);
 }
 
 NULL_GPU_API int null_cuMemsetD8Async(Address to, unsigned char value, Size size, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : null_cuMemsetD8_v2(to, value, size);
+  if (Status const status = entered_context("cuMemsetD8Async")) return status;
+  return Streams::get().enqueue(stream) ? kSuccess : set_bytes(to, value, size);
 }
 
-// Only words of four equal bytes are recorded; any other word counts as written by a kernel.
 NULL_GPU_API int null_cuMemsetD32_v2(Address to, unsigned value, Size count) {
-  unsigned const byte = value & 0xff;
-  if (value == byte * 0x01010101u) {
-    Values::get().fill(reinterpret_cast<void*>(to), static_cast<int>(byte), count * 4);
-  } else {
-    Values::get().forget_all();
-  }
-  return kSuccess;
+  if (Status const status = entered_context("cuMemsetD32_v2")) return status;
+  return set_words(to, value, count);
 }
 
 NULL_GPU_API int null_cuMemsetD32Async(Address to, unsigned value, Size count, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : null_cuMemsetD32_v2(to, value, count);
+  if (Status const status = entered_context("cuMemsetD32Async")) return status;
+  return Streams::get().enqueue(stream) ? kSuccess : set_words(to, value, count);
 }
 
 NULL_GPU_API int null_cuMemGetAllocationGranularity(Size* bytes, AllocationProperties const*, int) {
+  if (Status const status = entered_driver("cuMemGetAllocationGranularity")) return status;
   *bytes = kPage;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size, Address,
                                           unsigned long long) {
-  if (Status const status = entered("cuMemAddressReserve")) return status;
+  if (Status const status = entered_context("cuMemAddressReserve")) return status;
   if (size == 0 || size % kHostPage != 0) return kInvalidValue;
   if (Status const status = current_memory().reserve(size, address)) return status;
   virtual_memory().reserved(*address, size);
@@ -151,7 +184,7 @@ NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size, Add
 }
 
 NULL_GPU_API int null_cuMemAddressFree(Address address, Size size) {
-  if (Status const status = entered("cuMemAddressFree")) return status;
+  if (Status const status = entered_context("cuMemAddressFree")) return status;
   if (Status const status = virtual_memory().unreserve(address, size)) return status;
   auto& machine = Machine::get();
   return machine.memory(machine.device_of(reinterpret_cast<void*>(address))).unreserve(address);
@@ -159,7 +192,7 @@ NULL_GPU_API int null_cuMemAddressFree(Address address, Size size) {
 
 NULL_GPU_API int null_cuMemCreate(unsigned long long* handle, Size size,
                                   AllocationProperties const* properties, unsigned long long) {
-  if (Status const status = entered("cuMemCreate")) return status;
+  if (Status const status = entered_context("cuMemCreate")) return status;
   bool const on_device = properties != nullptr && properties->location.type == kOnDevice;
   int const device = on_device ? properties->location.id : current_device();
   if (!Machine::get().has(device)) return kInvalidDevice;
@@ -170,18 +203,18 @@ NULL_GPU_API int null_cuMemCreate(unsigned long long* handle, Size size,
 }
 
 NULL_GPU_API int null_cuMemRelease(unsigned long long handle) {
-  if (Status const status = entered("cuMemRelease")) return status;
+  if (Status const status = entered_context("cuMemRelease")) return status;
   return virtual_memory().release(handle);
 }
 
 NULL_GPU_API int null_cuMemMap(Address address, Size size, Size, unsigned long long handle,
                                unsigned long long) {
-  if (Status const status = entered("cuMemMap")) return status;
+  if (Status const status = entered_context("cuMemMap")) return status;
   return virtual_memory().map(address, size, handle);
 }
 
 NULL_GPU_API int null_cuMemUnmap(Address address, Size size) {
-  if (Status const status = entered("cuMemUnmap")) return status;
+  if (Status const status = entered_context("cuMemUnmap")) return status;
   return virtual_memory().unmap(address, size);
 }
 
@@ -191,7 +224,7 @@ NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, vo
 
 NULL_GPU_API int null_cuMemSetAccess(Address address, Size size, AccessDescription const* access,
                                      Size count) {
-  if (Status const status = entered("cuMemSetAccess")) return status;
+  if (Status const status = entered_context("cuMemSetAccess")) return status;
   for (Size index = 0; index < count; ++index) {
     int const device = access[index].location.id;
     if (Status const status = virtual_memory().allow(address, size, device)) return status;
@@ -199,18 +232,36 @@ NULL_GPU_API int null_cuMemSetAccess(Address address, Size size, AccessDescripti
   return kSuccess;
 }
 
+// `flags` gets whether a device may use the memory at an address.
+NULL_GPU_API int null_cuMemGetAccess(unsigned long long* flags, Location const* location,
+                                     Address address) {
+  if (!virtual_memory().mapped(address, 1)) return kInvalidValue;
+  *flags = virtual_memory().allowed(address, location->id) ? kReadAndWrite : kNoAccess;
+  return kSuccess;
+}
+
 NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
-  if (Status const status = entered("cuMemPoolCreate")) return status;
+  if (Status const status = entered_context("cuMemPoolCreate")) return status;
   *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
 
-// There is no memory behind the addresses, so every device may use them.
-NULL_GPU_API int null_cuMemPoolSetAccess(Handle, void const*, std::size_t) { return kSuccess; }
+NULL_GPU_API int null_cuMemPoolSetAccess(Handle pool, AccessDescription const* access,
+                                         std::size_t count) {
+  if (Status const status = entered_context("cuMemPoolSetAccess")) return status;
+  return DriverPools::get().set_access(pool, access, count);
+}
+
+NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const* location) {
+  bool allowed = false;
+  Status const status = DriverPools::get().allowed(pool, location->id, &allowed);
+  *flags = allowed ? kReadAndWrite : kNoAccess;
+  return status;
+}
 
 NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
-  DriverPools::get().destroy(pool);
-  return kSuccess;
+  if (Status const status = entered_context("cuMemPoolDestroy")) return status;
+  return DriverPools::get().destroy(pool);
 }
 
 NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
@@ -219,34 +270,38 @@ NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
 }
 
 NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void* value) {
+  if (Status const status = entered_context("cuMemPoolSetAttribute")) return status;
   bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
   std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
   return DriverPools::get().set_attribute(pool, attribute, number);
 }
 
 NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
+  if (Status const status = entered_context("cuMemPoolGetAttribute")) return status;
   return DriverPools::get().attribute(pool, attribute, value);
 }
 
 NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
-  DriverPools::get().trim(pool, keep);
-  return kSuccess;
+  if (Status const status = entered_context("cuMemPoolTrimTo")) return status;
+  return DriverPools::get().trim(pool, keep);
 }
 
-NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool, Handle) {
-  if (Status const status = entered("cuMemAllocFromPoolAsync")) return status;
-  return DriverPools::get().allocate(pool, size, address);
+NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
+                                              Handle stream) {
+  if (Status const status = entered_context("cuMemAllocFromPoolAsync")) return status;
+  return size == 0 ? kInvalidValue : DriverPools::get().allocate(pool, size, stream, address);
 }
 
-NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle) {
-  if (Status const status = entered("cuMemAllocAsync")) return status;
-  return DriverPools::get().allocate(DriverPools::get().default_of(current_device()), size,
-                                     address);
+NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
+  if (Status const status = entered_context("cuMemAllocAsync")) return status;
+  auto& pools = DriverPools::get();
+  Handle const pool = pools.default_of(current_device());
+  return size == 0 ? kInvalidValue : pools.allocate(pool, size, stream, address);
 }
 
-NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle) {
-  if (Status const status = entered("cuMemFreeAsync")) return status;
-  return DriverPools::get().release(address);
+NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
+  if (Status const status = entered_context("cuMemFreeAsync")) return status;
+  return DriverPools::get().release(address, stream);
 }
 
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {
@@ -284,6 +339,9 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     case kDeviceOrdinal:
       *word = device;
       return kSuccess;
+    case kPoolHandle:
+      *number = reinterpret_cast<Address>(DriverPools::get().pool_of(address));
+      return *number == 0 ? kInvalidValue : kSuccess;
     case kRangeBegin:
       return null_cuMemGetAddressRange_v2(number, nullptr, address);
     case kRangeSize:

@@ -6,10 +6,13 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <utility>
 
 #include "null_gpu/calls.hpp"
+#include "null_gpu/contexts.hpp"
+#include "null_gpu/control.hpp"
 #include "null_gpu/libraries/workspaces.hpp"
 
 namespace allocbench::null_gpu {
@@ -17,13 +20,8 @@ namespace allocbench::null_gpu {
 namespace {
 
 thread_local int device_of_thread = 0;
-thread_local bool without_context = false;
+thread_local std::optional<bool> in_context;  // empty: this thread has not chosen one
 thread_local Status error_of_thread = kSuccess;
-
-Settings& configured() {  // by null_configure()
-  static Settings settings;
-  return settings;
-}
 
 Calls& calls() {
   static auto* instance = new Calls;
@@ -42,6 +40,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
       {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
       {"fail", [](Settings&, std::string const& text) { calls().fail(text); }},
+      {"report", [](Settings&, std::string const& text) { report_at_exit(text); }},
       {"compute_capability", number(&Settings::compute_capability)},
       {"multiprocessors", number(&Settings::multiprocessors)},
       {"shared_per_multiprocessor", number(&Settings::shared_per_multiprocessor)},
@@ -61,6 +60,36 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"addresses_ascend", number(&Settings::addresses_ascend)},
   };
   return by_name;
+}
+
+// Returns the number of lines with a known key.
+int configure(Settings& settings, char const* text) {
+  int accepted = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    auto const equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    std::string const key = line.substr(0, equals), value = line.substr(equals + 1);
+    auto const entry = setters().find(key);
+    if (entry != setters().end()) {
+      entry->second(settings, value);
+    } else if (!assume(key, value)) {
+      continue;
+    }
+    ++accepted;
+  }
+  return accepted;
+}
+
+// The settings of null_configure(), and those in the environment of a process that finds the driver
+// by its name: lines in ALLOCBENCH_NULL_DRIVER, of the same form.
+Settings& configured() {
+  static Settings& settings = *[] {
+    auto* const made = new Settings;
+    if (char const* const text = std::getenv("ALLOCBENCH_NULL_DRIVER")) configure(*made, text);
+    return made;
+  }();
+  return settings;
 }
 
 // The cards that CUDA_VISIBLE_DEVICES lists, up to the first entry that is not the number of a card
@@ -102,6 +131,11 @@ Machine& Machine::get() {
   return *machine;
 }
 
+void Machine::resize(Size memory) {
+  settings_.memory = memory;
+  for (auto& device : devices_) device->resize(memory);
+}
+
 int Machine::device_of(void const* address) const {
   auto const number = reinterpret_cast<Address>(address);
   if (number < kFirstAddress) return -1;
@@ -138,12 +172,12 @@ int Machine::blocks_at_once(int threads, Size shared) const {
 int current_device() { return device_of_thread; }
 void set_current_device(int device) {
   device_of_thread = device;
-  without_context = false;
+  in_context = true;
 }
-bool has_context() { return !without_context; }
+bool has_context() { return in_context ? *in_context : Contexts::get().uses_runtime(); }
 void leave_context() {
   device_of_thread = 0;
-  without_context = true;
+  in_context = false;
 }
 int device_of(Handle handle) {
   auto const number = reinterpret_cast<Address>(handle);
@@ -151,7 +185,10 @@ int device_of(Handle handle) {
 }
 DeviceMemory& current_memory() { return Machine::get().memory(current_device()); }
 
-Status entered(char const* function) { return calls().entered(function); }
+Status entered(char const* function) {
+  configured();  // says which calls fail
+  return calls().entered(function);
+}
 Status failed(Status status) {
   if (status != kSuccess) error_of_thread = status;
   return status;
@@ -165,21 +202,7 @@ Status last_error() { return error_of_thread; }
 // lines with a known key.
 NULL_GPU_API int null_configure(char const* text) {
   using namespace allocbench::null_gpu;
-  int accepted = 0;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    auto const equals = line.find('=');
-    if (equals == std::string::npos) continue;
-    std::string const key = line.substr(0, equals), value = line.substr(equals + 1);
-    auto const entry = setters().find(key);
-    if (entry != setters().end()) {
-      entry->second(configured(), value);
-    } else if (!assume(key, value)) {
-      continue;
-    }
-    ++accepted;
-  }
-  return accepted;
+  return configure(configured(), text);
 }
 
 // How often this process has called a function that can fail on purpose.
@@ -191,6 +214,12 @@ NULL_GPU_API std::uint64_t null_calls(char const* function) {
 NULL_GPU_API void null_fail(char const* text) {
   allocbench::null_gpu::calls().fail_none();
   allocbench::null_gpu::calls().fail(text);
+}
+
+// From now on, each call of a function that can fail on purpose takes this long, and no call of the
+// others.
+NULL_GPU_API void null_slow(char const* function, double seconds) {
+  allocbench::null_gpu::calls().slow(function, seconds);
 }
 
 // Writes six numbers about device 0: its capacity, the bytes in use and their peak, the requests

@@ -36,6 +36,7 @@ struct Settings {
   std::string usage;         // the file in which the processes of a program count bytes in use
 };
 
+inline constexpr Address kFirstContext = 0xC000;
 inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams
 
 class Machine {
@@ -49,6 +50,8 @@ class Machine {
   DeviceMemory& memory(int device) { return *devices_[device]; }
   // The number of the card that a device of this process stands for (CUDA_VISIBLE_DEVICES).
   int card(int device) const { return cards_[device]; }
+  // Changes the bytes of every card.
+  void resize(Size memory);
   // The device whose memory contains an address, or -1.
   int device_of(void const* address) const;
   // A unique handle that identifies the current device: see device_of().
@@ -74,7 +77,7 @@ inline constexpr int kRegisters = 32;  // assumed per thread of every kernel
 
 int current_device();
 void set_current_device(int device);
-// False after this thread has left its last context.
+// Whether this thread has a current context: see contexts.hpp.
 bool has_context();
 void leave_context();
 // The device that was current when a handle was made; of a default stream, the current one.

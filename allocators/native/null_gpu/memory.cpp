@@ -19,8 +19,8 @@ DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bo
       mmap(wanted, kAddressesPerDevice, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   if (mapped != wanted) {
-    std::fprintf(stderr, "error: null GPU: cannot reserve 4 TiB of addresses for device %d\n",
-                 device);
+    std::fprintf(stderr, "error: null GPU: cannot reserve %llu GiB of addresses for device %d\n",
+                 static_cast<unsigned long long>(kAddressesPerDevice >> 30), device);
     std::_Exit(2);
   }
   holes_[begin] = kAddressesPerDevice;
@@ -34,7 +34,7 @@ Status DeviceMemory::allocate(Size size, Address* address) {
     uncount(rounded);
     return kOutOfMemory;
   }
-  live_[*address] = rounded;
+  live_[*address] = {rounded, size};
   return kSuccess;
 }
 
@@ -42,10 +42,21 @@ Status DeviceMemory::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const entry = live_.find(address);
   if (entry == live_.end()) return kInvalidValue;
-  uncount(entry->second);
-  give_hole({entry->first, entry->second});
+  uncount(entry->second.size);
+  give_hole({entry->first, entry->second.size});
   live_.erase(entry);
   return kSuccess;
+}
+
+std::size_t DeviceMemory::release_all() {
+  std::lock_guard const lock(mutex_);
+  std::size_t const number = live_.size();
+  for (auto const& [begin, allocation] : live_) {
+    uncount(allocation.size);
+    give_hole({begin, allocation.size});
+  }
+  live_.clear();
+  return number;
 }
 
 Status DeviceMemory::reserve(Size size, Address* address) {
@@ -67,20 +78,25 @@ Status DeviceMemory::unreserve(Address address) {
 
 Status DeviceMemory::take(Size size) {
   std::lock_guard const lock(mutex_);
-  return count(size);
+  Status const status = count(size);
+  if (status == kSuccess) taken_ += size;
+  return status;
 }
 
 void DeviceMemory::give(Size size) {
   std::lock_guard const lock(mutex_);
+  taken_ -= size;
   uncount(size);
 }
 
 Range DeviceMemory::range_of(Address address) {
   std::lock_guard const lock(mutex_);
-  for (auto const* ranges : {&live_, &reserved_}) {
-    auto after = ranges->upper_bound(address);
-    if (after == ranges->begin()) continue;
-    auto const [begin, size] = *std::prev(after);
+  if (auto after = live_.upper_bound(address); after != live_.begin()) {
+    auto const& [begin, allocation] = *--after;
+    if (address < begin + allocation.size) return {begin, allocation.size};
+  }
+  if (auto after = reserved_.upper_bound(address); after != reserved_.begin()) {
+    auto const [begin, size] = *--after;
     if (address < begin + size) return {begin, size};
   }
   return {};
@@ -89,12 +105,24 @@ Range DeviceMemory::range_of(Address address) {
 Size DeviceMemory::free() {
   std::lock_guard const lock(mutex_);
   open_context();
-  return capacity_ - usage_.used(card_);
+  return capacity_ - std::min(capacity_, usage_.used(card_));
 }
 
 DeviceMemory::Counters DeviceMemory::counters() const {
   std::lock_guard const lock(mutex_);
   return {capacity_, used_, peak_, requests_, refused_};
+}
+
+DeviceMemory::Allocations DeviceMemory::allocations() const {
+  std::lock_guard const lock(mutex_);
+  Allocations found{live_.size(), taken_};
+  for (auto const& [begin, allocation] : live_) found.requested += allocation.requested;
+  return found;
+}
+
+void DeviceMemory::resize(Size capacity) {
+  std::lock_guard const lock(mutex_);
+  capacity_ = capacity;
 }
 
 bool DeviceMemory::take_hole(Size size, Address* address) {

@@ -22,8 +22,13 @@
 
 namespace allocbench::null_gpu {
 
+#ifdef __SANITIZE_THREAD__  // its shadow memory leaves a program these addresses
+inline constexpr Address kFirstAddress = 0x7e8000000000;
+inline constexpr Address kAddressesPerDevice = Address{1} << 36;
+#else
 inline constexpr Address kFirstAddress = 0x300000000000;
 inline constexpr Address kAddressesPerDevice = Address{1} << 42;
+#endif
 inline constexpr int kMostDevices = 16;
 
 struct Range {
@@ -44,6 +49,8 @@ class DeviceMemory {
   // Memory with an address. kOutOfMemory if the card or the addresses do not suffice.
   Status allocate(Size size, Address* address);
   Status release(Address address);
+  // Releases all allocations; returns their number.
+  std::size_t release_all();
 
   // Virtual memory: addresses without memory, then memory without addresses.
   Status reserve(Size size, Address* address);
@@ -55,8 +62,19 @@ class DeviceMemory {
   Range range_of(Address address);
   Size free();  // bytes of the card that no process uses
   Counters counters() const;
+  struct Allocations {
+    std::size_t number;
+    Size requested;  // bytes, by allocations and by those who took memory without an address
+  };
+  Allocations allocations() const;
+  // Changes the bytes of the card.
+  void resize(Size capacity);
 
  private:
+  struct Allocation {
+    Size size, requested;
+  };
+
   bool take_hole(Size size, Address* address);
   void give_hole(Range range);
   Status count(Size size);
@@ -71,7 +89,9 @@ class DeviceMemory {
   bool ascending_;
   Size used_ = 0, peak_ = 0;  // by this process
   std::uint64_t requests_ = 0, refused_ = 0;
-  std::map<Address, Size> holes_, live_, reserved_;
+  Size taken_ = 0;  // without an address
+  std::map<Address, Size> holes_, reserved_;
+  std::map<Address, Allocation> live_;
 };
 
 }  // namespace allocbench::null_gpu

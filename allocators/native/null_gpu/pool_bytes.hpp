@@ -3,7 +3,7 @@
 //
 // A pool reserves memory of the card in multiples of kPoolUnit. NVIDIA does not document the unit:
 // 32 MiB is what cudaMemPoolAttrReservedMemCurrent shows on current drivers. Blocks are not placed
-// inside a pool, so a pool is never fragmented. The tests' driver counts its pools with this, too.
+// inside a pool, so a pool is never fragmented.
 #pragma once
 
 #include <algorithm>

@@ -9,12 +9,7 @@ using allocbench::null_gpu::Handle;
 NULL_GPU_API int null_cudaDeviceGetAttribute(int* value, int number, int device);
 NULL_GPU_API int null_cudaDeviceGetPCIBusId(char* id, int size, int device);
 NULL_GPU_API int null_cudaDeviceCanAccessPeer(int* can, int device, int peer);
-NULL_GPU_API int null_cudaDeviceSynchronize();
-NULL_GPU_API char const* null_cudaGetErrorName(int status);
-NULL_GPU_API char const* null_cudaGetErrorString(int status);
 NULL_GPU_API int null_cudaRuntimeGetVersion(int* version);
-NULL_GPU_API int null_cudaStreamIsCapturing(Handle stream, int* status);
-NULL_GPU_API int null_cudaStreamSynchronize(Handle stream);
 
 // Reports a missing function on standard error, once for each name, and returns `status`.
 NULL_GPU_API int null_missing(char const* name, int status);

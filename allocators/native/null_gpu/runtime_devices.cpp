@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "null_gpu/contexts.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
 #include "null_gpu/properties.hpp"
@@ -10,16 +11,19 @@
 using namespace allocbench::null_gpu;
 
 NULL_GPU_API int null_cudaGetDeviceCount(int* count) {
+  Contexts::get().use_runtime();
   *count = Machine::get().count();
-  return *count > 0 ? kSuccess : failed(100);  // cudaErrorNoDevice
+  return *count > 0 ? kSuccess : failed(kNoGpu);
 }
 
 NULL_GPU_API int null_cudaGetDevice(int* device) {
+  Contexts::get().use_runtime();
   *device = current_device();
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaSetDevice(int device) {
+  Contexts::get().use_runtime();
   if (!Machine::get().has(device)) return failed(kInvalidDevice);
   set_current_device(device);
   return kSuccess;
@@ -38,8 +42,8 @@ NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
 }
 
 NULL_GPU_API int null_cudaDeviceSynchronize() {
-  if (Status const status = entered("cudaDeviceSynchronize")) return failed(status);
-  if (Status const status = Streams::get().synchronize_all()) return failed(status);
+  if (Status const status = entered_runtime("cudaDeviceSynchronize")) return failed(status);
+  if (Status const status = Streams::get().synchronize_all(current_device())) return failed(status);
   DriverPools::get().synchronize();
   return kSuccess;
 }
@@ -99,57 +103,3 @@ NULL_GPU_API int null_cudaDeviceGetByPCIBusId(int* device, char const* id) {
 
 NULL_GPU_API int null_cudaGetLastError() { return take_last_error(); }
 NULL_GPU_API int null_cudaPeekAtLastError() { return last_error(); }
-
-NULL_GPU_API char const* null_cudaGetErrorString(int status) {
-  switch (status) {
-    case kSuccess:
-      return "no error";
-    case kInvalidValue:
-      return "invalid argument";
-    case kOutOfMemory:
-      return "out of memory";
-    case 100:
-      return "no CUDA-capable device is detected";
-    case kInvalidDevice:
-      return "invalid device ordinal";
-    case kInvalidHandle:
-      return "invalid resource handle";
-    case kNotFound:
-      return "named symbol not found";
-    case kNotSupported:
-      return "operation not supported by the null GPU";
-    case kCaptureUnsupported:
-      return "operation not permitted when stream is capturing";
-    case kCaptureInvalidated:
-      return "operation failed due to a previous error during capture";
-    default:
-      return "unknown error of the null GPU";
-  }
-}
-
-NULL_GPU_API char const* null_cudaGetErrorName(int status) {
-  switch (status) {
-    case kSuccess:
-      return "cudaSuccess";
-    case kInvalidValue:
-      return "cudaErrorInvalidValue";
-    case kOutOfMemory:
-      return "cudaErrorMemoryAllocation";
-    case 100:
-      return "cudaErrorNoDevice";
-    case kInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case kInvalidHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case kNotFound:
-      return "cudaErrorSymbolNotFound";
-    case kNotSupported:
-      return "cudaErrorNotSupported";
-    case kCaptureUnsupported:
-      return "cudaErrorStreamCaptureUnsupported";
-    case kCaptureInvalidated:
-      return "cudaErrorStreamCaptureInvalidated";
-    default:
-      return "cudaErrorUnknown";
-  }
-}

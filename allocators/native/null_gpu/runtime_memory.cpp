@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "null_gpu/contexts.hpp"
 #include "null_gpu/host_memory.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
@@ -13,9 +14,9 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-Status allocate_from(Handle pool, Size size, void** pointer) {
+Status allocate_from(Handle pool, Size size, Handle stream, void** pointer) {
   Address address = 0;
-  Status const status = DriverPools::get().allocate(pool, size, &address);
+  Status const status = DriverPools::get().allocate(pool, size, stream, &address);
   *pointer = reinterpret_cast<void*>(address);
   return status;
 }
@@ -23,7 +24,7 @@ Status allocate_from(Handle pool, Size size, void** pointer) {
 }  // namespace
 
 NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
-  if (Status const status = entered("cudaMalloc")) return failed(status);
+  if (Status const status = entered_runtime("cudaMalloc")) return failed(status);
   *pointer = nullptr;
   if (Status const status = Streams::get().check_unsafe()) return failed(status);
   Address address = 0;
@@ -36,7 +37,7 @@ NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
 NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
 
 NULL_GPU_API int null_cudaFree(void* pointer) {
-  if (Status const status = entered("cudaFree")) return failed(status);
+  if (Status const status = entered_runtime("cudaFree")) return failed(status);
   if (pointer == nullptr) return kSuccess;
   if (Status const status = Streams::get().check_unsafe()) return failed(status);
   auto& machine = Machine::get();
@@ -47,20 +48,22 @@ NULL_GPU_API int null_cudaFree(void* pointer) {
   return failed(DriverPools::get().release(address));
 }
 
-NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool, Handle) {
-  if (Status const status = entered("cudaMallocFromPoolAsync")) return failed(status);
-  return failed(allocate_from(pool, size, pointer));
+NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool,
+                                              Handle stream) {
+  if (Status const status = entered_runtime("cudaMallocFromPoolAsync")) return failed(status);
+  return failed(allocate_from(pool, size, stream, pointer));
 }
 
-NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle) {
-  if (Status const status = entered("cudaMallocAsync")) return failed(status);
-  return failed(allocate_from(DriverPools::get().default_of(current_device()), size, pointer));
+NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle stream) {
+  if (Status const status = entered_runtime("cudaMallocAsync")) return failed(status);
+  Handle const pool = DriverPools::get().default_of(current_device());
+  return failed(allocate_from(pool, size, stream, pointer));
 }
 
-NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle) {
-  if (Status const status = entered("cudaFreeAsync")) return failed(status);
+NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle stream) {
+  if (Status const status = entered_runtime("cudaFreeAsync")) return failed(status);
   if (pointer == nullptr) return kSuccess;
-  return failed(DriverPools::get().release(reinterpret_cast<Address>(pointer)));
+  return failed(DriverPools::get().release(reinterpret_cast<Address>(pointer), stream));
 }
 
 NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
@@ -70,14 +73,13 @@ NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
 }
 
 NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
-  if (Status const status = entered("cudaMemPoolCreate")) return failed(status);
+  if (Status const status = entered_runtime("cudaMemPoolCreate")) return failed(status);
   *pool = DriverPools::get().create(properties->location.id);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
-  DriverPools::get().destroy(pool);
-  return kSuccess;
+  return failed(DriverPools::get().destroy(pool));
 }
 
 NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
@@ -91,11 +93,13 @@ NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void* 
 }
 
 NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
-  DriverPools::get().trim(pool, keep);
-  return kSuccess;
+  return failed(DriverPools::get().trim(pool, keep));
 }
 
-NULL_GPU_API int null_cudaMemPoolSetAccess(Handle, void const*, Size) { return kSuccess; }
+NULL_GPU_API int null_cudaMemPoolSetAccess(Handle pool, AccessDescription const* access,
+                                           Size count) {
+  return failed(DriverPools::get().set_access(pool, access, count));
+}
 
 NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
   *free = current_memory().free();
@@ -104,7 +108,7 @@ NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
 }
 
 NULL_GPU_API int null_cudaHostAlloc(void** pointer, Size size, unsigned) {
-  if (Status const status = entered("cudaHostAlloc")) return failed(status);
+  if (Status const status = entered_runtime("cudaHostAlloc")) return failed(status);
   *pointer = pinned::allocate(size);
   return *pointer == nullptr ? failed(kOutOfMemory) : kSuccess;
 }
@@ -211,5 +215,6 @@ NULL_GPU_API int null_cudaIpcGetEventHandle(void* handle, Handle event) {
 
 NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
   *event = handle.address;
+  Streams::get().open_event(*event);
   return kSuccess;
 }

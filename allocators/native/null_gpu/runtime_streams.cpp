@@ -1,5 +1,6 @@
 // null_gpu/runtime_streams.cpp: streams, events and graphs.
 // SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/contexts.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
 #include "null_gpu/streams.hpp"
@@ -7,22 +8,33 @@
 
 using namespace allocbench::null_gpu;
 
-NULL_GPU_API int null_cudaStreamCreateWithPriority(Handle* stream, unsigned, int priority) {
-  *stream = Streams::get().create(priority);
+namespace {
+
+Handle create_stream(int priority, bool blocking) {
+  Contexts::get().use_runtime();
+  return Streams::get().create(priority, blocking);
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cudaStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
+  *stream = create_stream(priority, flags == kBlocking);
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaStreamCreateWithFlags(Handle* stream, unsigned) {
-  *stream = Streams::get().create(0);
+NULL_GPU_API int null_cudaStreamCreateWithFlags(Handle* stream, unsigned flags) {
+  *stream = create_stream(0, flags == kBlocking);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaStreamCreate(Handle* stream) {
-  *stream = Streams::get().create(0);
+  *stream = create_stream(0, true);
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaStreamDestroy(Handle) { return kSuccess; }
+NULL_GPU_API int null_cudaStreamDestroy(Handle stream) {
+  return failed(Streams::get().destroy(stream));
+}
 
 NULL_GPU_API int null_cudaStreamGetPriority(Handle stream, int* priority) {
   *priority = Streams::get().priority(stream);
@@ -40,11 +52,11 @@ NULL_GPU_API int null_cudaStreamGetId(Handle stream, unsigned long long* id) {
 }
 
 NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
-  return failed(Streams::get().synchronize(stream));
+  return failed(Streams::get().query(stream));
 }
 
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
-  if (Status const status = entered("cudaStreamSynchronize")) return failed(status);
+  if (Status const status = entered_runtime("cudaStreamSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize(stream)) return failed(status);
   DriverPools::get().synchronize();
   return kSuccess;
@@ -66,8 +78,8 @@ NULL_GPU_API int null_cudaStreamAddCallback(Handle stream, void (*call)(Handle, 
 }
 
 NULL_GPU_API int null_cudaEventCreateWithFlags(Handle* event, unsigned) {
-  if (Status const status = entered("cudaEventCreateWithFlags")) return failed(status);
-  *event = Machine::get().new_handle();
+  if (Status const status = entered_runtime("cudaEventCreateWithFlags")) return failed(status);
+  *event = Streams::get().create_event();
   return kSuccess;
 }
 
@@ -76,8 +88,7 @@ NULL_GPU_API int null_cudaEventCreate(Handle* event) {
 }
 
 NULL_GPU_API int null_cudaEventDestroy(Handle event) {
-  Streams::get().destroy_event(event);
-  return kSuccess;
+  return failed(Streams::get().destroy_event(event));
 }
 
 NULL_GPU_API int null_cudaEventRecord(Handle event, Handle stream) {
@@ -88,9 +99,12 @@ NULL_GPU_API int null_cudaEventRecordWithFlags(Handle event, Handle stream, unsi
   return failed(Streams::get().record(event, stream));
 }
 
-NULL_GPU_API int null_cudaEventQuery(Handle) { return kSuccess; }
+NULL_GPU_API int null_cudaEventQuery(Handle event) {
+  return failed(Streams::get().query_event(event));
+}
 
-NULL_GPU_API int null_cudaEventSynchronize(Handle) {
+NULL_GPU_API int null_cudaEventSynchronize(Handle event) {
+  if (Status const status = Streams::get().synchronize_event(event)) return failed(status);
   DriverPools::get().synchronize();
   return kSuccess;
 }

@@ -96,6 +96,11 @@ bool VirtualMemory::allowed(Address address, int device) const {
   return address < begin + mapping.size && mapping.devices.contains(device);
 }
 
+bool VirtualMemory::reserved_at(Address begin) const {
+  std::lock_guard const lock(mutex_);
+  return reservations_.contains(begin);
+}
+
 bool VirtualMemory::mapped(Address begin, Size size) const {
   std::lock_guard const lock(mutex_);
   auto mapping = mappings_.upper_bound(begin);

@@ -1,9 +1,8 @@
 // null_gpu/virtual_memory.hpp: the rules of CUDA's virtual memory: reservations, pieces, mappings.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A use that the driver's documentation forbids is kInvalidValue, and changes nothing. Whoever
-// calls finds the addresses and counts the bytes, so that the rules hold for memory of any kind:
-// the tests' driver, whose memory can be written to, has them from here, too.
+// A use that the driver's documentation forbids is kInvalidValue, and changes nothing. The caller
+// finds the addresses and counts the bytes.
 #pragma once
 
 #include <functional>
@@ -43,6 +42,8 @@ class VirtualMemory {
   Status unmap(Address begin, Size size);
   Status allow(Address begin, Size size, int device);
   bool allowed(Address address, int device) const;
+  // Whether a reservation begins at an address.
+  bool reserved_at(Address begin) const;
   // Whether all of a range is mapped.
   bool mapped(Address begin, Size size) const;
 
