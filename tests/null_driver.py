@@ -192,7 +192,7 @@ class Driver:
     def is_memory(self, address: int) -> bool:
         """Whether an address lies in memory that the driver has handed out."""
         pointer = ctypes.c_ulonglong(address)
-        return self._cuda.cuMemGetAddressRange_v2(None, None, pointer) == 0
+        return bool(self._cuda.cuMemGetAddressRange_v2(None, None, pointer) == 0)
 
     def write(self, address: int, data: bytes) -> None:
         """Copy bytes to the GPU."""

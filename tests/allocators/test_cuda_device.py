@@ -180,6 +180,18 @@ def test_a_limit_applies_to_the_pool(driver: Driver) -> None:
         del allocator
 
 
+def test_a_trim_waits_for_frees_that_a_stream_has_not_reached(driver: Driver) -> None:
+    with allocators.CudaDevice() as device:
+        allocator = allocators.make("cuda_async", device)
+        block = allocator.allocate(20 * MIB)
+        driver.hold(0)
+        allocator.deallocate(block)
+        allocator.trim()
+        assert device.reserved == 0
+        driver.hold(0, False)
+        del allocator
+
+
 def test_a_device_without_pools_says_so() -> None:
     device = allocators.SimulatedDevice("1GiB")
     assert not device.has_driver_pools
