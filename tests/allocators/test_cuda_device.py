@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import random
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.null_driver import (
     OUT_OF_MEMORY,
     Driver,
     python,
-    reported,
 )
 from tests.oracle import Watched
 
@@ -359,57 +357,3 @@ def test_an_invalid_spec_is_an_error_in_one_line(driver: Driver, text: str, word
     with pytest.raises(allocators.SpecError, match=word) as caught:
         allocators.make_device(text)
     assert "\n" not in str(caught.value)
-
-
-# -- the end of a process, and its forked child
-
-LEAVES = """
-import sys
-from allocbench import allocators
-device = allocators.CudaDevice()
-kept = [allocators.make(spec, device) for spec in sys.argv[1:]]
-for allocator in kept:
-    allocator.allocate(5 << 20)
-"""
-
-
-def test_an_exiting_process_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "report"
-    done = python(LEAVES, *SPECS, settings={"report": path, "memory": 16 * GIB})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert set(reported(path).values()) == {0}
-
-
-FORKS = """
-import os, sys
-from allocbench import allocators
-device = allocators.CudaDevice()
-allocator = allocators.make(sys.argv[1], device)
-address = allocator.allocate(5 << 20)
-child = os.fork()
-if child == 0:
-    try:
-        allocator.allocate(500 << 20)
-    except allocators.DeviceError as error:
-        print(error, flush=True)
-    except allocators.OutOfMemory as error:
-        print("out of memory", flush=True)
-    allocator.deallocate(address)
-    sys.exit(0)
-status = os.waitpid(child, 0)[1]
-allocator.deallocate(address)
-allocator.trim()
-print(status, device.reserved, allocator.stats().failures)
-"""
-
-
-@pytest.mark.parametrize("spec", ["naive", "caching:expandable_segments=true", "cuda_async"])
-def test_a_forked_child_is_refused_and_frees_nothing(tmp_path: Path, spec: str) -> None:
-    path = tmp_path / "report"
-    done = python(FORKS, spec, settings={"report": path})
-    assert done.stderr == ""
-    shown, parent = done.stdout.splitlines()
-    assert "cannot be used in the forked child" in shown
-    assert "start processes with spawn" in shown
-    assert parent == "0 0 0"
-    assert set(reported(path).values()) == {0}
