@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stable sorting of unsigned integers."""
+"""Stable sorting of integers, and their distinct values."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 _KEY_BITS = 64
@@ -31,3 +32,9 @@ def stable_order(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.intp]:
     keys.sort()
     keys &= np.uint64((1 << bits) - 1)
     return keys.astype(np.intp)
+
+
+def distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The distinct values in order of appearance, and int32 (n,), the place of each value there."""
+    encoded = pa.array(values).dictionary_encode()
+    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.sorting import stable_order
+from allocbench.workloads.sorting import distinct, stable_order
 from allocbench.workloads.trace import (
     ALLOC,
     FREE,
@@ -331,12 +331,12 @@ def _apart(
 
     Pools are numbered from 1 in order of appearance; 0 stands for none.
     """
-    distinct, first, index = np.unique(numbers, return_index=True, return_inverse=True)
-    meant = [pools.get(number, (number, ())) for number in distinct.tolist()]
+    numbers, index = distinct(numbers)
+    meant = [pools.get(number, (number, ())) for number in numbers.tolist()]
     streams = np.array([stream for stream, _ in meant], np.int64)
     places: dict[PoolId, int] = {(): 0}
-    for n in np.argsort(first).tolist():
-        places.setdefault(meant[n][1], len(places))
+    for _, pool_id in meant:
+        places.setdefault(pool_id, len(places))
     pool = np.array([places[pool] for _, pool in meant], np.int64)
     return streams[index], pool[index], list(places)[1:]
 
@@ -352,15 +352,10 @@ def _named(ids: Sequence[PoolId], traits: Mapping[PoolId, PrivatePool]) -> tuple
 
 def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
     """Streams numbered in order of appearance, the default stream 0 being 0."""
-    distinct, first, index = np.unique(
-        np.append(0, streams), return_index=True, return_inverse=True
-    )
-    if len(distinct) > _MOST_STREAMS:
-        raise TraceError(f"has {len(distinct)} streams; a trace can have at most {_MOST_STREAMS}")
-    number = np.empty(len(distinct), np.uint16)
-    in_order = np.argsort(first, kind="stable")
-    number[in_order] = np.arange(len(distinct))
-    return number[index[1:]]
+    numbers, index = distinct(np.append(0, streams))
+    if len(numbers) > _MOST_STREAMS:
+        raise TraceError(f"has {len(numbers)} streams; a trace can have at most {_MOST_STREAMS}")
+    return index[1:].astype(np.uint16)
 
 
 def _times(

@@ -17,11 +17,12 @@ import io
 import re
 from array import array
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
+from allocbench.workloads.importers.rmm_columns import OtherForm, rows_of
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
@@ -40,6 +41,57 @@ def is_rmm_log(head: bytes) -> bool:
 
 def read(file: BinaryIO, path: Path) -> Trace:
     """Read an open log; raises TraceError naming the line (the header is line 1) that is wrong."""
+    try:
+        events, failures = _all_rows(file)
+    except OtherForm:
+        file.seek(0)
+        events, failures = _row_by_row(file)
+    extra = {"format": "RMM log", "sizes": "requested"} | (
+        {"failed_requests": failures} if failures else {}
+    )
+    provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
+    return trace_of(events, provenance)
+
+
+def _all_rows(file: BinaryIO) -> tuple[AddressedEvents, int]:
+    """The events of a log as RMM writes it, and the number of failed requests.
+
+    Raises OtherForm for what RMM does not write, which may be wrong.
+    """
+    parts: list[tuple[Any, ...]] = [
+        tuple(np.empty(0, kind) for kind in ("?", "u8", "u8", "i8", "i8"))
+    ]
+    failures = 0
+    for rows in rows_of(file, HEADER.split(","), _FAILURE):
+        actions, streams = (texts.dictionary.to_pylist() for texts in (rows.action, rows.stream))
+        if not {*actions} <= {_ALLOC, *_FREE, _FAILURE}:
+            raise OtherForm
+        try:
+            number = np.array([_number(text, "stream", 0) for text in streams], np.int64)
+        except TraceError as error:
+            raise OtherForm from error
+        if rows.address.max(initial=0) > MAX_SIZE or rows.size.max(initial=0) > MAX_SIZE:
+            raise OtherForm
+        is_alloc = np.array([name == _ALLOC for name in actions], np.bool_)
+        parts.append(
+            (
+                is_alloc[rows.action.indices.to_numpy()],
+                rows.address,
+                rows.size,
+                number[rows.stream.indices.to_numpy()],
+                rows.time_ns,
+            )
+        )
+        failures += rows.left_out
+    is_alloc, address, size, stream, time = map(np.concatenate, zip(*parts, strict=True))
+    midnights = np.diff(time, prepend=0) < -_DAY // 2
+    time_ns = time + _DAY * np.cumsum(midnights)
+    label = np.zeros(len(size), np.uint32)
+    return AddressedEvents(is_alloc, address, size, stream, label, time_ns), failures
+
+
+def _row_by_row(file: BinaryIO) -> tuple[AddressedEvents, int]:
+    """The events of a log, and the number of failed requests; raises TraceError."""
     is_alloc, failures = array("B"), 0
     address, size, stream, time = (array("Q") for _ in range(4))
     with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
@@ -75,11 +127,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
         label=np.zeros(len(size), np.uint32),
         time_ns=np.asarray(time).astype(np.int64),
     )
-    extra = {"format": "RMM log", "sizes": "requested"} | (
-        {"failed_requests": failures} if failures else {}
-    )
-    provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
-    return trace_of(events, provenance)
+    return events, failures
 
 
 def _time(text: str, line: int) -> int:
