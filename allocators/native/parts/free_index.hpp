@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "core/types.hpp"
+#include "parts/block_tree.hpp"
 #include "parts/class_marks.hpp"
 #include "parts/node.hpp"
 #include "parts/size_class.hpp"
@@ -16,79 +17,73 @@ namespace allocbench {
 // the lowest address. Most strategies leave all ranks at 0.
 //
 // Free blocks are kept in bins whose sizes differ by at most 1/32; a bitmap marks the bins that are
-// not empty. A bin is a treap ordered by (size, rank, address), whose priorities are a hash of the
-// node index. It nearly always has one or two nodes; O(log n) expected steps if all blocks are in
-// one bin. (Treaps: Seidel and Aragon, Randomized search trees, Algorithmica 16, 1996.)
+// not empty. A bin nearly always has one or two blocks. They form a doubly linked list in best-fit
+// order. The blocks of a bin that has had more than a few are in a tree until the bin is empty, so
+// every operation takes O(log n) time, even if all n blocks are in one bin.
 class FreeIndex {
  public:
-  explicit FreeIndex(Nodes& nodes) : nodes_(nodes) { roots_.fill(kNone); }
+  explicit FreeIndex(Nodes& nodes) : nodes_(nodes) {}
 
   void insert(Index node) {
-    std::size_t const bin = Class::of(size(node));
-    marks_.mark(bin);
-    Index* link = &roots_[bin];
-    while (*link != kNone && priority(*link) > priority(node)) link = child(*link, node);
-    // Split the subtree at `link` around the node, which takes its place.
-    Index rest = *link;
-    *link = node;
-    Index* below = &nodes_[node].left;
-    Index* above = &nodes_[node].right;
-    for (; rest != kNone; ++search_steps_) {
-      Index*& edge = before(rest, node) ? below : above;
-      *edge = rest;
-      edge = before(rest, node) ? &nodes_[rest].right : &nodes_[rest].left;
-      rest = *edge;
-    }
-    *below = *above = kNone;
+    std::size_t const number = Class::of(size(node));
+    marks_.mark(number);
+    Bin& bin = bins_[number];
+    if (bin.count++ >= kLongestList || bin.first == kInTree) [[unlikely]]
+      insert_into_tree(bin, node);
+    else
+      insert_into_list(bin, node);
   }
 
   void remove(Index node) {
-    std::size_t const bin = Class::of(size(node));
-    Index* link = &roots_[bin];
-    while (*link != node) link = child(*link, node);
-    Index left = nodes_[node].left;
-    Index right = nodes_[node].right;
-    for (; left != kNone && right != kNone; ++search_steps_) {
-      if (priority(left) > priority(right)) {
-        *link = left;
-        link = &nodes_[left].right;
-        left = *link;
-      } else {
-        *link = right;
-        link = &nodes_[right].left;
-        right = *link;
-      }
+    Index const left = nodes_[node].left;
+    Index const right = nodes_[node].right;
+    std::size_t const number = Class::of(size(node));
+    Bin& bin = bins_[number];
+    if (left == kInTree) [[unlikely]]
+      remove_from_tree(bin, node);
+    else {
+      (left == kNone ? bin.first : nodes_[left].right) = right;
+      if (right != kNone) nodes_[right].left = left;
     }
-    *link = left != kNone ? left : right;
-    marks_.unmark_if(roots_[bin] == kNone, bin);
+    marks_.unmark_if(--bin.count == 0, number);
   }
 
   bool contains(Index node) const {
-    Index current = roots_[Class::of(size(node))];
-    while (current != kNone && current != node)
-      current = before(node, current) ? nodes_[current].left : nodes_[current].right;
+    Bin const& bin = bins_[Class::of(size(node))];
+    if (bin.first == kInTree) return tree_.first_from(key(node)) == node;
+    Index current = bin.first;
+    while (current != kNone && current != node) current = nodes_[current].right;
     return current == node;
   }
 
   // The best fit for `wanted` bytes, or kNone.
   Index fit(Size wanted) const {
-    std::size_t const bin = Class::of(wanted);
-    Index const best = parted(bin, [&](Index block) { return size(block) >= wanted; }).above;
-    return best != kNone ? best : first_from(bin + 1);
+    std::size_t const number = marks_.first(Class::of(wanted));
+    if (number == Class::kCount) return kNone;
+    Index best = bins_[number].first;
+    if (best == kInTree) [[unlikely]]
+      best = first_in_tree(number, {.size = wanted});
+    else
+      for (; best != kNone && size(best) < wanted; ++search_steps_) best = nodes_[best].right;
+    return best != kNone ? best : first_from(number + 1);
   }
 
   // The free blocks in best-fit order: the first, the next after `node`, the previous before
   // `node`, and the last (a largest one). kNone if there is none.
   Index first() const { return first_from(0); }
   Index next(Index node) const {
-    std::size_t const bin = Class::of(size(node));
-    Index const neighbor = parted(bin, [&](Index block) { return before(node, block); }).above;
-    return neighbor != kNone ? neighbor : first_from(bin + 1);
+    std::size_t const number = Class::of(size(node));
+    FitKey after = key(node);
+    ++after.address;
+    Index const next =
+        bins_[number].first == kInTree ? first_in_tree(number, after) : nodes_[node].right;
+    return next != kNone ? next : first_from(number + 1);
   }
   Index previous(Index node) const {
-    std::size_t const bin = Class::of(size(node));
-    Index const neighbor = parted(bin, [&](Index block) { return !before(block, node); }).below;
-    return neighbor != kNone ? neighbor : last_before(bin);
+    std::size_t const number = Class::of(size(node));
+    Index const previous =
+        bins_[number].first == kInTree ? last_in_tree(number, key(node)) : nodes_[node].left;
+    return previous != kNone ? previous : last_before(number);
   }
   Index last() const { return last_before(Class::kCount); }
 
@@ -98,69 +93,94 @@ class FreeIndex {
     return block == kNone ? 0 : size(block);
   }
 
-  // Nodes visited so far by all operations except `contains` and `last`.
-  std::uint64_t search_steps() const { return search_steps_; }
+  // Steps of searches in lists and trees so far.
+  std::uint64_t search_steps() const { return search_steps_ + tree_.search_steps(); }
 
  private:
   using Class = SizeClass<5>;  // bins of sizes that differ by at most 1/32
+  static constexpr std::uint32_t kLongestList = 32;
+  static constexpr Index kInTree = kNone - 1;  // in place of the first block, and of a left link
 
-  // Different for different nodes: multiplying by an odd number permutes the 32-bit integers.
-  static std::uint32_t priority(Index node) { return node * 0x9E3779B1u; }
+  struct Bin {
+    Index first = kNone;
+    std::uint32_t count = 0;
+  };
 
   Size size(Index node) const { return nodes_[node].block.size; }
+  FitKey key(Index node) const {
+    Node const& of = nodes_[node];
+    return {of.block.address, of.rank, of.block.size};
+  }
 
   bool before(Index a, Index b) const {
-    Node const& x = nodes_[a];
-    Node const& y = nodes_[b];
-    if (x.block.size != y.block.size) return x.block.size < y.block.size;
-    return x.rank != y.rank ? x.rank < y.rank : x.block.address < y.block.address;
+    return size(a) != size(b) ? size(a) < size(b) : key(a) < key(b);
   }
 
-  Index* child(Index parent, Index node) {
-    ++search_steps_;
-    return before(node, parent) ? &nodes_[parent].left : &nodes_[parent].right;
-  }
-
-  // The last block of a bin for which `late` is false, and the first for which it is true (kNone if
-  // there is none). `late` is monotonic in the order of the bin.
-  struct Parted {
-    Index below, above;
-  };
-  template <class Late>
-  Parted parted(std::size_t bin, Late is_late) const {
-    Parted parted{kNone, kNone};
-    for (Index current = roots_[bin]; current != kNone; ++search_steps_) {
-      bool const late = is_late(current);
-      (late ? parted.above : parted.below) = current;
-      current = late ? nodes_[current].left : nodes_[current].right;
+  void insert_into_list(Bin& bin, Index node) {
+    Index left = kNone;
+    Index right = bin.first;
+    for (; right != kNone && before(right, node); ++search_steps_) {
+      left = right;
+      right = nodes_[right].right;
     }
-    return parted;
+    nodes_[node].left = left;
+    nodes_[node].right = right;
+    (left == kNone ? bin.first : nodes_[left].right) = node;
+    if (right != kNone) nodes_[right].left = node;
   }
 
-  // The first block of the bins at or after `bin`, or kNone.
-  Index first_from(std::size_t bin) const {
-    std::size_t const marked = marks_.first(bin);
-    if (marked == Class::kCount) return kNone;
-    Index first = kNone;
-    for (Index current = roots_[marked]; current != kNone;
-         current = nodes_[current].left, ++search_steps_)
-      first = current;
-    return first;
+  [[gnu::noinline]] void insert_into_tree(Bin& bin, Index node) {
+    if (bin.first != kInTree)
+      for (Index listed = bin.first; listed != kNone;) {
+        Index const right = nodes_[listed].right;
+        nodes_[listed].left = kInTree;
+        tree_.insert(key(listed), listed);
+        listed = right;
+      }
+    bin.first = kInTree;
+    nodes_[node].left = kInTree;
+    tree_.insert(key(node), node);
   }
 
-  // The last block of the bins before `bin`, or kNone.
-  Index last_before(std::size_t bin) const {
-    std::size_t const marked = marks_.last(bin);
-    if (marked == Class::kCount) return kNone;
-    Index last = kNone;
-    for (Index current = roots_[marked]; current != kNone; current = nodes_[current].right)
-      last = current;
+  [[gnu::noinline]] void remove_from_tree(Bin& bin, Index node) {
+    tree_.erase(key(node));
+    if (bin.count == 1) bin.first = kNone;
+  }
+
+  // The first block of a bin whose key is not below `from`, and the last whose key is below `end`.
+  // kNone if there is none. The blocks of the bin must be in the tree.
+  [[gnu::noinline]] Index first_in_tree(std::size_t number, FitKey const& from) const {
+    return if_in(number, tree_.first_from(from));
+  }
+  [[gnu::noinline]] Index last_in_tree(std::size_t number, FitKey const& end) const {
+    return if_in(number, tree_.last_before(end));
+  }
+  Index if_in(std::size_t number, Index node) const {
+    return node != kNone && Class::of(size(node)) == number ? node : kNone;
+  }
+
+  // The first block of the bins at or after `from`, or kNone.
+  Index first_from(std::size_t from) const {
+    std::size_t const number = marks_.first(from);
+    if (number == Class::kCount) return kNone;
+    Index const first = bins_[number].first;
+    return first != kInTree ? first : first_in_tree(number, {.size = Class::smallest(number)});
+  }
+
+  // The last block of the bins before `end`, or kNone.
+  Index last_before(std::size_t end) const {
+    std::size_t const number = marks_.last(end);
+    if (number == Class::kCount) return kNone;
+    Index last = bins_[number].first;
+    if (last == kInTree) return last_in_tree(number, {.size = Class::smallest(number + 1)});
+    while (nodes_[last].right != kNone) last = nodes_[last].right;
     return last;
   }
 
   Nodes& nodes_;
-  std::array<Index, Class::kCount> roots_;
+  std::array<Bin, Class::kCount> bins_ = {};
   ClassMarks<Class::kCount> marks_;
+  BlockTree tree_;
   mutable std::uint64_t search_steps_ = 0;
 };
 

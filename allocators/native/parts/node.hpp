@@ -9,8 +9,8 @@
 
 namespace allocbench {
 
-// A block, its neighbors in address order (within its segment) and, while it is free, its children
-// in the treap of its bin (FreeIndex), where the rank is compared before the address.
+// A block, its neighbors in address order (within its segment) and, while it is free, those in the
+// list of its bin. `rank` is compared before the address in the order of FreeIndex.
 struct Node {
   Block block;
   std::uint64_t rank = 0;

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import random
+from bisect import insort
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -40,6 +43,47 @@ def test_the_best_fit_is_taken_and_the_lowest_among_equals(make: Make) -> None:
     assert allocator.allocate(512) == other
     assert allocator.allocate(257) == large
     assert allocator.allocate(1) == tiny
+
+
+@pytest.mark.parametrize("wanted", [[8192], range(8192, 8448), range(256, 16384)])
+def test_many_free_chunks_of_similar_sizes_are_searched_in_order(
+    make: Make, wanted: Sequence[int]
+) -> None:
+    """Beside a search of all chunks, while hundreds of them are in a bin and again few of them."""
+    allocator = make("bfc:allow_growth=false,memory_limit=64MiB")
+    start = allocator.allocate(1)
+    allocator.deallocate(start)
+    drawn = random.Random(len(wanted))
+    chunks = [(start, 64 * MIB)]  # the free ones, by address
+    live: dict[int, int] = {}
+    for target in (1000, 0, 1000, 20, 400, 0):
+        while len(live) != target:
+            if len(live) < target or drawn.random() < 0.2:
+                size = 256 * math.ceil(drawn.choice(wanted) / 256)
+                best = min((chunk for chunk in chunks if chunk[1] >= size), key=lambda c: c[::-1])
+                chunks.remove(best)
+                address, whole = best
+                assert allocator.allocate(size) == address
+                live[address] = size if whole >= 2 * size else whole
+                if whole > live[address]:
+                    insort(chunks, (address + size, whole - size))
+            else:
+                address = drawn.choice(list(live))
+                insort(chunks, (address, live.pop(address)))
+                allocator.deallocate(address)
+                chunks = coalesced(chunks)
+        allocator.check()
+
+
+def coalesced(chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined = chunks[:1]
+    for address, size in chunks[1:]:
+        before, length = joined[-1]
+        if before + length == address:
+            joined[-1] = (before, length + size)
+        else:
+            joined.append((address, size))
+    return joined
 
 
 def test_best_fit_searches_all_regions(make: Make) -> None:
