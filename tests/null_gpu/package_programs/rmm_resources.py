@@ -29,8 +29,10 @@ class Other:
     """A stream of another library."""
 
     def __init__(self):
-        self.handle = ctypes.c_void_p()
-        assert null_driver.core.null_cuStreamCreate(ctypes.byref(self.handle), 0) == 0
+        core, context, self.handle = null_driver.core, ctypes.c_void_p(), ctypes.c_void_p()
+        assert core.null_cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+        assert core.null_cuCtxPushCurrent_v2(context) == 0
+        assert core.null_cuStreamCreate(ctypes.byref(self.handle), 0) == 0
 
     def __cuda_stream__(self):
         return 0, self.handle.value
