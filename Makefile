@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz test-lowest test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -18,15 +18,16 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 # than it can bear (setarch -R turns that off).
 SANITIZED := $(addprefix tests/allocators/,strategies test_threads.py test_entry_points.py \
   test_program_streams.py test_captures.py) $(addprefix tests/null_gpu/,test_core.py test_driver.py)
-THREADED := $(addprefix tests/allocators/,test_threads.py test_entry_points.py)
+THREADED := $(addprefix tests/allocators/,test_threads.py test_entry_points.py test_thread_stress.py)
 PRELOADED = $$(g++ -print-file-name=lib$(1)san.so) $$(g++ -print-file-name=libstdc++.so)
 
 asan: build/sanitized/address,undefined/.done  ## native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	LD_PRELOAD="$(call PRELOADED,a)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(<D)/bin/python -m pytest -q -n auto --dist worksteal $(SANITIZED)
 
-tsan: build/sanitized/thread/.done  ## tests with threads under ThreadSanitizer
+tsan: build/sanitized/thread/.done  ## tests with threads under ThreadSanitizer; OPERATIONS=1000000 on each of eight
 	LD_PRELOAD="$(call PRELOADED,t)" TSAN_OPTIONS=halt_on_error=1 \
+	  $(if $(OPERATIONS),ALLOCBENCH_TEST_OPERATIONS=$(OPERATIONS)) \
 	  $$(setarch -R true 2>/dev/null && echo setarch -R) \
 	  $(<D)/bin/python -m pytest -q -n auto --dist worksteal $(THREADED)
 
@@ -94,6 +95,28 @@ build/lowest/.done: tests/lowest.txt pyproject.toml
 	build/lowest/bin/pip install --quiet --constraint $< --editable '.[null,report,sweep,tune]' \
 	  hypothesis psutil pytest pytest-xdist selenium
 	touch $@
+
+# The native code, and reading, comparing and reporting, with another Python.
+OF_PYTHON = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+test-python:  ## another Python, without torch: PYTHON=python3.13
+	$(MAKE) build/python/$(OF_PYTHON)/.done
+	build/python/$(OF_PYTHON)/bin/python -m pytest -n auto -p no:cacheprovider $(LOWEST) tests/allocators
+
+build/python/%/.done: $(NATIVE)
+	$(PYTHON) -m venv build/python/$*
+	build/python/$*/bin/pip install --quiet --editable '.[null,report,sweep,tflite,tune]' \
+	  hypothesis psutil pytest pytest-xdist selenium
+	touch $@
+
+test-release: $(VENV)/.test  ## build the sdist and the wheel twice, compare them, and run the installed wheel
+	$(BIN)/python -m tests.release
+
+EVENTS ?= 10000000
+test-long: $(VENV)/.test  ## random events through every strategy, each block judged; EVENTS=10000000 for each
+	$(BIN)/python -m tests.judged --events $(EVENTS)
+
+planted: $(VENV)/.test  ## plant bugs in a copy of the sources; a test must find each. ONLY=words of its name
+	$(BIN)/python -m tests.planted $(if $(ONLY),--only '$(ONLY)')
 
 SECONDS ?= 60
 fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together

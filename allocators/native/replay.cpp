@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -81,15 +82,24 @@ void play(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t 
   }
 }
 
-// Like play, but frees all blocks before it passes an exception on.
-template <class Pass>
-void run(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
+// Does the work of a pass. If it fails, frees all blocks before the exception goes on; if that
+// fails too, as it can after a violated invariant, the first exception is the one that matters.
+template <class Pass, class Work>
+void or_free(Pass& pass, Work work) {
   try {
-    play(trace, allocator, pass, first);
+    work();
   } catch (...) {
-    pass.free_the_rest();
+    try {
+      pass.free_the_rest();
+    } catch (std::exception const&) {
+    }
     throw;
   }
+}
+
+template <class Pass>
+void run(TraceView const& trace, Allocator& allocator, Pass& pass, std::size_t first) {
+  or_free(pass, [&] { play(trace, allocator, pass, first); });
 }
 
 // The address of a block whose request failed, which is alive in the trace but not in the
@@ -338,8 +348,11 @@ class TrialPass : public Plain {
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail) {
   MeasuringPass pass(trace, allocator, samples, placements, detail);
-  run(trace, allocator, pass, pass.begin());
-  Measurement measurement = pass.result();
+  Measurement measurement;
+  or_free(pass, [&] {
+    play(trace, allocator, pass, pass.begin());
+    measurement = pass.result();
+  });
   if (!keep) pass.free_the_rest();
   return measurement;
 }

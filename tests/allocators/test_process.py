@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocators in a forked child, at the end of a process with live blocks, and in broken replays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from allocbench import allocators
+from tests import random_events, stand_in
+from tests.conftest import MIB
+
+FORKED = """
+import os, sys
+from allocbench import allocators
+
+def use(allocator):
+    for size in (100, 5 << 20, 700):
+        allocator.deallocate(allocator.allocate(size))
+    allocator.trim()
+    allocator.check()
+
+for name in sys.argv[1:]:
+    allocator = allocators.make("check:of=" + name, allocators.SimulatedDevice("64MiB"))
+    for _ in range(100):  # the lock is owned by this thread
+        use(allocator)
+    kept = allocator.allocate(3000)
+    if os.fork() == 0:
+        use(allocator)
+        allocator.deallocate(kept)
+        allocator.trim()
+        os._exit(int(allocator.device.reserved != 0))
+    use(allocator)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0, name
+    assert allocator.stats().requested == 3000, name
+    print(name)
+"""
+
+LIVE = """
+import sys
+from allocbench import allocators
+from allocbench.allocators.programs import Program
+
+kept = []
+for name in sys.argv[1:]:
+    if allocators.info(name).name != "cuda_async":
+        kept.append(allocators.make(name, allocators.SimulatedDevice("64MiB")))
+        kept[-1].allocate(1000), kept[-1].allocate(3 << 20, stream=1)
+    kept.append(Program(name))
+    kept[-1].on().allocate(1000)
+    print(name)
+"""
+
+
+def test_a_forked_child_has_a_copy_of_its_own() -> None:
+    line = [sys.executable, "-c", FORKED, *allocators.names()]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.split() == allocators.names()
+
+
+def test_a_process_may_end_with_live_blocks() -> None:
+    names = [info.name for info in allocators.strategies()]
+    done = stand_in.python(LIVE, *names)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.split() == names
+
+
+def test_an_exception_in_a_replay_frees_its_blocks(name: str) -> None:
+    trace = random_events.events(20_000)
+    allocator = allocators.make(f"check:of={name}", allocators.SimulatedDevice("1TiB"))
+
+    def broken(placements: dict[str, np.ndarray]) -> None:
+        raise KeyError("of the receiver")
+
+    with pytest.raises(KeyError, match="of the receiver"):
+        allocators.replay(trace, allocator, placements=broken)
+    assert allocator.stats().requested == 0
+    assert allocators.leaks(allocator) == []
+    allocator.check()
+    assert allocators.replay(trace, allocator).stats.failures == 0
+    allocator.deallocate(allocator.allocate(MIB))
+    allocator.trim()
+    assert allocator.device.reserved == 0
