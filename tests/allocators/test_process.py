@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from tests import random_events, stand_in
+from tests import null_driver, random_events
 from tests.conftest import MIB
 
 FORKED = """
@@ -64,7 +64,7 @@ def test_a_forked_child_has_a_copy_of_its_own() -> None:
 
 def test_a_process_may_end_with_live_blocks() -> None:
     names = [info.name for info in allocators.strategies()]
-    done = stand_in.python(LIVE, *names)
+    done = null_driver.python(LIVE, *names)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.split() == names
 

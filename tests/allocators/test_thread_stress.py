@@ -12,8 +12,7 @@ import pytest
 
 from allocbench import allocators
 from tests import stress
-from tests.conftest import GIB, START
-from tests.stand_in import Driver
+from tests.conftest import START
 
 THREADS, SIDE = 8, 0x1000
 OPERATIONS = int(os.environ.get("ALLOCBENCH_TEST_OPERATIONS", "2000"))  # of each thread
@@ -21,9 +20,7 @@ SPECS = [*(info.name for info in allocators.strategies()), "caching:expandable_s
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_threads_free_each_others_blocks(start: START, driver: Driver, spec: str) -> None:
-    keeps = allocators.info(spec.partition(":")[0]).candidate
-    driver.set_capacity(GIB if keeps else 1024 * GIB)
+def test_threads_free_each_others_blocks(start: START, spec: str) -> None:
     program = start(f"check:of=per_stream:of={spec}")
     counts = stress.run(program, THREADS, OPERATIONS, SIDE)
     calls = counts.served + counts.refused + counts.freed

@@ -24,6 +24,8 @@ from tests import clean_environment, source_copy
 from tests.planted.bugs import BUGS, Bug
 
 FOLDER = source_copy.ROOT / "build/planted"
+MODULES = {"_core": "allocators", "_native": "workloads"}
+"""Native modules and the packages that they belong to."""
 _RUNTIMES = {"thread": "libtsan.so", "address,undefined": "libasan.so"}
 _MOST_SECONDS = 1200  # of one test run
 
@@ -44,7 +46,7 @@ class Copy:
     python: str
 
     def build(self, sanitize: str) -> None:
-        """Compile the native core with `-fsanitize=sanitize`, or without if it is empty."""
+        """Compile the native modules with `-fsanitize=sanitize`, or without if it is empty."""
         folder = FOLDER / "native" / (sanitize or "plain")
         native = self._command("nanobind", "--cmake_dir")
         _must_run(
@@ -52,13 +54,13 @@ class Copy:
             *(f"-DPython_EXECUTABLE={self.python}", f"-Dnanobind_DIR={native}"),
             f"-DSANITIZE={sanitize}",
         )
-        cores = len(os.sched_getaffinity(0))
-        _must_run("cmake", "--build", str(folder), "--target", "_core", "--parallel", str(cores))
-        name = f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
-        built = next(file for file in folder.glob("_core*.so") if file.is_file())
-        target = self.source / "allocators" / name
-        target.unlink(missing_ok=True)  # a process may still map the old one
-        shutil.copy(built, target)
+        targets = ("--target", *MODULES, "--parallel", str(len(os.sched_getaffinity(0))))
+        _must_run("cmake", "--build", str(folder), *targets)
+        for module, package in MODULES.items():
+            built = next(file for file in folder.glob(f"{module}*.so") if file.is_file())
+            target = self.source / package / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
+            target.unlink(missing_ok=True)  # a process may still map the old one
+            shutil.copy(built, target)
 
     def test(self, tests: tuple[str, ...], sanitize: str) -> subprocess.CompletedProcess[str]:
         """Run tests on the copy until one fails."""
