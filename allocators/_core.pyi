@@ -800,7 +800,7 @@ class PlannerInfo:
 
 def planners() -> list[PlannerInfo]: ...
 
-def plan(planner: str, size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int, int, int]:
+def plan(planner: str, size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], first: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], last: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None, clock: Callable[[], float] | None = None) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], int, int, int]:
     """
-    Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is alive from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with the seconds, the height and the lower bound. Raises SpecError.
+    Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is alive from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with the seconds, the height and the lower bound. `clock` returns seconds and replaces the clock of the time limit. Raises SpecError.
     """

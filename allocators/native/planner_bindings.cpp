@@ -20,6 +20,7 @@ namespace allocbench {
 namespace {
 
 using Report = std::optional<nb::typed<nb::callable, void(double, Size, Size)>>;
+using Seconds = std::optional<nb::typed<nb::callable, double()>>;
 
 // A planner runs without the GIL and calls this function periodically. A signal or an exception of
 // `report` stops the planner.
@@ -55,24 +56,32 @@ void bind_plans(nb::module_& m) {
   m.def(
       "plan",
       [](std::string_view name, Array<std::uint64_t> size, Array<std::uint32_t> first,
-         Array<std::uint32_t> last, Size alignment, double time_limit, Report const& report) {
+         Array<std::uint32_t> last, Size alignment, double time_limit, Report const& report,
+         Seconds const& clock) {
         auto const blocks = lifetimes(size, first, last);
+        SearchBudget budget = search_budget(time_limit, report);
+        if (clock)
+          budget.clock = [&clock] {
+            nb::gil_scoped_acquire acquire;
+            return nb::cast<double>((*clock)());
+          };
         BoundedPlan result;
         Size load;
         {
           nb::gil_scoped_release release;
-          result = plan(name, blocks, alignment, search_budget(time_limit, report));
+          result = plan(name, blocks, alignment, budget);
           load = max_load(blocks);
         }
         return std::tuple(to_numpy(std::move(result.plan.offsets)), result.plan.height, load,
                           result.lower_bound);
       },
       "planner"_a, "size"_a.noconvert(), "first"_a.noconvert(), "last"_a.noconvert(), "alignment"_a,
-      "time_limit"_a, "report"_a.none(),
+      "time_limit"_a, "report"_a.none(), "clock"_a.none() = nb::none(),
       "Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is "
       "alive "
       "from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with "
-      "the seconds, the height and the lower bound. Raises SpecError.");
+      "the seconds, the height and the lower bound. `clock` returns seconds and replaces the clock "
+      "of the time limit. Raises SpecError.");
 }
 
 void bind_arena(nb::module_& m) {

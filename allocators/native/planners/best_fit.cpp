@@ -29,6 +29,11 @@ Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size align
 }  // namespace
 
 Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
+  return *plan_best_fit(lifetimes, alignment, [] { return false; });
+}
+
+std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment,
+                                  Stop const& stop) {
   std::vector<std::uint32_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), 0u);
   std::ranges::stable_sort(order, [&](auto a, auto b) {
@@ -39,7 +44,9 @@ Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
 
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  std::size_t done = 0;
   for (std::uint32_t const block : order) {
+    if (++done % kBlocksBetweenStops == 0 && stop()) return {};
     plan.offsets[block] = place_tightly(placed, lifetimes[block], alignment);
     placed.add(lifetimes[block], plan.offsets[block]);
   }

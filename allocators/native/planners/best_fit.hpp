@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "planners/plan.hpp"
@@ -15,5 +16,9 @@ namespace allocbench {
 // above. O(n^2) time. Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated
 // buffers) in XLA's heap_simulator.cc.
 Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment);
+
+// The same; empty if `stop` returned true.
+std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment,
+                                  Stop const& stop);
 
 }  // namespace allocbench

@@ -20,6 +20,10 @@ struct SearchBudget {
   double seconds = 10;  // time limit
   // Called about ten times per second; returning false stops the planner early.
   std::function<bool(Progress const&)> report = [](Progress const&) { return true; };
+  // Seconds since any fixed time. All searches ask it often, so a test can count and end them.
+  std::function<double()> clock = monotonic;
+
+  static double monotonic();
 };
 
 struct BoundedPlan {
@@ -27,11 +31,13 @@ struct BoundedPlan {
   Size lower_bound = 0;  // no plan can be lower; if equal to the height, the plan is optimal
 };
 
-// Starts with the best plan of the other planners. Splits time into stretches with no block in
-// common and searches those that are higher than the bound (Skyline), by several rules in turn and
-// with growing node limits: first at the bound, then at heights between it and the best plan. A
-// search that proves that there is no plan raises the bound. Stretches with too many blocks are
-// planned in many different orders instead. Exceptions of `report` are passed on.
+// Starts with the best plan of the fast planners and cuts the lifetimes into pieces. Those that are
+// higher than the bound are searched in rounds of doubling effort: first at the bound, then at
+// heights between it and the best plan. Each goal is tried by depth-first search with several rules
+// (Skyline), by beam search with several rules (Beam), and by moving the blocks that are in the way
+// (Ejection). A depth-first search that proves that there is no plan raises the bound. Pieces with
+// too many blocks are also planned in many different orders. Exceptions of `report` and `clock` are
+// passed on.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        SearchBudget const& budget = {});
 

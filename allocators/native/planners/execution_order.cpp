@@ -10,6 +10,11 @@
 namespace allocbench {
 
 Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment) {
+  return plan_in_execution_order(lifetimes, alignment, [] { return false; });
+}
+
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment,
+                             Stop const& stop) {
   check_alignment(alignment);
   std::vector<std::uint32_t> begins(lifetimes.size());
   std::iota(begins.begin(), begins.end(), 0u);
@@ -19,11 +24,16 @@ Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment
 
   Gaps gaps;
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  std::size_t done = 0;
+  bool stopped = false;
   auto ending = ends.begin();
   for (std::uint32_t const block : begins) {
     for (; lifetimes[*ending].last <= lifetimes[block].first; ++ending)
       gaps.remove(plan.offsets[*ending], lifetimes[*ending].size);
-    plan.offsets[block] = gaps.place(lifetimes[block].size, alignment);
+    stopped = stopped || (++done % kBlocksBetweenStops == 0 && stop());
+    Size const size = lifetimes[block].size;
+    plan.offsets[block] =
+        stopped ? gaps.place_on_top(size, alignment) : gaps.place(size, alignment);
   }
   plan.height = gaps.high_water_mark();
   return plan;

@@ -12,6 +12,8 @@ namespace allocbench {
 // alive (Gaps). At each instant, ending blocks are removed before new blocks are placed. Blocks
 // that begin together are placed in the order given. O(n * live blocks) time. Throws SpecError
 // unless the alignment is a power of two of at most 2 MiB.
+// Once `stop` returns true, the remaining blocks go on top of all others, without reuse.
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
 Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment);
 
 }  // namespace allocbench

@@ -13,6 +13,9 @@
 namespace allocbench {
 namespace {
 
+// Larger than any device, and small enough that sums stay below 2^64.
+constexpr Size kHighest = Size{1} << 62;
+
 [[noreturn]] void refuse(Size size) {
   throw OutOfMemory("plan: a block of " + human_bytes(size) + " ends beyond 2^62 bytes");
 }
@@ -26,8 +29,6 @@ void check_alignment(Size alignment) {
 }
 
 Size Gaps::place(Size size, Size alignment) {
-  // Larger than any device, and small enough that sums stay below 2^64.
-  constexpr Size kHighest = Size{1} << 62;
   if (size > kHighest) refuse(size);
   std::optional<Size> best;
   Size smallest = 0;
@@ -41,7 +42,15 @@ Size Gaps::place(Size size, Size alignment) {
     }
     end = offset + placed;
   }
-  Size const offset = best.value_or(round_up(end, alignment));
+  return insert(best.value_or(round_up(end, alignment)), size);
+}
+
+Size Gaps::place_on_top(Size size, Size alignment) {
+  if (size > kHighest) refuse(size);
+  return insert(round_up(high_water_mark_, alignment), size);
+}
+
+Size Gaps::insert(Size offset, Size size) {
   if (offset + size > kHighest) refuse(size);
   placed_.emplace(offset, size);
   high_water_mark_ = std::max(high_water_mark_, offset + size);

@@ -20,12 +20,16 @@ class Gaps {
   // O(n) time for n placed blocks. `size` must be at least 1 and `alignment` a power of two.
   // Throws OutOfMemory for a block that would end beyond 2^62 bytes.
   Size place(Size size, Size alignment);
+  // The same, but always at the aligned end of the highest block so far. O(log n) time.
+  Size place_on_top(Size size, Size alignment);
   // Throws BadFree unless a block of `size` bytes is placed at `offset`.
   void remove(Size offset, Size size);
 
   Size high_water_mark() const { return high_water_mark_; }
 
  private:
+  Size insert(Size offset, Size size);
+
   std::map<Size, Size> placed_;  // offset -> size
   Size high_water_mark_ = 0;
 };

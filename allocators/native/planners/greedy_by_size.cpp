@@ -30,6 +30,11 @@ Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size align
 }  // namespace
 
 Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
+  return *plan_greedy_by_size(lifetimes, alignment, [] { return false; });
+}
+
+std::optional<Plan> plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment,
+                                        Stop const& stop) {
   using Block = std::uint32_t;
   std::vector<Block> order(lifetimes.size());
   std::iota(order.begin(), order.end(), Block{0});
@@ -43,7 +48,9 @@ Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
 
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  std::size_t done = 0;
   for (Block const block : order) {
+    if (++done % kBlocksBetweenStops == 0 && stop()) return {};
     plan.offsets[block] = place_tightly(placed, lifetimes[block], alignment);
     placed.add(lifetimes[block], plan.offsets[block]);
   }

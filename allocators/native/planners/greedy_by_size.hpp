@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "planners/plan.hpp"
@@ -18,5 +19,9 @@ namespace allocbench {
 // and ArenaPlanner of TensorFlow Lite; Pisarchyk and Lee, "Efficient Memory Management for Deep
 // Neural Net Inference" (arXiv 2001.03288).
 Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment);
+
+// The same; empty if `stop` returned true.
+std::optional<Plan> plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment,
+                                        Stop const& stop);
 
 }  // namespace allocbench

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -19,6 +20,11 @@ struct Lifetime {
   std::uint32_t first;
   std::uint32_t last;
 };
+
+// Called periodically by planners that take long; returning true asks them to end.
+using Stop = std::function<bool()>;
+
+constexpr std::size_t kBlocksBetweenStops = 256;  // of planners that place one block after another
 
 struct Plan {
   std::vector<Size> offsets;  // one per lifetime, in the same order

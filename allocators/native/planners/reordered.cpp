@@ -13,7 +13,6 @@ namespace allocbench {
 namespace {
 
 constexpr double kExponents[] = {1.0, 0.0, 0.5, 0.75};  // of the lifetime in the sort key
-constexpr std::size_t kBlocksBetweenStops = 256;
 
 Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> lowest;
@@ -28,7 +27,7 @@ Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignm
 }  // namespace
 
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
-                                   std::uint64_t attempt, std::function<bool()> const& stop) {
+                                   std::uint64_t attempt, Stop const& stop) {
   auto const exponent = kExponents[attempt % std::size(kExponents)];
   std::mt19937_64 random(attempt);
   std::vector<double> keys;

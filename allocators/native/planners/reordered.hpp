@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 
@@ -17,6 +16,6 @@ namespace allocbench {
 // placed blocks whose lifetimes overlap its own. O(n^2) time. Empty if `stop`, which is called
 // periodically, returns true.
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
-                                   std::uint64_t attempt, std::function<bool()> const& stop);
+                                   std::uint64_t attempt, Stop const& stop);
 
 }  // namespace allocbench

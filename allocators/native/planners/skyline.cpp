@@ -15,17 +15,12 @@ namespace {
 constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // size of the hash table
 constexpr std::uint64_t kSearchStepsBetweenStops = std::uint64_t{1} << 20;
 
-std::uint64_t mix(std::uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
-  make_sections(lifetimes, alignment);
+  auto sections_with_boxes = sections_of(lifetimes, alignment);
+  boxes_ = std::move(sections_with_boxes.boxes);
+  full_load_by_section_ = std::move(sections_with_boxes.load);
   auto const n = boxes_.size(), sections = full_load_by_section_.size();
   rank_by_box_.resize(n);
   next_.resize(n + 1);
@@ -39,44 +34,7 @@ Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
   level_by_box_.resize(n);
 }
 
-void Skyline::make_sections(std::span<Lifetime const> lifetimes, Size alignment) {
-  std::vector<Index> begins(lifetimes.size());
-  std::iota(begins.begin(), begins.end(), Index{0});
-  auto ends = begins;
-  std::ranges::stable_sort(begins, {}, [&](auto block) { return lifetimes[block].first; });
-  std::ranges::stable_sort(ends, {}, [&](auto block) { return lifetimes[block].last; });
-
-  // A section is complete when a block ends after at least one has begun in it.
-  std::vector<Index> lo(lifetimes.size()), hi(lifetimes.size());
-  Index sections = 0;
-  bool begun = false;
-  auto ending = ends.begin();
-  auto const end_until = [&](std::uint32_t now) {
-    for (; ending != ends.end() && lifetimes[*ending].last <= now; ++ending) {
-      sections += std::exchange(begun, false);
-      hi[*ending] = sections;
-    }
-  };
-  for (Index const block : begins) {
-    end_until(lifetimes[block].first);
-    lo[block] = sections;
-    begun = true;
-  }
-  end_until(kForever);
-
-  full_load_by_section_.assign(sections, 0);
-  for (Index const block : begins) {
-    auto const [size, first, last] = lifetimes[block];
-    Size const rounded = round_up(size, alignment);
-    boxes_.push_back({lo[block], hi[block], size, rounded, last - first, block,
-                      mix(mix(mix(size) + lo[block]) + hi[block])});
-    for (Index index = lo[block]; index < hi[block]; ++index)
-      full_load_by_section_[index] += rounded;
-  }
-}
-
-Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes,
-                             std::function<bool()> const& stop) {
+Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes, Stop const& stop) {
   auto const capacity = std::bit_ceil(std::min(nodes, kMostFailedStates));
   if (height != height_ || failed_states_.size() != capacity) failed_states_.assign(capacity, 0);
   height_ = height;

@@ -33,7 +33,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <ranges>
 #include <span>
@@ -41,6 +40,7 @@
 #include <vector>
 
 #include "planners/plan.hpp"
+#include "planners/sections.hpp"
 
 namespace allocbench {
 
@@ -59,7 +59,7 @@ class Skyline {
 
   // Searches for a plan of at most `height` bytes. Visits at most `nodes` nodes, and ends early if
   // `stop`, which is called periodically, returns true. kNone proves that there is no plan.
-  Answer fit(Size height, Rule rule, std::uint64_t nodes, std::function<bool()> const& stop);
+  Answer fit(Size height, Rule rule, std::uint64_t nodes, Stop const& stop);
 
   // One per lifetime, valid after kFound.
   std::vector<Size> offsets() const;
@@ -69,13 +69,7 @@ class Skyline {
   static constexpr Index kNone = ~Index{0};
   static constexpr Size kNoFloor = ~Size{0};
 
-  struct Box {
-    Index lo, hi;         // sections, half-open
-    Size size, rounded;   // bytes
-    std::uint32_t alive;  // instants
-    Index block;          // index of the lifetime
-    std::uint64_t kind;   // a hash that is equal for interchangeable boxes
-  };
+  using Box = Sections::Box;
   struct Range {  // of sections, half-open
     Index lo = kNone, hi = 0;
 
@@ -100,7 +94,6 @@ class Skyline {
     Size next_floor;  // of the branch without a box on the floor; kNoFloor: no such branch
   };
 
-  void make_sections(std::span<Lifetime const> lifetimes, Size alignment);
   void rank(Rule rule);
   void reset();
 
@@ -160,7 +153,7 @@ class Skyline {
 
   std::uint64_t nodes_left_ = 0, search_steps_ = 0;
   bool stopped_ = false;
-  std::function<bool()> const* stop_ = nullptr;
+  Stop const* stop_ = nullptr;
   std::vector<std::uint64_t> failed_states_;  // hashes of states without a plan of this height
 };
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from allocbench import allocators
 from allocbench.allocators.planning import Report
 from allocbench.workloads import read_lifetimes
+from tests.allocators.planners.hard import without_a_gap
 from tests.allocators.planners.judge import Block, blocks_of, lowest_height, plan
 
 DATA = Path(__file__).parents[2] / "data/minimalloc"
@@ -62,22 +63,8 @@ def test_plans_that_greedy_misses_are_found() -> None:
     assert result.height < plan(blocks, "greedy_by_size").height
 
 
-def _without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int) -> list[Block]:
-    """Blocks whose sizes add up to `load` at every instant."""
-    blocks: list[Block] = []
-    alive: list[tuple[int, int]] = []
-    for now in range(instants):
-        rng.shuffle(alive)
-        ending = len(alive) * 3 // 10
-        blocks += [(size, first, now) for size, first in alive[:ending]]
-        alive = alive[ending:]
-        while free := load - sum(size for size, _ in alive):
-            alive.append((rng.randint(1, min(free, largest)), now))
-    return blocks + [(size, first, instants) for size, first in alive]
-
-
 # Far too many blocks to be searched in a test.
-HARD = _without_a_gap(random.Random(0), load=1000, instants=40, largest=400)
+HARD = without_a_gap(random.Random(0), load=1000, instants=40, largest=400)
 
 
 def test_an_unproven_plan_is_valid_and_reported_as_such() -> None:

@@ -1,0 +1,15 @@
+// planners/fast_plan.hpp: the lowest plan of the planners that place each block once.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "planners/plan.hpp"
+
+namespace allocbench {
+
+// The lowest of the plans by execution order, by size and by best fit. Once `stop` returns true,
+// the planners that have not finished are left out, and the first one stops to reuse memory.
+Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
+
+}  // namespace allocbench

@@ -1,0 +1,154 @@
+// planners/piece_search.cpp: searches for the lowest plan of one piece.
+// SPDX-License-Identifier: Apache-2.0
+#include "planners/piece_search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "planners/fast_plan.hpp"
+#include "planners/load.hpp"
+#include "planners/reordered.hpp"
+
+namespace allocbench {
+namespace {
+
+using Answer = Skyline::Answer;
+using Rule = Skyline::Rule;
+
+// Effort of the first round.
+constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
+constexpr double kFirstMoves = 1000;  // of a repair
+constexpr double kFirstWidth = 8;     // of a beam, for 300 blocks
+constexpr double kBlocksOfFirstWidth = 300;
+
+constexpr double kShareOfBeams = 2;     // the effort of beams, compared with depth-first search
+constexpr int kRoundsBetweenGoals = 2;  // from one round with several goals to the next
+constexpr Size kFinest = 1024;          // stops within 1/1024 of the best height
+constexpr Size kFinestOfLarge = 8192;   // the same for pieces with too many blocks to be searched
+constexpr std::size_t kMostBlocks = 8192;  // of a depth-first search, to limit the recursion
+constexpr double kExponents[] = {1, 0.5, 1.5, 2};  // of the area in the rules of beams
+constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
+constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLargest,
+                                    Rule::Blocks::kMostBytesTime, Rule::Blocks::kHighestLoad};
+
+}  // namespace
+
+struct PieceSearch::Searches {
+  std::optional<Skyline> skyline;  // empty if there are too many blocks
+  std::optional<Beam> beam;
+  Ejection ejection;
+};
+
+PieceSearch::PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignment,
+                         Plan const* plan, Stop const& stop)
+    : blocks_(std::move(piece.blocks)), base_(piece.base), alignment_(alignment) {
+  for (auto const block : blocks_) {
+    lifetimes_.push_back(all[block]);
+    if (plan) offsets_.push_back(plan->offsets[block]);
+    unit_ = std::gcd(unit_, round_up(all[block].size, alignment));
+  }
+  if (!plan) offsets_ = plan_fast(lifetimes_, alignment, stop).offsets;
+  height_ = height_of(offsets_);
+  lower_bound_ = height_after(least_height(lifetimes_, alignment) - 1);
+}
+
+void PieceSearch::write_to(std::vector<Size>& offsets) const {
+  for (std::size_t i = 0; i < blocks_.size(); ++i) offsets[blocks_[i]] = base_ + offsets_[i];
+}
+
+void PieceSearch::improve(int round, Size enough, Stop const& stop) {
+  enough -= std::min(enough, base_);
+  if (lifetimes_.size() > kMostBlocks) {
+    auto plan = plan_reordered(lifetimes_, alignment_, static_cast<std::uint64_t>(round), stop);
+    if (plan && plan->height < height_) keep(std::move(plan->offsets));
+  }
+  Searches searches{{}, {}, Ejection(lifetimes_, alignment_)};
+  if (lifetimes_.size() <= kMostBlocks) {
+    searches.skyline.emplace(lifetimes_, alignment_);
+    searches.beam.emplace(lifetimes_, alignment_);
+  }
+  Size const aim = std::max(lower_bound_, enough);
+  bool const large = !searches.skyline;  // rarely as low as the bound, so it begins halfway
+  bool const several_goals = large || round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
+  Size const finest = large ? kFinestOfLarge : kFinest;
+  if (large) failed_goal_ = aim;
+  for (Size goal = large ? aim + (height_ - aim) / 2 : aim; goal < height_ && !stop();) {
+    Answer const answer = attempt(searches, goal, round, stop);
+    if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
+    if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
+    if (answer != Answer::kFound) failed_goal_ = goal;
+    if (answer == Answer::kUnknown && !several_goals) return;
+    if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / finest) return;
+    goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
+                                   : failed_goal_ + (height_ - failed_goal_) / 2;
+  }
+}
+
+Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
+  double const effort = std::exp2(round);
+  auto const nodes =
+      static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, effort / kShareOfBeams)) +
+      2 * lifetimes_.size();
+  auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
+  for (auto const blocks : kBlocks)
+    for (auto const sections : kSections) {
+      if (!searches.skyline) break;
+      Answer const answer = searches.skyline->fit(goal, {sections, blocks, seed}, nodes, stop);
+      if (answer == Answer::kFound) keep(searches.skyline->offsets());
+      if (answer != Answer::kUnknown || stop()) return answer;
+    }
+  bool const found = (searches.beam && attempt_beams(*searches.beam, goal, effort, stop)) ||
+                     attempt_repair(searches.ejection, goal, round, stop);
+  return found ? Answer::kFound : Answer::kUnknown;
+}
+
+bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop) {
+  // The time of a beam grows with the square of the number of blocks.
+  double const ratio = kBlocksOfFirstWidth / static_cast<double>(lifetimes_.size());
+  double const width = kFirstWidth * effort * std::min(1.0, ratio * ratio);
+  for (double const exponent : kExponents) {
+    if (width < 1 || stop()) return false;
+    if (!beam.fit(goal, exponent, static_cast<std::size_t>(width), stop)) continue;
+    keep(beam.offsets());
+    return true;
+  }
+  return false;
+}
+
+bool PieceSearch::attempt_repair(Ejection& ejection, Size goal, int round, Stop const& stop) {
+  auto const moves =
+      static_cast<std::uint64_t>(kFirstMoves * std::exp2(round)) + 2 * lifetimes_.size();
+  auto offsets = ejection.lower(offsets_, goal, moves, static_cast<std::uint64_t>(round), stop);
+  if (!offsets) return false;
+  Size const height = height_of(*offsets);
+  if (height < height_) keep(std::move(*offsets));
+  return height <= goal;
+}
+
+void PieceSearch::keep(std::vector<Size> offsets) {
+  offsets_ = std::move(offsets);
+  height_ = height_of(offsets_);
+}
+
+Size PieceSearch::height_of(std::vector<Size> const& offsets) const {
+  Size height = 0;
+  for (std::size_t block = 0; block < offsets.size(); ++block)
+    height = std::max(height, offsets[block] + lifetimes_[block].size);
+  return height;
+}
+
+// The smallest height above `height` that a plan can have, given that offsets are sums of rounded
+// sizes.
+Size PieceSearch::height_after(Size height) const {
+  Size next = ~Size{0};
+  for (Lifetime const& block : lifetimes_) {
+    Size const offset = height < block.size ? 0 : round_down(height - block.size, unit_) + unit_;
+    next = std::min(next, offset + block.size);
+  }
+  return next;
+}
+
+}  // namespace allocbench

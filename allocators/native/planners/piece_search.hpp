@@ -1,0 +1,57 @@
+// planners/piece_search.hpp: searches for the lowest plan of one piece.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "planners/beam.hpp"
+#include "planners/ejection.hpp"
+#include "planners/pieces.hpp"
+#include "planners/plan.hpp"
+#include "planners/skyline.hpp"
+
+namespace allocbench {
+
+// The best plan of a piece so far, and the searches that lower it. Heights include the base of the
+// piece.
+class PieceSearch {
+ public:
+  // `all`: all lifetimes. `plan`: if not null, a plan of all of them, which are all in this piece;
+  // otherwise the piece starts with the plan of the fast planners.
+  PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignment, Plan const* plan,
+              Stop const& stop);
+
+  Size height() const { return base_ + height_; }
+  // No plan of the blocks above the base is lower.
+  Size lower_bound() const { return base_ + lower_bound_; }
+
+  void write_to(std::vector<Size>& offsets) const;
+
+  // Searches for a lower plan, but not below `enough`, a lower bound of the whole plan. The effort
+  // doubles from round to round. Every other round tries the lowest goal only; the others also try
+  // goals between it and the best plan.
+  void improve(int round, Size enough, Stop const& stop);
+
+ private:
+  struct Searches;
+
+  Skyline::Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
+  bool attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop);
+  bool attempt_repair(Ejection& ejection, Size goal, int round, Stop const& stop);
+  void keep(std::vector<Size> offsets);
+  Size height_of(std::vector<Size> const& offsets) const;
+  Size height_after(Size height) const;
+
+  std::vector<std::uint32_t> blocks_;
+  std::vector<Lifetime> lifetimes_;
+  std::vector<Size> offsets_;
+  Size base_;
+  Size alignment_;
+  Size unit_ = 0;  // offsets are multiples of it
+  Size height_ = 0, lower_bound_ = 0;
+  Size failed_goal_ = 0;  // the highest goal for which no plan was found
+};
+
+}  // namespace allocbench

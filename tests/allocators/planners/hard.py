@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks that are hard to plan, because a lowest plan leaves few gaps or none."""
+
+from __future__ import annotations
+
+import random
+
+from tests.allocators.planners.judge import Block
+
+
+def planted(rng: random.Random, blocks: int, side: int, lost: float) -> list[Block]:
+    """Rectangles that a square of bytes by instants is cut into, of which some are then lost.
+
+    A plan that is `side` bytes high exists: the rectangles where they were cut.
+    """
+    rectangles = [(0, side, 0, side)]
+    while len(rectangles) < blocks:
+        chosen = rng.sample(range(len(rectangles)), min(len(rectangles), rng.choice([1, 2, 4])))
+        largest = max(
+            chosen,
+            key=lambda at: (
+                (rectangles[at][1] - rectangles[at][0]) * (rectangles[at][3] - rectangles[at][2])
+            ),
+        )
+        first, last, low, high = rectangles[largest]
+        if rng.random() < 0.5 and high - low > 1:
+            cut = rng.randint(low + 1, high - 1)
+            rectangles[largest : largest + 1] = [(first, last, low, cut), (first, last, cut, high)]
+        elif last - first > 1:
+            cut = rng.randint(first + 1, last - 1)
+            rectangles[largest : largest + 1] = [(first, cut, low, high), (cut, last, low, high)]
+    kept = [rectangle for rectangle in rectangles if rng.random() >= lost]
+    rng.shuffle(kept)
+    return [(high - low, first, last) for first, last, low, high in kept]
+
+
+def without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int) -> list[Block]:
+    """Blocks whose sizes add up to `load` at every instant."""
+    blocks: list[Block] = []
+    alive: list[tuple[int, int]] = []
+    for now in range(instants):
+        rng.shuffle(alive)
+        ending = len(alive) * 3 // 10
+        blocks += [(size, first, now) for size, first in alive[:ending]]
+        alive = alive[ending:]
+        while free := load - sum(size for size, _ in alive):
+            alive.append((rng.randint(1, min(free, largest)), now))
+    return blocks + [(size, first, instants) for size, first in alive]
