@@ -19,16 +19,19 @@ Size largest_of(Free const& free) {
 }
 
 // Takes the first `size` bytes of the lowest free block that is large enough. There is one.
-Address take(Free& free, Size size) {
+Address take(Superblock& superblock, Size size) {
+  Free& free = superblock.free;
   auto entry = free.begin();
   while (entry->second < size) ++entry;
   auto const [address, whole] = *entry;
   auto const hint = free.erase(entry);
   if (whole > size) free.emplace_hint(hint, address + size, whole - size);
+  if (whole == superblock.largest) superblock.largest = largest_of(free);
   return address;
 }
 
-void give(Free& free, Address address, Size size) {
+// Returns the size of the free block that contains the range afterwards.
+Size give(Free& free, Address address, Size size) {
   auto next = free.lower_bound(address);
   if (next != free.end() && address + size == next->first) {
     size += next->second;
@@ -36,12 +39,10 @@ void give(Free& free, Address address, Size size) {
   }
   if (next != free.begin()) {
     auto const previous = std::prev(next);
-    if (previous->first + previous->second == address) {
-      previous->second += size;
-      return;
-    }
+    if (previous->first + previous->second == address) return previous->second += size;
   }
   free.emplace_hint(next, address, size);
+  return size;
 }
 
 }  // namespace
@@ -78,7 +79,7 @@ bool RmmArena::open() {
   auto const [address, size] = acquire_between(least, wanted, kAlignment);
   if (address == 0) return false;
   arena_ = {address, size, {}};
-  global_[address] = {size, {{address, size}}, size};
+  global_.add(std::make_unique<Superblock>(address, size));
   return true;
 }
 
@@ -86,36 +87,32 @@ bool RmmArena::open() {
 Address RmmArena::place(Size size, Stream stream) {
   bool const large = size > kSmallestSuperblock;
   Superblocks& superblocks = large ? global_ : by_stream_[stream];
-  auto entry = superblocks.end();
-  if (!large)
-    for (entry = superblocks.begin(); entry != superblocks.end(); ++entry, ++search_steps_)
-      if (entry->second.largest >= size) break;
-  if (entry == superblocks.end()) {
-    entry = acquire_superblock(size);
-    if (entry == global_.end()) return 0;
-    if (!large) entry = superblocks.insert(global_.extract(entry)).position;
+  std::size_t found = large ? Superblocks::kNowhere : superblocks.find_room(size, search_steps_);
+  if (found == Superblocks::kNowhere) {
+    found = acquire_superblock(size);
+    if (found == Superblocks::kNowhere) return 0;
+    if (!large) found = superblocks.add(global_.remove(found));
   }
-  Superblock& superblock = entry->second;
-  Address const address = take(superblock.free, size);
-  superblock.largest = largest_of(superblock.free);
+  Address const address = take(superblocks[found], size);
+  superblocks.update(found);
   return address;
 }
 
 // The lowest superblock of the global arena with room for `size` bytes, cut to what is needed if it
-// is empty; end() if no superblock has room.
-RmmArena::Superblocks::iterator RmmArena::acquire_superblock(Size size) {
-  auto entry = global_.begin();
-  for (; entry != global_.end() && entry->second.largest < size; ++entry) ++search_steps_;
-  if (entry == global_.end()) return entry;
-  auto& [address, superblock] = *entry;
+// is empty; kNowhere if no superblock has room.
+std::size_t RmmArena::acquire_superblock(Size size) {
+  std::size_t const found = global_.find_room(size, search_steps_);
+  if (found == Superblocks::kNowhere) return found;
+  Superblock& superblock = global_[found];
   Size const least = std::max(kSmallestSuperblock, size);
   if (superblock.empty() && superblock.size >= least + kSmallestSuperblock) {
-    Address const rest = address + least;
     Size const left = superblock.size - least;
-    superblock = {least, {{address, least}}, least};
-    global_[rest] = {left, {{rest, left}}, left};
+    Address const rest = superblock.address + least;
+    superblock = {superblock.address, least};
+    global_.update(found);
+    global_.add(std::make_unique<Superblock>(rest, left));
   }
-  return entry;
+  return found;
 }
 
 Block RmmArena::do_deallocate(Address address, Stream) {
@@ -123,54 +120,45 @@ Block RmmArena::do_deallocate(Address address, Stream) {
   if (node == kNone) return {};
   Block const freed = nodes_[node].block;
   nodes_.drop(node);
-  auto const holds = [&](Superblocks& superblocks) {
-    auto entry = superblocks.upper_bound(address);
-    if (entry == superblocks.begin()) return superblocks.end();
-    --entry;
-    return address < entry->first + entry->second.size ? entry : superblocks.end();
+  auto const free_in = [&](Superblocks& superblocks, std::size_t place) {
+    Superblock& superblock = superblocks[place];
+    Size const joined = give(superblock.free, address, freed.size);
+    superblock.largest = std::max(superblock.largest, joined);
+    superblocks.update(place);
   };
-  auto const free_in = [&](Superblock& superblock) {
-    give(superblock.free, address, freed.size);
-    superblock.largest = largest_of(superblock.free);
-  };
-  if (auto const entry = holds(global_); entry != global_.end()) {
-    free_in(entry->second);
-    if (entry->second.empty()) give_to_global(global_.extract(entry));
+  if (auto const place = global_.find_around(address); place != Superblocks::kNowhere) {
+    free_in(global_, place);
+    if (global_[place].empty()) give_to_global(global_.remove(place));
     return freed;
   }
   for (auto& [stream, superblocks] : by_stream_)
-    if (auto const entry = holds(superblocks); entry != superblocks.end()) {
-      free_in(entry->second);
+    if (auto const place = superblocks.find_around(address); place != Superblocks::kNowhere) {
+      free_in(superblocks, place);
       break;
     }
   return freed;
 }
 
 // Adds a superblock to the global arena. It merges with its neighbors if they are all empty.
-void RmmArena::give_to_global(Superblocks::node_type superblock) {
-  auto const joins = [](Superblocks::value_type const& low, Superblocks::value_type const& high) {
-    return low.second.empty() && high.second.empty() && low.first + low.second.size == high.first;
+void RmmArena::give_to_global(std::unique_ptr<Superblock> superblock) {
+  // Merges a superblock with the next one, if both are empty and adjacent.
+  auto const merge = [&](std::size_t place) {
+    if (place + 1 >= global_.size()) return;
+    Superblock &low = global_[place], &high = global_[place + 1];
+    if (!low.empty() || !high.empty() || low.address + low.size != high.address) return;
+    low = {low.address, low.size + high.size};
+    global_.update(place);
+    global_.remove(place + 1);
   };
-  auto const merge = [](Superblocks::value_type& low, Size more) {
-    Size const size = low.second.size + more;
-    low.second = {size, {{low.first, size}}, size};
-  };
-  auto const entry = global_.insert(std::move(superblock)).position;
-  if (auto const next = std::next(entry); next != global_.end() && joins(*entry, *next)) {
-    merge(*entry, next->second.size);
-    global_.erase(next);
-  }
-  if (entry == global_.begin()) return;
-  if (auto const previous = std::prev(entry); joins(*previous, *entry)) {
-    merge(*previous, entry->second.size);
-    global_.erase(entry);
-  }
+  std::size_t const place = global_.add(std::move(superblock));
+  merge(place);
+  if (place > 0) merge(place - 1);
 }
 
 // All superblocks return to the global arena, those with live blocks too.
 void RmmArena::defragment() {
   for (auto& [stream, superblocks] : by_stream_)
-    while (!superblocks.empty()) give_to_global(superblocks.extract(superblocks.begin()));
+    while (superblocks.size() > 0) give_to_global(superblocks.remove(superblocks.size() - 1));
 }
 
 void RmmArena::do_trim() {
@@ -181,14 +169,14 @@ void RmmArena::do_trim() {
   by_stream_.clear();
 }
 
-std::vector<std::pair<Address, RmmArena::Superblock const*>> RmmArena::in_order() const {
-  std::vector<std::pair<Address, Superblock const*>> all;
+std::vector<Superblock const*> RmmArena::in_order() const {
+  std::vector<Superblock const*> all;
   auto const add = [&](Superblocks const& superblocks) {
-    for (auto const& [address, superblock] : superblocks) all.emplace_back(address, &superblock);
+    for (std::size_t n = 0; n < superblocks.size(); ++n) all.push_back(&superblocks[n]);
   };
   add(global_);
   for (auto const& [stream, superblocks] : by_stream_) add(superblocks);
-  std::ranges::sort(all);
+  std::ranges::sort(all, {}, &Superblock::address);
   return all;
 }
 
@@ -196,7 +184,7 @@ std::vector<Segment> RmmArena::do_snapshot() const {
   if (arena_.size == 0) return {};
   std::vector<Block> blocks;
   allocated_.for_each([&](Address, Index node) { blocks.push_back(nodes_[node].block); });
-  for (auto const& [start, superblock] : in_order())
+  for (Superblock const* superblock : in_order())
     for (auto const& [address, size] : superblock->free) blocks.push_back({address, size, 0});
   std::ranges::sort(blocks, {}, &Block::address);
   return {{arena_.address, arena_.size, std::move(blocks)}};
@@ -204,14 +192,14 @@ std::vector<Segment> RmmArena::do_snapshot() const {
 
 Size RmmArena::do_largest_free() const {
   Size largest = 0;
-  for (auto const& [start, superblock] : in_order())
-    largest = std::max(largest, superblock->largest);
+  for (Superblock const* superblock : in_order()) largest = std::max(largest, superblock->largest);
   return largest;
 }
 
 void RmmArena::do_check() const {
   Address position = arena_.address;
-  for (auto const& [start, superblock] : in_order()) {
+  for (Superblock const* superblock : in_order()) {
+    Address const start = superblock->address;
     require(start == position, "superblocks tile the arena");
     require(superblock->size >= kSmallestSuperblock, "a superblock has at least 1 MiB");
     require(superblock->largest == largest_of(superblock->free),

@@ -16,12 +16,13 @@
 #pragma once
 
 #include <map>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
 #include "parts/node.hpp"
+#include "strategies/rmm_arena/superblocks.hpp"
 
 namespace allocbench {
 
@@ -52,15 +53,6 @@ class RmmArena final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
-  struct Superblock {
-    Size size;
-    std::map<Address, Size> free = {};
-    Size largest = 0;  // of `free`
-
-    bool empty() const { return largest == size; }
-  };
-  using Superblocks = std::map<Address, Superblock>;
-
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
@@ -71,10 +63,10 @@ class RmmArena final : public Allocator {
 
   bool open();
   Address place(Size size, Stream stream);
-  Superblocks::iterator acquire_superblock(Size size);
-  void give_to_global(Superblocks::node_type superblock);
+  std::size_t acquire_superblock(Size size);
+  void give_to_global(std::unique_ptr<Superblock> superblock);
   void defragment();
-  std::vector<std::pair<Address, Superblock const*>> in_order() const;
+  std::vector<Superblock const*> in_order() const;
 
   Size arena_size_;  // 0: by default
   Segment arena_;    // size 0: not obtained; its list of blocks stays empty
