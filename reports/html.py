@@ -212,11 +212,16 @@ def _island(
 
 
 def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Packs the columns that the blocks of all allocators share once; the page joins them again."""
+    """Packs the columns that the blocks of all allocators share once; the page joins them again.
+
+    The size of a block is stored as the bytes that it has beyond the request, which differ less.
+    """
     of_trace = ["requested", "first", "last", "label"]
     allocs = blocks[["workload", "block", *of_trace]].drop_duplicates(["workload", "block"])
     return {
-        "blocks": blocks.drop(columns=of_trace),
+        "blocks": blocks.assign(rounding=blocks["size"] - blocks["requested"]).drop(
+            columns=["size", *of_trace]
+        ),
         "allocs": allocs.sort_values(["workload", "block"], kind="stable"),
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as one short text inside a page: by column, differences of numbers, packed, base64.
+"""Tables as one short text inside a page: by column, numbers or their differences, packed, base64.
 
 `templates/data.js` reads it. The packed text is base64, so nothing in it can close the element that
 contains it.
@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,10 +46,19 @@ def _column(values: "pd.Series[Any]") -> dict[str, Any]:
 
 
 def _whole(values: Any) -> dict[str, Any]:
-    """Differences in units of their common divisor, the first to 0."""
+    """Numbers in units of their common divisor, or their differences, the first to 0.
+
+    The form that takes less space is chosen: numbers without order have longer differences.
+    """
     differences = np.diff(values, prepend=0)
     unit = int(np.gcd.reduce(differences)) or 1 if len(differences) else 1
-    return {"differences": (differences // unit).tolist(), "unit": unit}
+    forms = {"differences": (differences // unit).tolist(), "whole": (values // unit).tolist()}
+    shortest = min(forms, key=lambda name: _packed_length(forms[name]))
+    return {shortest: forms[shortest], "unit": unit}
+
+
+def _packed_length(numbers: list[int]) -> int:
+    return len(zlib.compress(json.dumps(numbers, separators=(",", ":")).encode(), 1))
 
 
 def _rounded(number: float) -> float | None:

@@ -19,6 +19,7 @@ function join(blocks, allocs) {
   const found = blocks.block.map((_, n) => places.get(name(blocks, n)));
   for (const column of ["requested", "first", "last", "label"])
     blocks[column] = found.map((n) => allocs[column][n]);
+  blocks.size = blocks.rounding.map((bytes, n) => bytes + blocks.requested[n]);
 }
 
 function table(columns) {
@@ -32,6 +33,7 @@ function values(column) {
   if (column.flag) return column.whole.map(Boolean);
   if (column.text) return column.codes.map((code) => (code < 0 ? null : column.text[code]));
   if (column.number) return column.number;
+  if (column.whole) return column.whole.map((number) => number * column.unit);
   let sum = 0;
   return column.differences.map((difference) => (sum += difference * column.unit));
 }

@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import io
+import json
+import random
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -122,11 +128,18 @@ def test_the_best_so_far_is_that_of_the_candidates_without_failures() -> None:
     assert leading == ["c"]
 
 
-def test_an_island_holds_no_letter_of_its_tables_and_every_number() -> None:
-    import base64
-    import gzip
-    import json
+def test_an_island_stores_numbers_in_the_shorter_form() -> None:
+    draw = random.Random(1)
+    ascending = [12_000_000 + 512 * n for n in range(1000)]
+    without_order = [512 * draw.randrange(1000) for _ in range(1000)]
+    packed = island.pack({"t": pd.DataFrame({"a": ascending, "b": without_order})})
+    columns = json.loads(gzip.decompress(base64.b64decode(packed)))["tables"]["t"]
+    assert list(columns["a"]) == ["differences", "unit"]
+    assert [n * 512 for n in accumulate(columns["a"]["differences"])] == ascending
+    assert columns["b"] == {"whole": [n // 512 for n in without_order], "unit": 512}
 
+
+def test_an_island_holds_no_letter_of_its_tables_and_every_number() -> None:
     table = frame([row("</script>", HOSTILE), row("b", HOSTILE, overhead=None)])
     packed = island.pack({"rows": table}, cases=[HOSTILE])
     assert not set(packed) - set(
