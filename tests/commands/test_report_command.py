@@ -135,7 +135,8 @@ def test_an_island_stores_numbers_in_the_shorter_form() -> None:
     packed = island.pack({"t": pd.DataFrame({"a": ascending, "b": without_order})})
     columns = json.loads(gzip.decompress(base64.b64decode(packed)))["tables"]["t"]
     assert list(columns["a"]) == ["differences", "unit"]
-    assert [n * 512 for n in accumulate(columns["a"]["differences"])] == ascending
+    unit = columns["a"]["unit"]
+    assert [n * unit for n in accumulate(columns["a"]["differences"])] == ascending
     assert columns["b"] == {"whole": [n // 512 for n in without_order], "unit": 512}
 
 
