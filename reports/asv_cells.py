@@ -27,6 +27,8 @@ _DESCRIPTIONS = ("benchmarks.json", "machine.json")
 _PREFIXES = ("track_", "latency_")
 _ON_A_GPU = ("gpu_", "cupy.")
 _COUNTED = ("bytes", "ratio", "count")
+INSTRUCTIONS: Final = "count of instructions"
+"""The unit of numbers that nearly repeat on one machine and differ between machines."""
 
 
 @dataclass(frozen=True)

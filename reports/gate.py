@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two commits compared: counted values must be equal unless stated; time is only informative."""
+"""Two commits compared: counts must be equal and instructions not grow, unless that is stated.
+
+Time is only informative.
+"""
 
 import math
 import statistics
@@ -9,12 +12,14 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from allocbench.reports import units
-from allocbench.reports.asv_cells import FAILED, NUMBER, STALE, Cell
+from allocbench.reports.asv_cells import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
 from allocbench.reports.results import SCHEMA
 
 Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]
 _Key: TypeAlias = tuple[str, str, str, str, str]
 _MOST_ROWS = 60
+MORE_INSTRUCTIONS = 0.02
+"""Instructions may grow by this share: many times the spread of repeated counts."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ class Difference:
 class Comparison:
     """The result of comparing every cell of two commits.
 
-    compared: counted cells in which the base has a number. failed: of the head. stale: measured by
-    another version of a benchmark, and so not compared. times: seconds of both, base first.
+    compared: counted cells in which the base has a number, and instructions of which both have
+    one. failed: of the head. stale: measured by another version of a benchmark, and so not
+    compared. times, instructions: of both, base first.
     """
 
     compared: int
@@ -57,6 +63,7 @@ class Comparison:
     failed: tuple[Cell, ...]
     stale: int
     times: tuple[tuple[Cell, Cell], ...]
+    instructions: tuple[tuple[Cell, Cell], ...] = ()
 
     @property
     def unstated(self) -> tuple[Difference, ...]:
@@ -79,12 +86,21 @@ def compare(
     """Compare the cells of two commits, one by one, within each machine and environment.
 
     A number that becomes n/a is a change; a new number is not. If the base measured a cell and the
-    head does not have it at all, the cell has failed: its process gave no result.
+    head does not have it at all, the cell has failed: its process gave no result. Instructions are
+    compared where both commits have a number: where nothing can count them, they are n/a. They
+    differ if they grew by more than MORE_INSTRUCTIONS.
     """
+
+    def stated(cell: Cell) -> bool:
+        return any(statement.covers(cell) for statement in statements)
+
     before = {_key(cell): cell for cell in base}
     after = {_key(cell): cell for cell in head}
     where = {key[:2] for key in before} & {key[:2] for key in after}
-    differences, failed, times = [], [], []
+    differences: list[Difference] = []
+    failed: list[Cell] = []
+    times: list[tuple[Cell, Cell]] = []
+    instructions: list[tuple[Cell, Cell]] = []
     compared = stale = 0
     for key in sorted(key for key in before | after if key[:2] in where):
         old, new = before.get(key), after.get(key)
@@ -99,11 +115,19 @@ def compare(
         elif old.deterministic:
             compared += old.state == NUMBER
             if old.state == NUMBER and not _equal(old, new):
-                stated = any(statement.covers(new) for statement in statements)
-                differences.append(Difference(old, new, stated))
-        elif old.unit == "seconds" and (old.state, new.state) == (NUMBER, NUMBER):
+                differences.append(Difference(old, new, stated(new)))
+        elif (old.state, new.state) != (NUMBER, NUMBER):
+            continue
+        elif old.unit == INSTRUCTIONS:
+            compared += 1
+            instructions.append((old, new))
+            if new.value > (1 + MORE_INSTRUCTIONS) * old.value:
+                differences.append(Difference(old, new, stated(new)))
+        elif old.unit == "seconds":
             times.append((old, new))
-    return Comparison(compared, tuple(differences), tuple(failed), stale, tuple(times))
+    return Comparison(
+        compared, tuple(differences), tuple(failed), stale, tuple(times), tuple(instructions)
+    )
 
 
 def markdown(comparison: Comparison, base: str, head: str) -> str:
@@ -124,10 +148,13 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
         parts += _cut(
             [_row(cell.benchmark, cell.allocator, cell.case) for cell in comparison.failed]
         )
+    if comparison.instructions:
+        limit = units.percent(MORE_INSTRUCTIONS)
+        parts += ["", f"Instructions, which may grow by {limit}; half are within the spread:", ""]
+        parts += [*_PAIRS, *_ratios(comparison.instructions)]
     if comparison.times:
         parts += ["", "Time, for information only; half of the pairs are within the spread:", ""]
-        parts += ["| metric | pairs | head / base, median | spread | farthest |"]
-        parts += ["|---|--:|--:|--:|---|", *_times(comparison.times)]
+        parts += [*_PAIRS, *_ratios(comparison.times)]
     return "\n".join(parts) + "\n"
 
 
@@ -178,12 +205,15 @@ def _shown(cell: Cell) -> str:
     return units.percent(cell.value) if column and column.fraction else f"{cell.value:,.9g}"
 
 
-def _times(times: Sequence[tuple[Cell, Cell]]) -> list[str]:
+_PAIRS = ("| metric | pairs | head / base, median | spread | farthest |", "|---|--:|--:|--:|---|")
+
+
+def _ratios(pairs: Sequence[tuple[Cell, Cell]]) -> list[str]:
     rows = []
-    for metric in dict.fromkeys(old.metric for old, _ in times):
+    for metric in dict.fromkeys(old.metric for old, _ in pairs):
         ratios = {
             (new.allocator, new.case): new.value / old.value
-            for old, new in times
+            for old, new in pairs
             if old.metric == metric and old.value > 0 and new.value > 0
         }
         if not ratios:

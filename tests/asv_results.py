@@ -10,13 +10,15 @@ from typing import Any, TypeAlias
 
 ALLOCATORS = ("bfc", "naive")
 WORKLOADS = ("train",)
-PEAK, EXTERNAL, STEADY, CALLS = (
+PEAK, EXTERNAL, STEADY, CALLS, INSTRUCTIONS = (
     "memory.FastMemory.track_peak_reserved",
     "memory.FastMemory.track_external_fragmentation",
     "latency.FastLatency.track_seconds_per_event_steady",
     "latency.Calls.latency_alloc",
+    "instructions.Instructions.track_instructions_per_event",
 )
 UNITS = {PEAK: "bytes", EXTERNAL: "ratio", STEADY: "seconds", CALLS: "seconds"}
+UNITS |= {INSTRUCTIONS: "count of instructions"}
 NAN = float("nan")
 Numbers: TypeAlias = dict[str, list[float | None] | None]
 NUMBERS: Numbers = {

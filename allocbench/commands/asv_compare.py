@@ -22,7 +22,7 @@ def run(
     head: Annotated[str, typer.Argument(metavar="HEAD", help="A commit, as for git.")],
     bench: Annotated[
         str, typer.Option(metavar="REGEX", help="Run the benchmarks that match, as in `asv run`.")
-    ] = "Fast",
+    ] = "Fast|Instructions",
     results: Annotated[
         str | None,
         typer.Option(
@@ -36,7 +36,8 @@ def run(
 ) -> None:
     """Run benchmarks on two commits and compare them.
 
-    Bytes, ratios and counts on the simulated device must be equal. A change is accepted when a
+    Bytes, ratios and counts on the simulated device must be equal, and instructions per event must
+    not grow by more than 2 % where perf or valgrind can count them. A change is accepted when a
     commit message from BASE to HEAD states it in a trailer, `Metric-change: METRIC [ALLOCATOR
     [WORKLOAD]]`, where * and ? are wildcards. Times are shown with their spread and never cause a
     failure.

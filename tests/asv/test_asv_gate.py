@@ -54,6 +54,52 @@ def test_times_never_fail_the_gate_and_show_their_spread(tmp_path: Path) -> None
     assert "| seconds_per_event_steady | 2 | 1.50x | 0.75x to 2.25x | 2.00x: bfc on train |" in text
 
 
+def counted(
+    tmp_path: Path, before: list[float | None], after: list[float | None], *stated: Statement
+) -> Comparison:
+    """The comparison of instructions of bfc and naive, and of nothing else."""
+    made.write(tmp_path, BASE, {made.INSTRUCTIONS: before})
+    made.write(tmp_path, HEAD, {made.INSTRUCTIONS: after})
+    found = asv_cells.cells(tmp_path)
+    base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
+    return gate.compare(base, new, stated)
+
+
+def test_more_instructions_are_a_change(tmp_path: Path) -> None:
+    found = counted(tmp_path, [200.0, 300.0], [205.0, 305.0])
+    assert (found.outcome, found.compared) == ("changed", 2)
+    assert names(found) == [("instructions_per_event", "bfc")]  # 2.5 %; naive has 1.7 % more
+    text = gate.markdown(found, "base", "head")
+    assert "| instructions_per_event | bfc | train | 200 | 205 | 1.025x | **no** |" in text
+    assert "Instructions, which may grow by 2.0%; half are within the spread:" in text
+    assert "| instructions_per_event | 2 | 1.02x | 1.01x to 1.03x | 1.02x: bfc on train |" in text
+
+
+def test_instructions_may_vary_a_little_and_shrink(tmp_path: Path) -> None:
+    found = counted(tmp_path, [200.0, 300.0], [203.9, 150.0])
+    assert (found.outcome, found.compared, found.differences) == ("same", 2, ())
+
+
+def test_more_instructions_may_be_stated(tmp_path: Path) -> None:
+    statement = Statement("instructions_per_event", "bfc")
+    found = counted(tmp_path, [200.0, 300.0], [400.0, 300.0], statement)
+    assert (found.outcome, [one.stated for one in found.differences]) == ("same", [True])
+
+
+@pytest.mark.parametrize(("before", "after"), [(made.NAN, 200.0), (200.0, made.NAN)])
+def test_instructions_that_cannot_be_counted_are_no_change(
+    tmp_path: Path, before: float, after: float
+) -> None:
+    found = counted(tmp_path, [before, 300.0], [after, 300.0])
+    assert (found.outcome, found.compared, found.differences) == ("same", 1, ())
+    alone = counted(tmp_path / "alone", [before, made.NAN], [after, made.NAN])
+    assert alone.outcome == "nothing ran"
+
+
+def test_a_count_of_instructions_that_fails_has_failed(tmp_path: Path) -> None:
+    assert counted(tmp_path, [200.0, 300.0], [None, 300.0]).outcome == "failed"
+
+
 def test_a_failure_is_no_change(tmp_path: Path) -> None:
     found = compared(tmp_path, {made.PEAK: [None, 1]})
     assert (found.outcome, names(found)) == ("failed", [("peak_reserved", "naive")])
