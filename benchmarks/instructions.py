@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks import common
 from benchmarks.packages import allocators, catalog, workloads
 
-_CAPACITY = 2**50
-"""Bytes: enough for `bump`, which reuses nothing."""
+ROOMY = "sim:1024TiB"
+"""A device that is enough for `bump`, which reuses nothing."""
 _WARM = 2
 """Passes before those that are counted."""
 _PASSES = {"perf": 2000, "valgrind": 20}
@@ -45,7 +45,7 @@ class Instructions(common.Suite):
         if counter is None:
             return "neither perf stat nor valgrind can count instructions here"
         with common.not_there():
-            allocators.make(allocator, allocators.SimulatedDevice(_CAPACITY))
+            allocators.make(allocator, allocators.make_device(ROOMY))
             trace = catalog.load(workload)
         try:
             counted = per_event(counter, allocator, workload, len(trace.op), _PASSES[counter])
@@ -133,7 +133,7 @@ def load(workload: str) -> workloads.Trace:
 
 def _make_passes(allocator: str, workload: str, passes: int) -> None:
     trace = load(workload)
-    instance = allocators.make(allocator, allocators.SimulatedDevice(_CAPACITY))
+    instance = allocators.make(allocator, allocators.make_device(ROOMY))
     for _ in range(_WARM):
         allocators.time_pass(trace, instance)
 
