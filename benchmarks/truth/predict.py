@@ -19,31 +19,11 @@ from benchmarks.truth.rows import KINDS, Prediction, Run, TruthError
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLOWEST = 600  # seconds
-_WORDS = {"MobeNet": "mobilenet_", "MobileNet": "mobilenet_", "ConvNeXt": "convnext_"}
-_SIZES = ("Tiny", "Small", "Base", "Large")
-
-
-def builder(model: str) -> str:
-    """The name of torchvision's builder for a network as the table names it.
-
-    "RegNetX400MF" -> "regnet_x_400mf", "MobeNetV3Small" -> "mobilenet_v3_small".
-    """
-    if model == "MnasNet":
-        return "mnasnet1_0"
-    name = model
-    for word, plain in _WORDS.items():
-        name = name.replace(word, plain)
-    for size in _SIZES:
-        name = name.replace(size, f"_{size}")
-    name = name.replace("RegNetX", "regnet_x_").replace("RegNetY", "regnet_y_")
-    name = name.replace("EfficientNet", "efficientnet_").lower()
-    return name.replace("__", "_")
 
 
 def command(run: Run, interpreter: Path) -> list[str]:
     """The command line of the program that trains a run's model."""
-    model = builder(run.model) if run.kind == "cnn" else run.model
-    told = [f"--model={model}", f"--optimizer={run.optimizer}", f"--batch={run.batch}"]
+    told = [f"--model={run.model}", f"--optimizer={run.optimizer}", f"--batch={run.batch}"]
     told += [f"--zero-grad-mode={run.zero_grad_mode}"]
     return [str(interpreter), str(PROGRAMS / f"{run.kind}.py"), *told]
 
@@ -79,7 +59,7 @@ def fingerprint() -> str:
 
 
 def predict(run: Run, options: str, mark: str) -> Prediction:
-    """The peak of a run; raises TruthError if the program reports no peak.
+    """The peak of a run above its first sample; raises TruthError if its program reports none.
 
     options: of the null GPU. mark: a `fingerprint`, by which a stored prediction is found.
     """
@@ -107,7 +87,7 @@ def predict(run: Run, options: str, mark: str) -> Prediction:
     if said is None:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TruthError(last)
-    return Prediction(said["reserved"], said["oom"])
+    return Prediction(said["reserved"] - said["first_sample"], said["oom"])
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

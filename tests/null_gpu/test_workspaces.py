@@ -134,6 +134,9 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     assert copies[0]["float"][1] - without["float"][1] == steps
     assert copies[0]["channels last"] == without["channels last"]
     assert copies[0]["grouped"] == without["grouped"]
+    assert copies[0]["one pixel"][1] > without["one pixel"][1]
+    spatial = [requested("null:h100,convolution_workspace=spatial", disabled) for disabled in "01"]
+    assert spatial[0] == spatial[1] == copies[0] | {"one pixel": without["one pixel"]}
 
 
 def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_path: Path) -> None:

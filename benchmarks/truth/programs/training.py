@@ -41,18 +41,23 @@ def train(
     make_batch: Callable[[], Batch],
     loss: Callable[[torch.nn.Module, Batch], tuple[Any, torch.Tensor]],
     told: argparse.Namespace,
+    sampled_after_moving: bool,
 ) -> None:
     """Train in single precision on the first GPU, and print the peaks, or that memory ran out.
 
     make_batch: makes a batch in host memory. loss: the outputs, which stay alive until the next
     step makes new ones, and the loss. zero_grad_mode of `told`: gradients are freed before the
-    batch is moved to the GPU (0), before backward (1) or after the step (2).
+    batch is moved to the GPU (0), before backward (1) or after the step (2). sampled_after_moving:
+    the first sample of the measurement, which it subtracts, is taken when the GPU has the model.
     """
     device = torch.device("cuda")
     torch.cuda.init()
     ran_out = False
+    first_sample = 0
     try:
         model.to(device)
+        if sampled_after_moving:
+            first_sample = torch.cuda.memory_reserved()
         optimizer = _optimizer(told.optimizer, model)
         for _step in range(STEPS):
             batch = make_batch()  # the last one leaves the GPU before this one moves there
@@ -73,6 +78,7 @@ def train(
         json.dumps(
             {
                 "reserved": torch.cuda.max_memory_reserved(),
+                "first_sample": first_sample,
                 "allocated": torch.cuda.max_memory_allocated(),
                 "used": total - free,
                 "oom": ran_out,
@@ -84,11 +90,18 @@ def train(
 
 def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a name, with its defaults and a learning rate."""
-    if name == "Adafactor":
+    if name.lower() == "adafactor":  # as measured; PyTorch's own has other options
         from transformers import Adafactor
 
         return Adafactor(model.parameters(), lr=1e-3, relative_step=False)
-    kind = getattr(torch.optim, name, None)
-    if not isinstance(kind, type) or not issubclass(kind, torch.optim.Optimizer):
+    known = {
+        found.lower(): kind
+        for found, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    }
+    kind = known.get(name.lower())
+    if kind is None:
         raise SystemExit(f"optimizer {name} is not one of PyTorch's")
+    if kind is torch.optim.LBFGS:
+        raise SystemExit("optimizer LBFGS takes steps that depend on values; a null GPU has none")
     return kind(model.parameters(), lr=1e-3)

@@ -5,7 +5,9 @@
 // other layout (NCHW) are transposed before and after: NVIDIA, "Convolutional Layers User's Guide",
 // section "Tensor Layouts". In the model, the workspace holds these copies, with channels padded to
 // 16 bytes, the alignment that the guide requires. A forward convolution needs no copy of its
-// output, because it writes the NCHW layout directly. Grouped convolutions need no workspace.
+// output, because it writes the NCHW layout directly. Grouped convolutions need no workspace. In
+// the formula "spatial", neither do filters of one pixel: their convolution is a product of
+// matrices, and each layout of the tensors is a layout of the matrices.
 #include "null_gpu/libraries/cudnn_convolution.hpp"
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 
 #include "null_gpu/libraries/cudnn.hpp"
 #include "null_gpu/libraries/cudnn_graph.hpp"
+#include "null_gpu/libraries/workspaces.hpp"
 #include "null_gpu/machine.hpp"
 
 namespace allocbench::null_gpu::cudnn {
@@ -57,6 +60,11 @@ Convolution convolution_of(Content const& operation) {
           shape_of(operation.at(kFilterOutputGradient)), false};
 }
 
+bool of_one_pixel(Shape const& filter) {
+  return std::all_of(filter.sizes.begin() + 2, filter.sizes.end(),
+                     [](std::int64_t size) { return size == 1; });
+}
+
 bool on_tensor_cores(int type) {
   int const capability = Machine::get().settings().compute_capability;
   if (type == kFloat) return capability >= kAmpere;
@@ -73,15 +81,24 @@ Size copy_bytes(Shape const& shape) {
   return bytes;
 }
 
-}  // namespace
-
+// Bytes of the transposed copies that a convolution needs.
 Size copies(Convolution const& convolution) {
   auto const& [input, filter, output, forward] = convolution;
-  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
   bool const grouped = input.sizes[1] != filter.sizes[1];
   if (grouped || input.channels_last() || !on_tensor_cores(input.type)) return 0;
   Size const bytes = copy_bytes(input) + copy_bytes(filter);
   return forward ? bytes : bytes + copy_bytes(output);
+}
+
+}  // namespace
+
+Size workspace_of(Convolution const& convolution) {
+  auto const& assumed = assumption(Rule::kConvolution);
+  if (assumed.is_bytes) return assumed.bytes;
+  auto const& [input, filter, output, forward] = convolution;
+  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
+  if (assumed.is("spatial") && of_one_pixel(filter)) return 0;
+  return copies(convolution);
 }
 
 bool has_convolution(Content const& graph) {
@@ -97,7 +114,7 @@ bool has_convolution(Content const& graph) {
 Size convolution_workspace(Content const& graph) {
   auto const operations = graph.attributes.find(kGraphOperations);
   if (operations == graph.attributes.end() || operations->second.contents.size() != 1) return 0;
-  return copies(convolution_of(*operations->second.contents.front()));
+  return workspace_of(convolution_of(*operations->second.contents.front()));
 }
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -27,7 +27,7 @@ struct Convolution {
   bool forward = false;
 };
 
-// Bytes of its workspace by the formula "copies" of workspaces.json.
-Size copies(Convolution const& convolution);
+// Bytes of its workspace by the rule of convolutions in workspaces.json.
+Size workspace_of(Convolution const& convolution);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -77,8 +77,8 @@ struct Content {
 // Whether one of the operations of a graph is a convolution, forward or backward.
 bool has_convolution(Content const& graph);
 
-// Bytes of workspace of a convolution by the formula "copies" of workspaces.json; 0 for a graph
-// that is not one convolution.
+// Bytes of workspace of a convolution by its rule in workspaces.json; 0 for a graph that is not one
+// convolution.
 Size convolution_workspace(Content const& graph);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -26,9 +26,7 @@ Shape shape_of(Handle descriptor) {
 }
 
 Size workspace_of(Handle input, Handle filter, Handle output, bool forward) {
-  auto const& assumed = assumption(Rule::kConvolution);
-  if (assumed.is_bytes) return assumed.bytes;
-  return copies({shape_of(input), shape_of(filter), shape_of(output), forward});
+  return cudnn::workspace_of({shape_of(input), shape_of(filter), shape_of(output), forward});
 }
 
 // Writes the algorithms whose workspace has at most `limit` bytes, the fastest first.
