@@ -21,8 +21,9 @@ from benchmarks.truth.predict import fingerprint, predict
 from benchmarks.truth.rows import TruthError
 
 ROWS = Path(__file__).parents[3] / "shared" / "data" / "xmem" / "xmem.csv"
-DEVICE = "convolution_workspace=spatial"
-"""The null GPU's own default, no workspace, is compared in docs/truth.md."""
+CONVOLUTIONS = "convolution_workspace"
+FORMULA = f"{CONVOLUTIONS}=spatial"
+"""docs/truth.md compares it with the null GPU's own default, which is no workspace."""
 WRONG = 2
 
 
@@ -31,9 +32,16 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.truth")
     parser.add_argument("--rows", type=Path, default=ROWS, help="a CSV file of measurements")
     parser.add_argument("--json", type=Path, help="write the rows and the errors; - is the output")
-    parser.add_argument("--device", default=DEVICE, help=f"options of the null GPU: {DEVICE}")
+    parser.add_argument(
+        "--device", default="", help=f"options of the null GPU, besides {FORMULA}: context=400MiB"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     return parser.parse_args(given)
+
+
+def device_options(told: str) -> str:
+    """The options of the null GPU: those that were given, and the formula for convolutions."""
+    return told if CONVOLUTIONS in told else ",".join(filter(None, (FORMULA, told)))
 
 
 def outcomes(table: Sequence[rows.Row], device: str, jobs: int) -> list[report.Outcome]:
@@ -72,8 +80,15 @@ def _missing_environments(versions: Iterable[str]) -> dict[str, str]:
 def main(given: Sequence[str] | None = None) -> int:
     """Print the tables, and write the JSON file; the exit code."""
     told = arguments(given)
+    if told.rows == ROWS and not ROWS.exists():
+        print(
+            f"error: {ROWS} is not there: name a table with --rows FILE.csv (make truth "
+            "ROWS=FILE.csv); docs/truth.md describes its columns",
+            file=sys.stderr,
+        )
+        return WRONG
     try:
-        found = outcomes(rows.read(told.rows), told.device, max(1, told.jobs))
+        found = outcomes(rows.read(told.rows), device_options(told.device), max(1, told.jobs))
     except TruthError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG

@@ -8,12 +8,13 @@ The rows are those of xMem (arXiv 2510.21048, MIT license). Its programs need an
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.truth import environment, report
-from benchmarks.truth.__main__ import main
+from benchmarks.truth import environment, predict, report
+from benchmarks.truth.__main__ import device_options, main
 from benchmarks.truth.predict import device
 from benchmarks.truth.rows import Prediction, Row, Run, TruthError, read
 
@@ -25,6 +26,7 @@ RTX_3060 = "NVIDIA-GeForce-RTX-3060,12622168064,2.6.0+cu124"
 OPT = f"m,transformer,facebook/opt-125m,AdamW,38,,{RTX_3060},8906604544,false,9332326400,false\n"
 T5 = f"m,transformer,T5-small,AdamW,36,,{RTX_3060},7465861120,false,7272923136,false\n"
 TOO_LARGE = f"m,transformer,T5-small,AdamW,68,2,{RTX_3060},12366905344,true,11936989184,true\n"
+CONVNEXT = f"m,cnn,ConvNeXtTiny,SGD,200,,{RTX_3060},3319791616,false,3523215360,false\n"
 UNKNOWN = f"m,cnn,NoSuchNet,SGD,5,,{RTX_3060},1000,false,1100,false\n"
 KEYS = {"median_error", "p90_error", "oom_agreement", "oom_missed"}
 
@@ -38,18 +40,31 @@ def table(folder: Path, *rows: str) -> Path:
 def test_predictions_are_close_to_measurements(tmp_path: Path) -> None:
     if not (environment.FOLDER / environment.USUAL / ".done").exists():
         pytest.skip("no models in build/truth: make truth")
-    told = ["--rows", str(table(tmp_path, OPT, T5, TOO_LARGE, UNKNOWN))]
+    told = ["--rows", str(table(tmp_path, OPT, T5, TOO_LARGE, CONVNEXT, UNKNOWN))]
     assert main([*told, "--json", str(tmp_path / "out.json")]) == 0
     found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     for kind in ("all", "transformer", "cnn"):
         assert set(found[kind]) >= KEYS
     assert found["transformer"]["median_error"] < 0.005
     assert found["transformer"]["p90_error"] < 0.03
+    assert found["cnn"]["median_error"] < 0.02
     assert (found["all"]["oom_agreement"], found["all"]["oom_missed"]) == (1, 0)
-    assert [row["predicted_oom"] for row in found["rows"]] == [False, False, True, None]
+    assert [row["predicted_oom"] for row in found["rows"]] == [False, False, True, False, None]
     reason = "model NoSuchNet is not one of torchvision's networks that classify images"
     assert found["rows"][-1]["why_not"] == reason
-    assert found["estimators"]["xmem"]["rows"] == 4
+    assert found["estimators"]["xmem"]["rows"] == 5
+
+
+@pytest.mark.parametrize(("ran_out", "said"), [("false", False), ("true", True)])
+def test_a_peak_is_predicted_above_the_first_sample(
+    tmp_path: Path, ran_out: str, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = f'{{"reserved": 100, "first_sample": 30, "oom": {ran_out}}}'
+    (tmp_path / "cnn.py").write_text(f"print({told!r})", encoding="utf-8")
+    monkeypatch.setattr(predict, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(predict, "python", lambda _version: Path(sys.executable))
+    run = Run("cnn", "VGG16", "SGD", 1, 0, "RTX 3060", 0, "")
+    assert predict.predict(run, "", "") == Prediction(70, said)
 
 
 def test_rows_are_read_with_their_defaults(tmp_path: Path) -> None:
@@ -95,7 +110,21 @@ def test_rows_that_cannot_be_predicted_have_a_reason_and_do_not_end_the_others(
     assert reasons[1] == "kind 'rnn' is not one of cnn, transformer"
     assert reasons[2] == "batch=0 is less than 1"
     assert reasons[3].startswith("'GTX-9999' is not a card that the null GPU supports")
-    assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064' is not a spec")
+    assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064,")
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [
+        ("", "convolution_workspace=spatial"),
+        ("context=1GiB", "convolution_workspace=spatial,context=1GiB"),
+        ("convolution_workspace=0,context=1GiB", "convolution_workspace=0,context=1GiB"),
+    ],
+)
+def test_convolutions_have_the_formula_of_the_comparison_unless_told(
+    told: str, options: str
+) -> None:
+    assert device_options(told) == options
 
 
 @pytest.mark.parametrize(
@@ -117,6 +146,18 @@ def test_a_wrong_table_is_one_line(
         read(path)
     assert main(["--rows", str(path)]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_missing_table_says_how_to_name_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "rows.csv"
+    monkeypatch.setattr("benchmarks.truth.__main__.ROWS", missing)
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {missing} is not there: name a table with --rows FILE.csv")
+    assert main(["--rows", str(tmp_path / "other.csv")]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'other.csv'}: No such file or directory\n"
 
 
 def test_a_torch_that_nobody_tried_is_named() -> None:
