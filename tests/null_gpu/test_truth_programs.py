@@ -121,7 +121,7 @@ def test_auxiliary_classifiers_are_trained_too() -> None:
     expected = sum(criterion(part, labels) for part in parts[1:]) * AUXILIARY_WEIGHT
     loss = loss_of(Outputs(*parts), labels, criterion)
     assert loss.item() == pytest.approx((criterion(parts[0], labels) + expected).item())
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     assert all(part.grad is not None for part in parts)
     alone = loss_of(parts[0], labels, criterion)
     assert loss_of(Outputs(parts[0], None, None), labels, criterion).item() == alone.item()
