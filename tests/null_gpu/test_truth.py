@@ -156,8 +156,9 @@ def test_a_missing_table_says_how_to_name_one(
     assert main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {missing} is not there: name a table with --rows FILE.csv")
-    assert main(["--rows", str(tmp_path / "other.csv")]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'other.csv'}: No such file or directory\n"
+    other = tmp_path / "other.csv"
+    assert main(["--rows", str(other)]) == 2
+    assert capsys.readouterr().err == f"error: {other}: No such file or directory\n"
 
 
 def test_a_torch_that_nobody_tried_is_named() -> None:
