@@ -39,7 +39,7 @@ Block Slab::do_allocate(Size requested, Stream) {
     slab->free.pop_back();
     slab->requested[slot] = requested;
   }
-  Slabs& to = slab->room() == 0 ? kind.full : kind.partial;
+  Slabs& to = slab->full() ? kind.full : kind.partial;
   to.splice(to.begin(), from, slab);
   Block const block = slab->block(slot);
   allocated_.insert(block.address, slab->number);
@@ -51,7 +51,7 @@ Block Slab::do_deallocate(Address address, Stream) {
   if (number == kNone) return {};
   auto const slab = slabs_[number];
   Kind& kind = *slab->kind;
-  Slabs& from = slab->room() == 0 ? kind.full : kind.partial;
+  Slabs& from = slab->full() ? kind.full : kind.partial;
   auto const slot = static_cast<Index>((address - slab->address) / slab->object);
   Block const freed = slab->block(slot);
   slab->requested[slot] = 0;
@@ -65,23 +65,26 @@ Block Slab::do_deallocate(Address address, Stream) {
 bool Slab::grow(Kind& kind, Size object) {
   auto const [address, size] = acquire_between(object, slab_size_, kUnit);
   if (address == 0) return false;
-  auto number = static_cast<Index>(slabs_.size());
-  if (unused_.empty()) {
-    slabs_.emplace_back();
-  } else {
-    number = unused_.back();
-    unused_.pop_back();
+  if (released_.empty()) {
+    released_.push_front({.number = static_cast<Index>(slabs_.size())});
+    slabs_.push_back(released_.begin());
   }
-  kind.empty.push_front({number, &kind, address, size, object});
-  slabs_[number] = kind.empty.begin();
+  auto const slab = released_.begin();
+  slab->kind = &kind;
+  slab->address = address;
+  slab->size = size;
+  slab->object = object;
+  slab->most = size / object;
+  kind.empty.splice(kind.empty.begin(), released_, slab);
   return true;
 }
 
 // The slab must be empty.
 void Slab::release_slab(Slabs::iterator slab) {
   release(slab->address, slab->size);
-  unused_.push_back(slab->number);
-  slab->kind->empty.erase(slab);
+  slab->requested.clear();
+  slab->free.clear();
+  released_.splice(released_.begin(), slab->kind->empty, slab);
 }
 
 // Returns every empty slab; false if there was none.
@@ -120,11 +123,9 @@ Size Slab::do_largest_free() const {
 void Slab::do_check() const {
   std::size_t allocated = 0;
   for (Kind const& kind : kinds_) {
-    for (Objects const& slab : kind.full)
-      require(slab.room() == 0, "a full slab has no free object");
+    for (Objects const& slab : kind.full) require(slab.full(), "a full slab has no free object");
     for (Objects const& slab : kind.partial)
-      require(slab.room() > 0 && !slab.empty(),
-              "a partial slab has free objects and objects in use");
+      require(!slab.full() && !slab.empty(), "a partial slab has free objects and objects in use");
     for (Objects const& slab : kind.empty)
       require(slab.empty(), "an empty slab has no object in use");
     require(kind.empty.size() <= empty_slabs_, "a class keeps at most `empty_slabs` empty slabs");

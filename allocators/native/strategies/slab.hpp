@@ -56,14 +56,15 @@ class Slab final : public Allocator {
   };
   struct Objects {
     Index number;
-    Kind* kind;
-    Address address;
-    Size size;                         // of the segment, which starts with the objects
-    Size object;                       // bytes of each object
+    Kind* kind = nullptr;
+    Address address = 0;
+    Size size = 0;                     // of the segment, which starts with the objects
+    Size object = 0;                   // bytes of each object
+    std::size_t most = 0;              // objects that fit into the segment
     std::vector<Size> requested = {};  // bytes requested for each object so far; 0: free
     std::vector<Index> free = {};      // free objects; the last one was freed last
 
-    std::size_t room() const { return size / object - requested.size() + free.size(); }
+    bool full() const { return free.empty() && requested.size() == most; }
     bool empty() const { return free.size() == requested.size(); }
     Block block(std::size_t number) const {
       return {address + number * object, object, requested[number]};
@@ -86,7 +87,7 @@ class Slab final : public Allocator {
   std::size_t empty_slabs_;
   std::array<Kind, Class::kCount> kinds_;
   std::vector<Slabs::iterator> slabs_;  // by number
-  std::vector<Index> unused_;           // numbers of released slabs
+  Slabs released_;                      // kept, without memory, for slabs to come
   AddressMap allocated_;                // address -> number of its slab
 };
 
