@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "parts/free_index.hpp"
@@ -17,26 +18,26 @@ class WithholdingIndex : public FreeIndex {
 
   void withhold(Index chunk) {
     if (withheld_.size() <= chunk) withheld_.resize(chunk + 1);
-    withheld_[chunk] = true;
+    withheld_[chunk] = 1;
   }
   void admit(Index chunk) {
-    withheld_[chunk] = false;
+    withheld_[chunk] = 0;
     insert(chunk);
   }
-  bool withholds(Index chunk) const { return chunk < withheld_.size() && withheld_[chunk]; }
+  bool withholds(Index chunk) const { return chunk < withheld_.size() && withheld_[chunk] != 0; }
   // Adjacent chunks that were withheld together stay apart when they are admitted.
   bool leaves_neighbors() const { return !withheld_.empty(); }
 
   void remove(Index chunk) {
     if (withholds(chunk))
-      withheld_[chunk] = false;
+      withheld_[chunk] = 0;
     else
       FreeIndex::remove(chunk);
   }
   bool contains(Index chunk) const { return FreeIndex::contains(chunk) != withholds(chunk); }
 
  private:
-  std::vector<bool> withheld_;  // by chunk; empty until `withhold` is used
+  std::vector<std::uint8_t> withheld_;  // by chunk, 0 or 1; empty until `withhold` is used
 };
 
 class Chunks : public SegmentBlocks<WithholdingIndex> {
