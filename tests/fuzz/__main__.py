@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fuzz everything for some time: `python -m tests.fuzz --seconds 60`.
 
+`--only parquet --inputs 1000000` gives one target that many inputs instead, however long it takes.
 Inputs that reach new code are kept in build/fuzz/corpus and used again by the next run; those that
 fail are kept in build/fuzz/failures. The exit code is 1 if something failed.
 """
@@ -8,6 +9,7 @@ fail are kept in build/fuzz/failures. The exit code is 1 if something failed.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import subprocess
@@ -50,6 +52,7 @@ class Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="of all targets together")
+    parser.add_argument("--inputs", type=int, help="of each target, instead of a time")
     parser.add_argument("--only", action="append", help="a target; can be given several times")
     parser.add_argument("--seed", type=int, default=0, help="of the random choices")
     parser.add_argument("--case", help="repeat one sequence of this allocator with the given seed")
@@ -65,7 +68,7 @@ def main() -> int:
     for name in names:
         _store_seeds(name, inputs.get(name, []))
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = list(pool.map(lambda name: _fuzz(name, share, given.seed), names))
+        outcomes = list(pool.map(lambda name: _fuzz(name, share, given.inputs, given.seed), names))
     _show(outcomes)
     return int(any(outcome.failure for outcome in outcomes))
 
@@ -77,22 +80,24 @@ def _store_seeds(target: str, inputs: list[bytes]) -> None:
         folder.joinpath(str(position)).write_bytes(content)
 
 
-def _fuzz(target: str, seconds: float, seed: int) -> Outcome:
+def _fuzz(target: str, seconds: float, inputs: int | None, seed: int) -> Outcome:
+    began = time.monotonic()
     if target == SEQUENCES:
-        command = [sys.executable, "-m", "tests.fuzz.sequences", str(seconds), str(seed)]
+        most = [str(math.inf), str(seed), str(inputs)] if inputs else [str(seconds), str(seed)]
+        command = [sys.executable, "-m", "tests.fuzz.sequences", *most]
         done = subprocess.run(command, capture_output=True, text=True)
-        return Outcome(target, done.stdout.strip(), seconds, failure=done.stderr.strip())
+        took, failure = time.monotonic() - began, done.stderr.strip()
+        return Outcome(target, done.stdout.strip(), took, failure=failure)
     corpus, failures = _FOLDER / "corpus" / target, _FOLDER / "failures" / target
     for folder in (corpus, failures):
         folder.mkdir(parents=True, exist_ok=True)
     command = [
         *(sys.executable, "-m", "tests.fuzz.worker", target, *_LIMITS),
-        f"-max_total_time={max(1, round(seconds))}",
+        f"-runs={inputs}" if inputs else f"-max_total_time={max(1, round(seconds))}",
         f"-seed={seed + 1}",
         f"-artifact_prefix={failures}/",
         *map(str, (corpus, _FOLDER / "seeds" / target)),
     ]
-    began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     tried = re.search(r"stat::number_of_executed_units:\s+(\d+)", done.stderr)
     memory = re.search(r"stat::peak_rss_mb:\s+(\d+)", done.stderr)

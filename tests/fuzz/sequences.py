@@ -8,6 +8,7 @@ calls every time: `python -m tests.fuzz --case SPEC --seed N` repeats them.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import sys
@@ -55,17 +56,16 @@ class Figures:
     calls: int = 0
 
 
-def run(seconds: float, seed: int, figures: Figures) -> Failure | None:
-    """Sequences for each case in turn until the time is over or one of them fails."""
+def run(seconds: float, seed: int, figures: Figures, sequences: float = math.inf) -> Failure | None:
+    """Sequences for each case in turn until time or number is reached or one of them fails."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while True:
         for case in CASES:
             if failure := one(case, seed, figures):
                 return failure
-            if time.monotonic() >= end:
-                break
+            if time.monotonic() >= end or figures.sequences >= sequences:
+                return None
         seed += 1
-    return None
 
 
 def one(case: Case, seed: int, figures: Figures) -> Failure | None:
@@ -169,9 +169,10 @@ class _Pools:
 
 
 def main() -> None:
-    """`python -m tests.fuzz.sequences SECONDS SEED` prints the figures, then the failure if any."""
+    """`python -m tests.fuzz.sequences SECONDS SEED [SEQUENCES]` prints figures, then a failure."""
     figures = Figures()
-    failure = run(float(sys.argv[1]), int(sys.argv[2]), figures)
+    most = (float(number) for number in sys.argv[3:])
+    failure = run(float(sys.argv[1]), int(sys.argv[2]), figures, *most)
     print(f"{figures.sequences:,} sequences, {figures.calls:,} calls")
     if failure:
         sys.exit(str(failure))
