@@ -114,14 +114,14 @@ def test_only_many_erratic_sizes_unlearn_a_step(mebibytes: int, others_are_plann
 def test_with_too_many_requests_only_the_largest_have_places(make: Make) -> None:
     allocator = make("planned")
     sizes = [*[MIB] * 8192, 9 * MIB]
-    for _ in range(2):
+    for _ in range(3):  # so large a plan is made only for a step that has repeated
         allocator.step()
         for size in sizes:
             allocator.deallocate(allocator.allocate(size))
     assert allocator.counters()["planned_bytes"] == sum(sizes) - MIB
 
 
-def test_a_long_step_with_changing_sizes_is_planned_each_time(make: Make) -> None:
+def test_a_long_step_with_changing_sizes_is_planned_each_time_after_three(make: Make) -> None:
     allocator = make("planned")
     carried = allocator.allocate(MIB)
     for more in range(9):
@@ -130,7 +130,7 @@ def test_a_long_step_with_changing_sizes_is_planned_each_time(make: Make) -> Non
             allocator.deallocate(allocator.allocate(MIB + more * 4096))
         allocator.deallocate(carried)
         carried = allocator.allocate(100 * MIB)
-    assert allocator.counters()["plans"] == 8
+    assert allocator.counters()["plans"] == 6
 
 
 def test_an_order_that_wastes_bytes_is_abandoned() -> None:

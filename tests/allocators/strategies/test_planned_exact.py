@@ -126,7 +126,10 @@ def test_a_block_kept_once_is_avoided_until_it_is_freed() -> None:
     assert calls == 0
 
 
-@pytest.mark.parametrize("workload", ["gpt2-train", "llama3-8b-lora", "diffusion-train"])
+TRAINING = ("gpt2-train", "llama3-8b-lora", "diffusion-train", "moe-train")
+
+
+@pytest.mark.parametrize("workload", TRAINING)
 def test_a_third_pass_needs_no_device_call_and_little_more_than_the_load(workload: str) -> None:
     trace = catalog.load(workload)
     allocator = allocators.make("planned", allocators.SimulatedDevice("80GiB"))
@@ -134,3 +137,29 @@ def test_a_third_pass_needs_no_device_call_and_little_more_than_the_load(workloa
     assert steady_calls(trace, allocator) == 0
     assert allocator.stats().failures == 0
     assert allocator.stats().peak_reserved <= 1.01 * trace.max_load
+
+
+@pytest.mark.parametrize("workload", ["llama3-8b-lora", "diffusion-train", "moe-train"])
+def test_no_plan_is_made_for_a_long_step_before_it_repeats(workload: str) -> None:
+    allocator = allocators.make("planned", allocators.SimulatedDevice("80GiB"))
+    trace = catalog.load(workload)
+    allocators.time_pass(trace, allocator)
+    assert allocator.counters()["plans"] == 0
+    allocators.time_pass(trace, allocator)
+    assert allocator.counters()["plans"] > 0
+
+
+def test_a_step_that_was_not_expected_is_recognized_by_its_beginning() -> None:
+    watched = planned("2GiB")
+    long, *others, short = (sizes * 20 for sizes in shapes(5, 6))  # 240 requests each
+
+    def run_long(sizes: Sequence[int]) -> int:
+        watched.step()
+        before = counted(watched)["planned_requests"]
+        for size in sizes:
+            watched.free(get(watched, size))
+        return counted(watched)["planned_requests"] - before
+
+    for sizes in (long, *others, short[:20]):  # those of a kind follow no line
+        run_long(sizes)
+    assert run_long(long) == 240 - 128

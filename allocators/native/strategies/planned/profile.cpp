@@ -14,7 +14,9 @@ using When = StepKind::When;
 
 constexpr std::size_t kMostKinds = 32;
 constexpr std::size_t kLongest = std::size_t{1} << 20;  // most requests of a step
-constexpr std::uint64_t kEarned = 64;                   // comparisons earned by each request
+constexpr std::uint64_t kEarned = 16;                   // comparisons earned by each request
+constexpr std::uint64_t kEarnedForRepeated = 64;
+constexpr std::uint64_t kOften = 3;  // a kind whose sizes vary has repeated after so many steps
 
 }  // namespace
 
@@ -23,14 +25,16 @@ Profile::Place Profile::request(Size size) {
   if (number == kLongest) return {};
   this_step_.push_back({size});
   credit_ = std::min(credit_ + kEarned, kMostCredit);
+  repeated_credit_ = std::min(repeated_credit_ + kEarnedForRepeated, kMostCredit);
   Place place;
   if (size >= StepKind::kLeast) place.ticket = {step_, number};
-  if (exact_ != kNone || number == 0) {
-    if ((exact_ != kNone && exacts_[exact_].step.agrees(number, size)) || match_exact()) {
+  bool const was_exact = exact_ != kNone;
+  if (was_exact || number == 0 || number == kConvincing) {
+    if ((was_exact && exacts_[exact_].step.agrees(number, size)) || match_exact()) {
       place.offset = this_step_.back().offset = exacts_[exact_].step.place(number);
       return place;
     }
-    resume_guess();
+    if (was_exact || number == 0) resume_guess();
   }
   if (guess_ == kNone) return place;
   if (kinds_[guess_].steps.contradicts(number, size)) guess_again();
@@ -78,16 +82,17 @@ void Profile::begin_step() {
   if (opening_ == kNone) opening_ = kind;
   previous_ = kind;
   std::swap(previous_step_, this_step_);
-  expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
   expect_exact(exact);
+  expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
 }
 
 void Profile::begin_run() {
   begin_step();
   kinds_[previous_].steps.see_ends(previous_step_, true);
-  credit_ = ~std::uint64_t{0};
+  credit_ = repeated_credit_ = ~std::uint64_t{0};
   for (Kind& kind : kinds_) plan(kind);
-  credit_ = kMostCredit;
+  credit_ = kFirstCredit;
+  repeated_credit_ = kMostCredit;
   exacts_.clear();
   exact_ = previous_exact_ = kNone;
   previous_ = kNone;
@@ -96,15 +101,21 @@ void Profile::begin_run() {
   expect(opening_);
 }
 
-// Predicts the kind of the next step. If that kind cannot be planned yet, the most common planned
-// kind is used instead.
+// Predicts the kind of the next step. The kind needs a plan only if the step is not expected to
+// repeat exactly.
 void Profile::expect(Index kind) {
-  plan(kinds_[kind]);
-  guess_ = kinds_[kind].steps.stale() ? most_common(true) : kind;
+  guess_ = kind;
+  if (exact_ == kNone) plan_guess();
   pose_ = {};
   rejected_ = 0;
   this_step_.clear();
   ++step_;
+}
+
+// Plans the predicted kind. If that is not possible yet, predicts the most common planned kind.
+void Profile::plan_guess() {
+  plan(kinds_[guess_]);
+  if (kinds_[guess_].steps.stale()) guess_ = most_common(true);
 }
 
 // A new successor replaces the known one after it has followed twice in a row.
@@ -161,10 +172,12 @@ Index Profile::unused_kind() {
 
 // Plans a kind that has changed, if the credit suffices.
 void Profile::plan(Kind& kind) {
+  std::uint64_t const often = kind.steps.varies() ? kOften : 2;
+  std::uint64_t& credit = kind.steps.count() < often ? credit_ : repeated_credit_;
   while (kind.steps.stale()) {
     std::uint64_t const price = kind.steps.price();
-    if (price > credit_) return;
-    credit_ -= price;
+    if (price > credit) return;
+    credit -= price;
     kind.steps.plan();
     plans_ += price > 0 && !kind.steps.stale();
   }

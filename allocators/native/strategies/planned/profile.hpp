@@ -6,7 +6,9 @@
 // previous kind, and predicted again when the sizes of the step do not match.
 //
 // A request and a free take O(1) amortized steps: a step is examined once when it ends, and
-// requests earn credit that limits how often plans are made.
+// requests earn credit that limits how often plans are made. Plans of steps that have repeated have
+// a credit of their own, which is large from the beginning, because such plans will be used. Other
+// plans may be made in vain, so they must not slow down the first steps of a program much.
 #pragma once
 
 #include <cstdint>
@@ -101,8 +103,12 @@ class Profile {
   Index learn();
   Index unused_kind();
   void plan(Kind& kind);
+  void plan_guess();
   void expect(Index kind);
 
+  // A step that begins with this many requests of an earlier step probably repeats it.
+  static constexpr std::uint32_t kConvincing = 128;
+  static constexpr std::uint64_t kFirstCredit = std::uint64_t{1} << 13;  // for short steps
   static constexpr std::uint64_t kMostCredit = std::uint64_t{1} << 26;
 
   std::vector<Kind> kinds_;
@@ -119,7 +125,8 @@ class Profile {
   std::uint32_t rejected_ = 0;                // a bit for each kind that does not match this step
   bool follows_ = false;
   std::uint32_t step_ = 0;
-  std::uint64_t credit_ = kMostCredit;  // comparisons earned by requests
+  std::uint64_t credit_ = kFirstCredit;          // comparisons earned by requests
+  std::uint64_t repeated_credit_ = kMostCredit;  // for steps that have repeated
   std::uint64_t plans_ = 0;
 };
 

@@ -34,8 +34,8 @@ bool Profile::plan_exact(Index exact) {
   if (!missed && (kind == kNone || !kinds_[kind].steps.varies())) return false;
   if (!step.stale(previous_exact_ == exact)) return true;
   std::uint64_t const price = step.price();
-  if (price > credit_) return false;
-  credit_ -= price;
+  if (price > repeated_credit_) return false;
+  repeated_credit_ -= price;
   if (previous_exact_ == exact)
     step.plan({}, &previous_step_);
   else
@@ -61,14 +61,16 @@ std::vector<ExactStep::Tail> Profile::tails() const {
 }
 
 // Finds another exact step that begins with the requests of this one. Each is tried at most once
-// per step.
+// per step, and once more after `kConvincing` requests.
 bool Profile::match_exact() {
+  bool const convincing = this_step_.size() > kConvincing;
+  if (this_step_.size() == kConvincing + 1) mismatched_ = 0;
   if (exact_ != kNone) mismatched_ |= std::uint64_t{1} << exact_;
   for (exact_ = 0; exact_ < exacts_.size(); ++exact_) {
     std::uint64_t const bit = std::uint64_t{1} << exact_;
     if ((mismatched_ & bit) != 0) continue;
-    bool const often = exacts_[exact_].times > 1;  // or a plan would often be made in vain
-    if (often && exacts_[exact_].step.begins_with(this_step_)) {
+    bool const often = exacts_[exact_].times > 1;  // or plans would often be made in vain
+    if ((often || convincing) && exacts_[exact_].step.begins_with(this_step_)) {
       if (plan_exact(exact_)) return true;
       mismatched_ = ~std::uint64_t{0};
       break;
@@ -82,6 +84,7 @@ bool Profile::match_exact() {
 // Continues with the predicted kind after a step has stopped repeating exactly.
 void Profile::resume_guess() {
   if (guess_ == kNone) return;
+  plan_guess();
   StepKind const& steps = kinds_[guess_].steps;
   for (std::size_t number = 0; number < this_step_.size(); ++number)
     if (steps.contradicts(number, this_step_[number].size)) return guess_again();
