@@ -53,6 +53,12 @@ bool Beam::fit(Size height, double exponent, std::size_t width, Stop const& stop
   return false;
 }
 
+double Beam::free_share(Size height) const {
+  double load = 0;
+  for (Size const bytes : sections_.load) load += static_cast<double>(bytes);
+  return 1 - load / (static_cast<double>(height) * static_cast<double>(sections_.load.size()));
+}
+
 // Returns false if a section is too full.
 bool Beam::start(Size height) {
   unit_ = alignment_;

@@ -28,6 +28,10 @@ class Beam {
   // each partial plan; returning true ends the search. The result depends only on the arguments.
   bool fit(Size height, double exponent, std::size_t width, Stop const& stop);
 
+  // The share of `height` that the boxes leave free, on average over the sections. A beam needs
+  // some: where nothing can be wasted, all partial plans are equally good.
+  double free_share(Size height) const;
+
   // One per lifetime, valid after fit() has returned true.
   std::vector<Size> const& offsets() const { return offsets_; }
 

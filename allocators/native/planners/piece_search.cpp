@@ -24,10 +24,10 @@ constexpr double kFirstMoves = 1000;  // of a repair
 constexpr double kFirstWidth = 8;     // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
-constexpr double kShareOfBeams = 2;     // the effort of beams, compared with depth-first search
-constexpr int kRoundsBetweenGoals = 2;  // from one round with several goals to the next
-constexpr Size kFinest = 1024;          // stops within 1/1024 of the best height
-constexpr Size kFinestOfLarge = 8192;   // the same for pieces with too many blocks to be searched
+constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
+constexpr int kRoundsBetweenGoals = 2;     // from one round with several goals to the next
+constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
+constexpr Size kFinestOfLarge = 8192;  // the same for pieces with too many blocks to be searched
 constexpr std::size_t kMostBlocks = 8192;  // of a depth-first search, to limit the recursion
 constexpr double kExponents[] = {1, 0.5, 1.5, 2};  // of the area in the rules of beams
 constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
@@ -89,9 +89,10 @@ void PieceSearch::improve(int round, Size enough, Stop const& stop) {
 
 Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
   double const effort = std::exp2(round);
+  bool const beams = searches.beam && searches.beam->free_share(goal) >= kLeastFreeShare;
+  double const depth_first = beams ? effort / 2 : effort * 2;  // gets the time that beams leave
   auto const nodes =
-      static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, effort / kShareOfBeams)) +
-      2 * lifetimes_.size();
+      static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, depth_first)) + 2 * lifetimes_.size();
   auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
   for (auto const blocks : kBlocks)
     for (auto const sections : kSections) {
@@ -100,7 +101,7 @@ Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const
       if (answer == Answer::kFound) keep(searches.skyline->offsets());
       if (answer != Answer::kUnknown || stop()) return answer;
     }
-  bool const found = (searches.beam && attempt_beams(*searches.beam, goal, effort, stop)) ||
+  bool const found = (beams && attempt_beams(*searches.beam, goal, effort, stop)) ||
                      attempt_repair(searches.ejection, goal, round, stop);
   return found ? Answer::kFound : Answer::kUnknown;
 }

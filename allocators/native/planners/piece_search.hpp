@@ -30,8 +30,8 @@ class PieceSearch {
   void write_to(std::vector<Size>& offsets) const;
 
   // Searches for a lower plan, but not below `enough`, a lower bound of the whole plan. The effort
-  // doubles from round to round. Every other round tries the lowest goal only; the others also try
-  // goals between it and the best plan.
+  // doubles from round to round. Every other round tries the lowest goal only;
+  // the others also try goals between it and the best plan.
   void improve(int round, Size enough, Stop const& stop);
 
  private:
