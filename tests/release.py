@@ -26,8 +26,12 @@ COMMAND = ("compare", "gpt2-train", "--device", "sim:80GiB")
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="allocbench-release-") as name:
         scratch = Path(name)
+        line = ["git", "log", "-1", "--format=%ct"]
+        date = subprocess.check_output(line, cwd=source_copy.ROOT, text=True).strip()
         builder = _environment(scratch / "builder", "build")
-        packages = [_built(scratch / folder, builder) for folder in FOLDERS]
+        for folder in FOLDERS:
+            source_copy.update(scratch / folder)
+        packages = [_built(scratch / folder, builder, date) for folder in FOLDERS]
         digests = [{file.name: _digest(file) for file in files} for files in packages]
         for file, digest in digests[0].items():
             same = digests[1].get(file) == digest
@@ -47,11 +51,8 @@ def _environment(folder: Path, *packages: str) -> str:
     return python
 
 
-def _built(source: Path, python: str) -> list[Path]:
-    """The sdist of a copy of the sources, and the wheel of the sdist."""
-    source_copy.update(source)
-    line = ["git", "log", "-1", "--format=%ct"]
-    date = subprocess.check_output(line, cwd=source_copy.ROOT, text=True).strip()
+def _built(source: Path, python: str, date: str) -> list[Path]:
+    """The sdist of a copy of the sources, and the wheel of the sdist, both of this date."""
     environment = os.environ | {"SOURCE_DATE_EPOCH": date, "CCACHE_DISABLE": "1"}
     into = source.parent / f"{source.name}-packages"
     line = [python, "-m", "build", "--outdir", str(into), str(source)]
