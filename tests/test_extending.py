@@ -212,14 +212,18 @@ PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0, frozenset(), frozens
         ),
 """,
     )
-    recreating = "from allocbench.recreating import main; sys.exit(main())"
+    recreating = """
+from allocbench.recreating import main
+assert main() == 0
+sys.argv.append("--check")
+sys.exit(main())
+"""
     assert "make traces NAMES" in PAGE
     assert "| toy | " in copy.python(recreating, "toy", "--device", "fake")
     options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
     (row,) = json.loads(copy.allocbench("replay", "toy", *options))
     assert (row["max_load"], row["steps"]) == (5000, 1)
     assert "toy" in copy.allocbench("list", "workloads")
-    assert copy.python(recreating, "toy", "--device", "fake", "--check")
 
 
 def compile_native(command: list[str]) -> None:
