@@ -15,6 +15,14 @@ CODE = 128 + int(signal.SIGINT)
 _AGAIN_AFTER = 0.01  # seconds
 
 
+class Interrupted(KeyboardInterrupt):
+    """The process got SIGINT.
+
+    After a KeyboardInterrupt itself in code that `exec` compiled, such as that of a dataclass,
+    Python would end the process by SIGINT, whatever its exit code.
+    """
+
+
 class Terminated(SystemExit):
     """The process got SIGTERM."""
 
@@ -34,6 +42,8 @@ def quiet() -> Iterator[None]:
     hook = sys.unraisablehook
     sys.unraisablehook = _again(hook)
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         yield
     except KeyboardInterrupt:
@@ -46,6 +56,10 @@ def quiet() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         sys.unraisablehook = hook
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise Interrupted
 
 
 def _terminate(number: int, frame: object) -> NoReturn:

@@ -9,13 +9,11 @@ import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import psutil
 import pytest
 
 from allocbench import allocators, sweep_file
@@ -30,6 +28,7 @@ from allocbench.sweep_file import fingerprint, open_records
 from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, write
 from tests.commands import EVENTS, error, folder, output, run
 from tests.traces import make
+from tests.waiting import is_running, wait_until
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -111,21 +110,6 @@ def test_a_run_that_raises_or_dies_is_a_row_with_an_error() -> None:
     assert len(healed) == 8
 
 
-def running(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    """Wait for an expected event; the limit only keeps a failing test from waiting forever."""
-    deadline = time.monotonic() + 300
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(("end", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
 def test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates(
     end: signal.Signals, code: int
@@ -148,7 +132,7 @@ def test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates(
     assert end == signal.SIGKILL or stderr == b""
     workers = [int(pid) for pid in pids.read_text().split()]
     assert len(workers) == 2
-    wait_until(lambda: not any(running(pid) for pid in workers))
+    wait_until(lambda: not any(is_running(pid) for pid in workers))
 
     (before,) = open_records("s.jsonl")
     assert key_of(before).allocator == "naive"

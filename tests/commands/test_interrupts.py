@@ -65,6 +65,18 @@ def test_an_interrupt_where_exceptions_are_dropped_is_not_lost(
     assert ended(body, definitions, sent) == (128 + sent, "began\nwent on\n", "")
 
 
+@SIGNALS
+def test_an_interrupt_in_compiled_text_is_an_exit_code(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
+    """Python remembers a KeyboardInterrupt that leaves `exec`, and ends a module by SIGINT."""
+    program = PROGRAM.format(body="exec('interrupt()')", definitions="", signal=sent.name)
+    (tmp_path / "interrupted.py").write_text(program)
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + sent, "began\n", "")
+
+
 def test_an_interrupt_during_an_import_is_not_lost() -> None:
     """The lock of a module is dropped by a callback of a weak reference."""
     body = """
