@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports import gate
 from allocbench.workloads import ALLOC, FREE
 from benchmarks import instructions
 from benchmarks.originals import Program, build_reference, lines, write_csv
@@ -114,18 +113,13 @@ def test_the_command_prints_the_table_and_one_line_for_an_error(tmp_path: Path) 
     assert done.stderr.endswith("nothing in its output matches 'nothing=([0-9.]+)'\n")
 
 
-def test_planted_instructions_are_counted() -> None:
+def test_instructions_are_counted_without_those_of_the_interpreter() -> None:
     counter = instructions.available_counter()
     if counter is None:
         pytest.skip("neither perf stat nor valgrind can count instructions here")
-    workload = "random:allocs=300"
     passes = {"perf": 5000, "valgrind": 20}[counter]
-
-    def counted(spec: str) -> float:
-        return instructions.per_event(counter, spec, workload, 600, passes)
-
-    limit = 1 + gate.MORE_INSTRUCTIONS
-    assert counted("check:of=bump") > limit * counted("bump")  # a wrapper that checks each call
+    counted = instructions.per_event(counter, "bump", "random:allocs=300", 600, passes)
+    assert 50 < counted < 1000  # the start of Python would add thousands
 
 
 def test_a_difference_of_two_counts_leaves_out_what_both_have(
