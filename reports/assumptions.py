@@ -92,7 +92,7 @@ class Estimate:
         return (self - other).low < -_NOISE * max(abs(self.seconds), abs(other.seconds))
 
     def undecided(self, other: Estimate) -> bool:
-        """Whether the costs within their ranges decide which of the two is less."""
+        """Whether which of the two is less depends on where the costs lie in their ranges."""
         return self.may_be_less(other) and other.may_be_less(self)
 
     @property

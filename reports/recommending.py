@@ -27,9 +27,9 @@ class Advice:
     """The advice, and the two lines that state it.
 
     chosen: the spec, None if nothing fits. setting, allocator: the best of each kind that fits, or
-    None. costs: by spec, for all that fit. rival: a spec that would be chosen instead with other
-    costs of device calls within their assumed ranges, None if there is none; when: with which
-    costs, in words, empty if no single one decides. unfit: why nothing was chosen, in words.
+    None. costs: by spec, for all that fit. rival: the spec that would be chosen with other costs of
+    device calls within their assumed ranges, or None. when: with which costs, in words; empty if no
+    single cost decides. unfit: why nothing was chosen, in words.
     """
 
     chosen: str | None

@@ -216,9 +216,10 @@ class RepeatedDicts:
         self._changes = 0
 
     def read(self, data: bytes, position: int, left: int) -> tuple[int, Scanned | None]:
-        """The end, and what stands for the dicts from a position on; (0, None) if there are none.
+        """Read the dicts from a position on: where they end, and what stands for them.
 
-        left: how many bytes of the file follow the data.
+        Returns (0, None) if no such dict begins there. left: how many bytes of the file follow the
+        data.
         """
         if self._memo.sparse:
             return 0, None

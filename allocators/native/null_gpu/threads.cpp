@@ -1,7 +1,5 @@
 // null_gpu/threads.cpp: waiting for the threads of a program before it ends.
 // SPDX-License-Identifier: Apache-2.0
-#include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -32,9 +30,11 @@ bool is_busy(fs::path const& thread) {
 }
 
 bool any_busy(std::string_view prefix) {
-  std::error_code ended;
-  for (auto const& thread : fs::directory_iterator("/proc/self/task", ended)) {
-    if (content(thread.path() / "comm").starts_with(prefix) && is_busy(thread.path())) return true;
+  std::error_code failed;
+  for (fs::directory_iterator thread("/proc/self/task", failed), end; !failed && thread != end;
+       thread.increment(failed)) {
+    auto const& path = thread->path();
+    if (content(path / "comm").starts_with(prefix) && is_busy(path)) return true;
   }
   return false;
 }

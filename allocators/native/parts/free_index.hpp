@@ -69,7 +69,7 @@ class FreeIndex {
   }
 
   // The free blocks in best-fit order: the first, the next after `node`, the previous before
-  // `node`, and the last (a largest one). kNone if there is none.
+  // `node`, and the last (a largest one), or kNone.
   Index first() const { return first_from(0); }
   Index next(Index node) const {
     std::size_t const number = Class::of(size(node));
@@ -147,8 +147,8 @@ class FreeIndex {
     if (bin.count == 1) bin.first = kNone;
   }
 
-  // The first block of a bin whose key is not below `from`, and the last whose key is below `end`.
-  // kNone if there is none. The blocks of the bin must be in the tree.
+  // The first block of a bin whose key is not below `from`, and the last whose key is below `end`,
+  // or kNone. The blocks of the bin must be in the tree.
   [[gnu::noinline]] Index first_in_tree(std::size_t number, FitKey const& from) const {
     return if_in(number, tree_.first_from(from));
   }

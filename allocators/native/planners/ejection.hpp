@@ -16,11 +16,11 @@ namespace allocbench {
 
 // Local search for large inputs: a move looks only at the blocks alive together with one block.
 //
-// The blocks that end above the wanted height are taken out of the plan. Then one of them after
-// another is put back into the lowest gap that is large enough. If there is none, it takes the
-// place where the blocks in the way are cheapest, and these are taken out instead. A block is
-// cheap if it is small and short; each time that a block found no gap, it becomes more expensive,
-// so blocks that are hard to place get their places at last. After the ejection pool of Nagata and
+// The blocks that end above the wanted height are taken out of the plan, and put back one by one,
+// each into the lowest gap that is large enough. A block for which no gap is large enough takes the
+// place where the blocks in the way are cheapest, and these are taken out instead. Small and short
+// blocks are cheap. A block becomes more expensive each time that no gap is large enough for it, so
+// blocks that are hard to place keep their places in the end. After the ejection pool of Nagata and
 // Braysy, "A powerful route minimization heuristic for the vehicle routing problem with time
 // windows" (2009).
 class Ejection {

@@ -18,7 +18,7 @@ _BETWEEN_DIGITS = re.compile(r"(?<=\d)[^a-z0-9]+(?=\d)")
 
 
 def network(name: str, known: Collection[str]) -> str:
-    """The name among `known` that a table writes as `name`; raises SystemExit if there is none.
+    """The name among `known` that a table writes as `name`; raises SystemExit if it is unknown.
 
     Case and separators may differ, but a separator between digits counts: "RegNetX1.6GF" is
     regnet_x_1_6gf, and "RegNetX16GF" is regnet_x_16gf.
