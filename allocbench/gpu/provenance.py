@@ -45,7 +45,7 @@ def provenance(*, dry: bool) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "allocbench": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "dry": dry,
         "null": null,
@@ -68,7 +68,8 @@ def _driver() -> str | None:
     return path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else None
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of the checkout; None outside of one."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

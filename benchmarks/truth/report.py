@@ -154,8 +154,8 @@ def table(title: str, found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     yield f"| {title} | runs | median error | p90 | too low | OOM agreement | OOM missed |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
     for name, score in found.items():
-        cells = [_percent(score[key]) for key in ("median_error", "p90_error", "too_low")]
-        cells += [_percent(score["oom_agreement"]), str(score["oom_missed"])]
+        cells = [percent(score[key]) for key in ("median_error", "p90_error", "too_low")]
+        cells += [percent(score["oom_agreement"]), str(score["oom_missed"])]
         yield f"| {name} | {score['rows']} | {' | '.join(cells)} |"
 
 
@@ -171,11 +171,17 @@ def _line(outcome: Outcome) -> str:
     if said is None:
         return f"| {' | '.join(cells)} | error: {outcome.why_not} | | |"
     error = "" if outcome.error is None else f"{outcome.error:+.2%}"
-    told = {(True, True): "both", (False, False): ""}.get(
-        (row.truth.oom, said.oom), "measured only" if row.truth.oom else "predicted only"
-    )
-    return f"| {' | '.join([*cells, f'{said.peak / 2**20:,.0f}', error, told])} |"
+    told = [f"{said.peak / 2**20:,.0f}", error, who_ran_out(said, row.truth)]
+    return f"| {' | '.join([*cells, *told])} |"
 
 
-def _percent(share: float | None) -> str:
+def who_ran_out(said: Prediction, truth: Prediction) -> str:
+    """Which of a prediction and a measurement ended with an out-of-memory error, in words."""
+    if said.oom and truth.oom:
+        return "both"
+    return "measured only" if truth.oom else "predicted only" if said.oom else ""
+
+
+def percent(share: float | None) -> str:
+    """A share for people; a dash for None."""
     return "-" if share is None else f"{share:.2%}"

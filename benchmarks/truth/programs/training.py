@@ -58,7 +58,7 @@ def train(
         model.to(device)
         if sampled_after_moving:
             first_sample = torch.cuda.memory_reserved()
-        optimizer = _optimizer(told.optimizer, model)
+        optimizer = make_optimizer(told.optimizer, model)
         for _step in range(STEPS):
             batch = make_batch()  # the last one leaves the GPU before this one moves there
             if told.zero_grad_mode == 0:
@@ -88,7 +88,7 @@ def train(
     )
 
 
-def _optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(name: str, model: torch.nn.Module) -> torch.optim.Optimizer:
     """The optimizer of a name, with its defaults and a learning rate."""
     if name.lower() == "adafactor":  # as measured; PyTorch's own has other options
         from transformers import Adafactor

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predict peaks with `fit`, measure them on a GPU, and compare.
+
+    python -m benchmarks.measured predict --python PATH [--only WORD] [--formulas 0,spatial]
+    python -m benchmarks.measured run --into FOLDER [--jobs N] [--budget SECONDS] [--null null:h100]
+    python -m benchmarks.measured compare --into FOLDER
+
+`predict` needs no GPU. `run` needs one, and the Python that runs it must have what the programs
+import; with `--null` it rehearses on a null GPU. Predictions are in the folder of `--results`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from allocbench.allocators import SpecError
+from allocbench.allocators.devices import parse_bytes
+from allocbench.gpu.provenance import NULL, ROOT
+from allocbench.null_gpu import device, launch
+from allocbench.null_gpu.torch_build import NullGpuError
+from benchmarks.measured import measure, predict, report
+from benchmarks.measured.plan import CONVOLUTIONS, runs
+
+RESULTS = ROOT / "benchmarks" / "results" / "h100"
+PREDICTIONS = "predictions.json"
+WRONG = 2
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.measured",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=("predict", "run", "compare"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the predictions")
+    parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the measurements")
+    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--python", default=sys.executable, help="the Python of the programs")
+    parser.add_argument("--card", default="null:h100", help="predict: the null GPU")
+    parser.add_argument(
+        "--formulas", default=",".join(CONVOLUTIONS), help="predict: workspaces of convolutions"
+    )
+    parser.add_argument("--jobs", type=int, default=8, help="run: programs at a time")
+    parser.add_argument("--memory", default="68GiB", help="run: bytes of the card to use")
+    parser.add_argument("--budget", type=float, default=300, help="run: seconds")
+    parser.add_argument("--null", metavar="DEVICE", help="run: rehearse on a null GPU")
+    return parser.parse_args(given)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """The exit code: 2 for a wrong command line, 3 if the time was too short for all runs."""
+    told = arguments(given)
+    chosen = [run for run in runs() if told.only in run.name]
+    try:
+        if told.what == "predict":
+            formulas = told.formulas.split(",")
+            todo = [(run, name) for name in formulas for run in chosen if name in run.formulas]
+            predict.predict_all(todo, told.results / PREDICTIONS, told.card, told.python)
+            return 0
+        predictions = json.loads((told.results / PREDICTIONS).read_text(encoding="utf-8"))
+        if told.what == "run":
+            return _run(told, measure.jobs(chosen, predictions["runs"]))
+        provenance, rows = report.read(told.into / measure.RESULTS)
+    except (SpecError, NullGpuError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return WRONG
+    if provenance["fingerprint"] != predictions["fingerprint"]:
+        print("error: the programs of the predictions and measurements differ", file=sys.stderr)
+        return WRONG
+    found = {name: report.compare(chosen, predictions, rows, name) for name in CONVOLUTIONS}
+    print("\n".join(report.lines(found)))
+    return 0
+
+
+def _run(told: argparse.Namespace, todo: list[measure.Job]) -> int:
+    with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
+        variables = {}
+        if told.null:
+            spec = device.read(told.null)
+            variables = launch.environment(spec, folder) | {NULL: told.null}
+        left = measure.measure(
+            todo,
+            told.into,
+            most_jobs=told.jobs,
+            memory=parse_bytes(told.memory),
+            budget=told.budget,
+            python=told.python,
+            variables=variables,
+        )
+    return 3 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs: chosen for variety, before anything was predicted or measured."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "programs"
+_TABLE = Path(__file__).with_name("runs.txt")
+KINDS = {
+    "cnn": "convolutional networks",
+    "vision": "vision transformers",
+    "language": "language models, training",
+    "generate": "language models, generation",
+    "recurrent": "recurrent networks",
+    "compiled": "torch.compile",
+    "values": "memory depends on computed values",
+}
+"""What the report calls each kind of run."""
+CONVOLUTIONS = ("0", "spatial", "copies")
+"""The formulas for workspaces of convolutions; the first one is the null GPU's default."""
+LIMITS = (0.97, 1.005)
+"""Limits of further runs, as shares of the smallest capacity that `fit` finds."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program with its options.
+
+    alone: nothing else runs on the card, so that what the driver reports is its own. limited: run
+    again under each of `LIMITS`.
+    """
+
+    name: str
+    kind: str
+    program: str
+    options: tuple[str, ...]
+    alone: bool
+    limited: bool
+
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """The formulas for workspaces of convolutions with which this run is predicted."""
+        return CONVOLUTIONS if self.kind == "cnn" else CONVOLUTIONS[:1]
+
+    def command(self, python: str, limit: int | None = None) -> list[str]:
+        """The command line, by which a user would start it."""
+        told = () if limit is None else (f"--limit={limit}",)
+        return [python, str(PROGRAMS / f"{self.program}.py"), *self.options, *told]
+
+
+def runs() -> list[Run]:
+    """All runs of `runs.txt`."""
+    found = []
+    for line in _TABLE.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            name, kind, program, *options = shlex.split(line)
+            flags = {option for option in options if option in ("alone", "limited")}
+            told = tuple(option for option in options if option not in flags)
+            found.append(Run(name, kind, program, told, "alone" in flags, "limited" in flags))
+    return found
