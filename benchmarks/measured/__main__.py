@@ -47,8 +47,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--formulas", default=",".join(CONVOLUTIONS), help="predict: workspaces of convolutions"
     )
-    parser.add_argument("--jobs", type=int, default=8, help="run: programs at a time")
-    parser.add_argument("--memory", default="68GiB", help="run: bytes of the card to use")
+    parser.add_argument("--jobs", type=int, default=14, help="run: processes at a time")
+    parser.add_argument("--memory", default="70GiB", help="run: bytes of the card to use")
     parser.add_argument("--budget", type=float, default=300, help="run: seconds")
     parser.add_argument("--null", metavar="DEVICE", help="run: rehearse on a null GPU")
     return parser.parse_args(given)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import gate
 from benchmarks.measured.plan import LIMITS, Run
 from benchmarks.measured.predict import fingerprint, now, results
 
@@ -35,6 +36,10 @@ _SLOWEST = {"compiled": 240.0}
 _USUAL_SLOWEST = 100.0  # seconds
 _MOST_EVENT_BYTES = 15 << 20
 _ERRORS = 1500  # characters kept of the error output
+_PROVENANCE = (
+    "import json; from allocbench.gpu.provenance import provenance as found; "
+    "print(json.dumps(found(dry=False)))"
+)
 _GRANULE = 512  # bytes; all addresses of PyTorch's allocator are multiples
 
 
@@ -53,14 +58,33 @@ class Job:
 
 
 @dataclass
-class _Running:
+class _Started:
+    """A process. begun: when it got its memory; until then it imports, and waits."""
+
     job: Job
     process: subprocess.Popen[bytes]
-    begun: float
-    ends: float
     output: Path
     events: Path
+    begun: float | None = None
     beside: set[str] = field(default_factory=set)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it waits for memory."""
+        return self.begun is None and self.output.stat().st_size > 0
+
+    def too_late(self) -> bool:
+        """Whether it has run longer than it may."""
+        slowest = _SLOWEST.get(self.job.run.kind, _USUAL_SLOWEST)
+        return self.begun is not None and time.monotonic() > self.begun + slowest
+
+    def begin(self) -> None:
+        """Let it run."""
+        assert self.process.stdin is not None
+        self.begun = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            self.process.stdin.write(b"\n")
+            self.process.stdin.close()
 
 
 def jobs(runs: list[Run], predicted: Mapping[str, Any]) -> list[Job]:
@@ -95,7 +119,7 @@ def measure(
     """
     into.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + budget
-    waiting, running = list(todo), list[_Running]()
+    waiting, started = list(todo), list[_Started]()
     environment = os.environ | {"OMP_NUM_THREADS": "2", **variables}
     with (
         tempfile.TemporaryDirectory() as name,
@@ -104,24 +128,25 @@ def measure(
     ):
         folder = Path(name)
         print(json.dumps(_provenance(environment)), file=out, flush=True)
-        while running or waiting:
+        while started or waiting:
             late = time.monotonic() > deadline
-            for one in list(running):
-                if late or time.monotonic() > one.ends:
+            for one in list(started):
+                if late or one.too_late():
                     _end(one.process)
                 if one.process.poll() is not None:
-                    running.remove(one)
+                    started.remove(one)
                     row = _row(one)
                     print(json.dumps(row), file=out, flush=True)
                     print(f"{row['name']}: {_short(row)}", flush=True)
                     pool.submit(_pack, one.events)
             if late:
                 break
-            while job := _next(waiting, running, most_jobs, memory):
-                waiting.remove(job)
-                running.append(_start(job, python, folder, environment, deadline))
-                _note_neighbours(running)
-            time.sleep(0.1)
+            while waiting and len(started) < most_jobs:
+                started.append(_start(waiting.pop(0), python, folder, environment))
+            while chosen := _next(started, memory):
+                chosen.begin()
+                _note_neighbours([other for other in started if other.begun is not None])
+            time.sleep(0.05)
         pool.shutdown(wait=True)
         for job in waiting:
             print(json.dumps({"name": job.name, "error": "not started"}), file=out, flush=True)
@@ -129,40 +154,40 @@ def measure(
     return len(waiting)
 
 
-def _next(waiting: list[Job], running: list[_Running], most_jobs: int, memory: int) -> Job | None:
-    """The next job that may start now."""
-    if not waiting or len(running) >= most_jobs or any(one.job.run.alone for one in running):
+def _next(started: list[_Started], memory: int) -> _Started | None:
+    """The next process that may run now."""
+    running = [one.job for one in started if one.begun is not None]
+    ready = [one for one in started if one.ready]
+    if not ready or any(job.run.alone for job in running):
         return None
-    if waiting[0].run.alone:
-        return None if running else waiting[0]
-    free = memory - sum(one.job.need for one in running)
-    for job in waiting:
-        if job.run.alone:  # those after it wait for it
+    if ready[0].job.run.alone:
+        return None if running else ready[0]
+    free = memory - sum(job.need for job in running)
+    for one in ready:
+        if one.job.run.alone:  # those after it wait for it
             return None
-        if job.need <= free or not running:
-            return job
+        if one.job.need <= free or not running:
+            return one
     return None
 
 
-def _start(
-    job: Job, python: str, folder: Path, environment: dict[str, str], deadline: float
-) -> _Running:
+def _start(job: Job, python: str, folder: Path, environment: dict[str, str]) -> _Started:
     stem = job.name.replace("@", "-")
     output, events = folder / f"{stem}.txt", folder / f"{stem}.json"
+    interpreter, *command = job.run.command(python, job.limit)
     with output.open("wb") as file:
         process = subprocess.Popen(
-            job.run.command(python, job.limit),
+            [interpreter, "-u", gate.__file__, *command],
+            stdin=subprocess.PIPE,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment | {_VARIABLE: str(events)},
             start_new_session=True,
         )
-    begun = time.monotonic()
-    slowest = _SLOWEST.get(job.run.kind, _USUAL_SLOWEST)
-    return _Running(job, process, begun, min(begun + slowest, deadline), output, events)
+    return _Started(job, process, output, events)
 
 
-def _note_neighbours(running: list[_Running]) -> None:
+def _note_neighbours(running: list[_Started]) -> None:
     for one in running:
         one.beside |= {other.job.name for other in running if other is not one}
 
@@ -174,7 +199,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _row(one: _Running) -> dict[str, Any]:
+def _row(one: _Started) -> dict[str, Any]:
     text = one.output.read_text(encoding="utf-8", errors="replace")
     found = results(text)
     row: dict[str, Any] = {
@@ -183,7 +208,7 @@ def _row(one: _Running) -> dict[str, Any]:
         "limit": one.job.limit,
         "date": now(),
         "exit_code": one.process.returncode,
-        "seconds": round(time.monotonic() - one.begun, 2),
+        "seconds": round(time.monotonic() - (one.begun or time.monotonic()), 2),
         "beside": sorted(one.beside),
     }
     if found:
@@ -232,13 +257,26 @@ def _archive(folder: Path, target: Path) -> None:
 
 def _provenance(environment: Mapping[str, str]) -> dict[str, Any]:
     """What identifies the measurement, found in a process of its own: it creates a CUDA context."""
-    code = "import json; from allocbench.gpu.provenance import provenance as p; "
-    code += "print(json.dumps(p(dry=False)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=dict(environment), capture_output=True, text=True
-    )
     told: dict[str, Any] = {"fingerprint": fingerprint(), "date": now()}
-    if done.returncode:
-        return told | {"error": done.stderr[-_ERRORS:]}
-    told.update(json.loads(done.stdout.splitlines()[-1]))
+    told["nvidia_smi"] = _output(["nvidia-smi", "-q", "-d", "MEMORY"], environment)[1]
+    code, text = _output([sys.executable, "-c", _PROVENANCE], environment)
+    if code:
+        return told | {"error": text[-_ERRORS:]}
+    told.update(json.loads(text.splitlines()[-1]))
     return told
+
+
+def _output(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """The exit code of a command, and what it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environment),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_USUAL_SLOWEST,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, done.stdout

@@ -71,22 +71,30 @@ def test_jobs_are_ordered_and_limits_follow_the_predicted_capacity() -> None:
     assert found[2].need == int(2000 * 1.15) + GIB
 
 
-def test_a_job_waits_for_memory_and_for_jobs_that_run_alone() -> None:
-    small, large = (measure.Job(run(name), None, need) for name, need in (("s", 1), ("l", 9)))
-    alone = measure.Job(run("alone", "cnn", "alone"), None, 1)
+def test_a_job_waits_for_memory_and_for_jobs_that_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("ready")
+    (tmp_path / "empty").touch()
 
-    def running(job: measure.Job) -> Any:
-        return measure._Running(job, None, 0, 0, Path(), Path())  # type: ignore[arg-type]
+    def started(name: str, need: int, *flags: str, state: str) -> Any:
+        job = measure.Job(run(name, "cnn", *flags), None, need)
+        output = tmp_path / ("empty" if state == "importing" else "full")
+        begun = 0.0 if state == "running" else None
+        return measure._Started(job, None, output, Path(), begun)  # type: ignore[arg-type]
 
+    one = started("running", 1, state="running")
+    small, large = (started("ready", need, state="ready") for need in (1, 9))
+    importing = started("importing", 1, state="importing")
+    alone = started("alone", 1, "alone", state="ready")
+    busy = started("alone", 1, "alone", state="running")
     following = measure._next
-    assert following([large, small], [running(small)], 9, 10) is large
-    assert following([large, small], [running(small)], 9, 9) is small
-    assert following([large, small], [running(small)], 1, 99) is None
-    assert following([large], [], 9, 5) is large
-    assert following([alone, small], [running(small)], 9, 99) is None
-    assert following([alone, small], [], 9, 99) is alone
-    assert following([small], [running(alone)], 9, 99) is None
-    assert following([large, alone, small], [running(small)], 9, 5) is None
+    assert following([one, large, small], 10) == large
+    assert following([one, large, small], 9) == small
+    assert following([large], 5) == large
+    assert following([one, importing], 10) is None
+    assert following([one, alone, small], 99) is None
+    assert following([alone, small], 99) == alone
+    assert following([busy, small], 99) is None
+    assert following([one, large, alone, small], 5) is None
 
 
 def measured(into: Path, jobs: list[measure.Job], budget: float = 60) -> int:
@@ -104,7 +112,7 @@ def test_results_are_written_with_their_events(programs: Path, tmp_path: Path) -
     assert found["a"]["result"]["stages"][-1]["peak_reserved"] == 1000
     assert found["a@900"]["result"]["oom"]
     assert found["a@900"]["exit_code"] == 1
-    assert found["silent"]["error"] == "no output"
+    assert found["silent"]["error"] == "ready\n"
     with tarfile.open(tmp_path / "out" / measure.EVENTS) as archive:
         assert len(archive.getnames()) == 3
         packed = archive.extractfile("a.json.xz")
@@ -117,7 +125,7 @@ def test_results_are_written_with_their_events(programs: Path, tmp_path: Path) -
 def test_jobs_that_the_budget_leaves_are_named(programs: Path, tmp_path: Path) -> None:
     assert measured(tmp_path, [measure.Job(run(), None, 1)], budget=-1) == 1
     _, rows = report.read(tmp_path / measure.RESULTS)
-    assert rows[0] == {"name": "a", "error": "not started"}
+    assert rows == [{"name": "a", "error": "not started"}]
 
 
 def row(name: str, peak: int, *, limit: int | None = None, oom: bool = False) -> dict[str, Any]:
