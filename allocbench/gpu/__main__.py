@@ -17,8 +17,14 @@ from allocbench.null_gpu import device, launch
 from allocbench.null_gpu.torch_build import NullGpuError
 
 RESULTS = ROOT / "benchmarks" / "results" / "gpu"
-NOT_ON_NULL = "cupy"
-"""The stage that the null GPU refuses: CuPy brings its own CUDA runtime."""
+NOT_ON_NULL = {
+    "cupy": "CuPy does not run on a null GPU",
+    **dict.fromkeys(
+        ("driver", "costs", "replays", "integrity"),
+        "it calls the driver without PyTorch; rehearse it with --dry",
+    ),
+}
+"""The stages that --null refuses, and why."""
 
 
 def main() -> int:
@@ -40,9 +46,10 @@ def main() -> int:
     stages = [name for name in arguments.only.split(",") if name]
     if unknown := set(stages) - set(STAGES):
         parser.error(f"--only: no stage is called {min(unknown)}; stages: {', '.join(STAGES)}")
-    if arguments.null and NOT_ON_NULL in stages:
-        parser.error(f"--only {NOT_ON_NULL}: CuPy does not run on a null GPU")
-    stages = stages or [name for name in ALWAYS if not arguments.null or name != NOT_ON_NULL]
+    refused = set(stages) & NOT_ON_NULL.keys() if arguments.null else set()
+    if refused:
+        parser.error(f"--only {min(refused)}: {NOT_ON_NULL[min(refused)]}")
+    stages = stages or [name for name in ALWAYS if not arguments.null or name not in NOT_ON_NULL]
     tasks = [task for task in in_order(stages) if arguments.match in task.name]
     if arguments.plan:
         for task in tasks:

@@ -16,6 +16,8 @@ from allocbench import __version__, allocators
 ROOT = Path(__file__).parents[2]
 NULL = "ALLOCBENCH_GPU_NULL"
 """The variable that tells a task on which null GPU it runs."""
+_NULL_UUID = "GPU-616c6c6f-6362-656e-6368-"
+"""The first bytes of the UUID of a null GPU, "allocbench"."""
 
 
 def folder_name(null: str | None = None) -> str:
@@ -35,6 +37,8 @@ def provenance(*, dry: bool) -> dict[str, Any]:
     """What identifies a measurement; `dry` and `null` mark runs that measured nothing."""
     gpu = allocators.CudaDevice()
     null = os.environ.get(NULL)
+    if gpu.uuid.startswith(_NULL_UUID) and not dry:
+        null = null or "the driver of the null GPU"
     record = {
         "gpu": f"{null} (a null GPU)" if null else gpu.name,
         "gpu_uuid": gpu.uuid,

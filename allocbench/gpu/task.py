@@ -33,16 +33,17 @@ def finish(
     content = {
         name: value for name, value in vars(arguments).items() if name not in ("output", "dry")
     }
-    null = NULL in os.environ
-    if null:
+    if NULL in os.environ:
         importlib.import_module("torch")  # loads the null GPU
     values = measure(arguments)
+    origin = provenance(dry=arguments.dry)
+    null = origin["null"] is not None
     if null and values.get("row"):
         values["row"] |= {"device_kind": "null", "device_seconds": None}
         values["row"].pop("device_seconds_source", None)
     result = {
         "arguments": content,
-        "provenance": provenance(dry=arguments.dry),
+        "provenance": origin,
         "null" if null else "measured": values,
     }
     with whole_file(arguments.output) as file:

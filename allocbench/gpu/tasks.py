@@ -90,9 +90,32 @@ def simulation() -> Iterator[Task]:
         yield Task("simulation", workload, "simulation", ("--workload", workload), seconds=180)
 
 
+def driver() -> Iterator[Task]:
+    """What the driver answers to sequences of calls."""
+    yield Task("driver", "calls", "driver.calls", seconds=240)
+
+
+def costs() -> Iterator[Task]:
+    """What single calls of the driver cost, by bytes, live objects and load."""
+    yield Task("costs", "call_costs", "call_costs", seconds=150)
+
+
+def replays() -> Iterator[Task]:
+    """Captured traces through every strategy on the GPU and on a simulated device."""
+    yield Task("replays", "replays", "replays", seconds=240)
+
+
+def integrity() -> Iterator[Task]:
+    """A pattern in every block of a replay, compared when the block is freed."""
+    yield Task("integrity", "integrity", "integrity", seconds=150)
+
+
 STAGES = {
     stage.__name__: stage
-    for stage in (programs, calibration, simulation, hunt, drift, cupy, others)
+    for stage in (
+        *(programs, calibration, simulation, hunt, drift, cupy),
+        *(driver, costs, replays, integrity, others),
+    )
 }
 ALWAYS = tuple(name for name in STAGES if name != "others")
 """The stages that run unless others are chosen."""
