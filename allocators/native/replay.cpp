@@ -6,44 +6,12 @@
 #include <chrono>
 #include <exception>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "timer.hpp"
 
 namespace allocbench {
 namespace {
-
-[[noreturn]] void bad_trace(std::size_t event, std::string const& rule) {
-  throw std::invalid_argument("not a valid trace: event " + std::to_string(event) + ": " + rule);
-}
-
-std::size_t count_blocks(TraceView const& trace) {
-  std::size_t const events = trace.events();
-  if (trace.block.size() != events || trace.size.size() != events ||
-      trace.stream.size() != events || (!trace.pool.empty() && trace.pool.size() != events))
-    throw std::invalid_argument("not a valid trace: the arrays differ in length");
-  std::size_t blocks = 0;
-  double bytes = 0;
-  for (std::size_t event = 0; event < events; ++event) {
-    if (trace.op[event] > static_cast<std::uint8_t>(Op::kPoolRelease))
-      bad_trace(event, "unknown op " + std::to_string(trace.op[event]));
-    if (trace.op[event] > static_cast<std::uint8_t>(Op::kFree)) continue;
-    if (trace.block[event] >= events)
-      bad_trace(event, "block " + std::to_string(trace.block[event]) + " is out of range");
-    blocks = std::max<std::size_t>(blocks, trace.block[event] + 1);
-    if (trace.op[event] == static_cast<std::uint8_t>(Op::kAlloc))
-      bytes += static_cast<double>(trace.size[event]);
-  }
-  std::size_t first = 0;
-  for (HeldSegment const& held : trace.layout)
-    for (std::size_t block = 0; block < held.segment.blocks.size(); ++block, ++first)
-      if (first >= events || trace.op[first] != static_cast<std::uint8_t>(Op::kAlloc))
-        bad_trace(first, "is not the alloc of a block of the layout");
-  if (bytes >= 0x1p63)
-    throw std::invalid_argument("not a valid trace: its allocs add up to 2^63 bytes or more");
-  return blocks;
-}
 
 void apply(Change const& change, Allocator& allocator) {
   if (change.trim) allocator.trim();
@@ -112,7 +80,7 @@ class Plain {
   Plain(TraceView const& trace, Allocator& allocator)
       : trace_(trace),
         allocator_(allocator),
-        address_(count_blocks(trace)),
+        address_(check_arrays(trace)),
         pool_(trace.pool.empty() ? 0 : address_.size()) {}
 
   // Prepares the allocator and returns the first event to replay. If the allocator adopts the
@@ -156,15 +124,21 @@ class Plain {
     return true;
   }
 
-  // Frees each live block on the stream of its alloc.
-  void free_the_rest() {
-    for (std::size_t event = trace_.events(); event-- > 0;)
-      if (static_cast<Op>(trace_.op[event]) == Op::kAlloc) {
-        Address& address = address_[trace_.block[event]];
-        if (address != kFailed) allocator_.deallocate(address, stream_of(event));
-        address = 0;
-      }
+  // Frees each live block on the stream of its alloc, the latest first. The allocs of all of them
+  // are before `end`.
+  void free_the_rest(std::size_t end) {
+    auto live = std::ranges::count_if(address_, [](Address address) { return address != 0; });
+    for (std::size_t event = end; live > 0;) {
+      if (static_cast<Op>(trace_.op[--event]) != Op::kAlloc) continue;
+      Address& address = address_[trace_.block[event]];
+      if (address == 0) continue;
+      if (address != kFailed) allocator_.deallocate(address, stream_of(event));
+      address = 0;
+      --live;
+    }
+    allocator_.deallocate(0);  // throws if the device has failed
   }
+  void free_the_rest() { free_the_rest(trace_.events()); }
 
  protected:
   std::size_t blocks() const { return address_.size(); }
@@ -338,9 +312,16 @@ class TimingPass : public Plain {
 class TrialPass : public Plain {
  public:
   using Plain::Plain;
-  bool alloc(std::size_t event) { return completed = allocate(event).size != 0; }
+
+  std::size_t begin() { return end = Plain::begin(); }
+
+  bool alloc(std::size_t event) {
+    end = event + 1;
+    return completed = allocate(event).size != 0;
+  }
 
   bool completed = true;
+  std::size_t end = 0;  // one past the last alloc
 };
 
 }  // namespace
@@ -379,7 +360,7 @@ Latencies time_each(TraceView const& trace, Allocator& allocator) {
 bool completes(TraceView const& trace, Allocator& allocator) {
   TrialPass pass(trace, allocator);
   run(trace, allocator, pass, pass.begin());
-  pass.free_the_rest();
+  pass.free_the_rest(pass.end);
   return pass.completed;
 }
 

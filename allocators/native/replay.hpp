@@ -5,45 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
 #include "detail.hpp"
+#include "trace_view.hpp"
 
 namespace allocbench {
-
-// What a program calls before an event to change how its allocator works: first a trim, if `trim`
-// is true, then what Allocator::change_settings and change_memory_fraction take.
-struct Change {
-  std::size_t event = 0;
-  bool trim = false;
-  std::optional<std::string> settings;
-  std::optional<double> memory_fraction;
-};
-
-// Arrays of equal length with one element per event. A mark whose `block` is `step_label` begins a
-// step; allocators ignore other marks.
-struct TraceView {
-  std::span<std::uint8_t const> op;
-  std::span<std::uint32_t const> block;
-  std::span<std::uint64_t const> size;
-  std::span<std::uint16_t const> stream;
-  std::int64_t step_label;
-  // The segments that the program held when the trace began. The trace begins with the allocs of
-  // the blocks in them, in order of address. If the allocator can adopt the segments, these allocs
-  // are not replayed.
-  std::vector<HeldSegment> layout = {};
-  // The private pool of each event, 0 for memory outside of them; empty: none has one. A free may
-  // have any, because its block knows its pool.
-  std::span<std::uint16_t const> pool = {};
-  std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
-  std::vector<Change> changes = {};    // in the order of their events
-
-  std::size_t events() const { return op.size(); }
-  PoolId pool_at(std::size_t event) const { return pool.empty() ? 0 : pool[event]; }
-};
 
 // The state after an event. `largest_free` is always 0 for a strategy that keeps no free blocks.
 struct Moment {

@@ -14,6 +14,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
+from allocbench.workloads.layout import Layout
 from tests.allocators.test_conformance import in_steps
 from tests.conftest import GIB, MIB, Case
 from tests.traces import Event
@@ -233,6 +234,7 @@ EVERY_REPLAY: list[Replay] = [
     ("events", "event", "rule"),
     [
         ([(ALLOC, 0, 1), (10, 0, 0)], 1, "unknown op 10"),
+        ([(FREE, 9, 0), (10, 0, 0)], 0, "block 9 is out of range"),
         ([(ALLOC, 0, 1), (ALLOC, 2, 1)], 1, "block 2 is out of range"),
         ([(FREE, 9, 0)], 0, "block 9 is out of range"),
         ([(ALLOC, 0, 1), (ALLOC, 1, 5), (ALLOC, 1, 5)], 2, "block 1 is alive"),
@@ -248,6 +250,23 @@ def test_invalid_traces_are_refused_with_the_event(
         replay(trace_of(events), allocator)
     assert allocator.stats().allocated == 0
     allocator.check()
+
+
+@pytest.mark.parametrize("replay", EVERY_REPLAY)
+def test_sizes_that_add_up_to_2_to_the_63_are_refused(replay: Replay) -> None:
+    allocator = allocators.make("naive", allocators.SimulatedDevice("1GiB"))
+    large = [(ALLOC, 0, 2**62), (ALLOC, 1, 2**62 - 2**31), (ALLOC, 2, 2**31)]
+    with pytest.raises(ValueError, match="its allocs add up to 2\\^63 bytes or more"):
+        replay(trace_of(large), allocator)
+    large[-1] = (ALLOC, 2, 2**31 - 1)
+    replay(trace_of(large), allocator)
+
+
+@pytest.mark.parametrize("replay", EVERY_REPLAY)
+def test_only_allocs_and_frees_have_block_ids_and_only_allocs_have_sizes(replay: Replay) -> None:
+    allocator = allocators.make("naive", allocators.SimulatedDevice("1GiB"))
+    replay(trace_of([(ALLOC, 0, 1), (MARK, 2**32 - 1, 2**64 - 1), (FREE, 0, 2**64 - 1)]), allocator)
+    assert allocator.stats().failures == 0
 
 
 @pytest.mark.parametrize("replay", EVERY_REPLAY)
@@ -301,3 +320,22 @@ def test_completes_is_true_if_every_request_succeeds() -> None:
         assert allocators.completes(trace, allocator) is completes
         assert allocator.stats().failures == (not completes)
         assert allocator.stats().allocated == 0
+
+
+def test_a_trial_frees_the_blocks_of_a_layout_that_it_adopted() -> None:
+    layout = Layout(
+        address=np.array([2 * GIB], np.uint64),
+        size=np.array([20 * MIB], np.uint64),
+        stream=np.zeros(1, np.uint16),
+        small=np.zeros(1, np.bool_),
+        reservation=np.zeros(1, np.uint64),
+        rank=np.zeros(1, np.uint32),
+        block_address=np.array([2 * GIB, 2 * GIB + 4 * MIB], np.uint64),
+        block_size=np.array([2 * MIB, 6 * MIB], np.uint64),
+    )
+    held = [(ALLOC, 0, 2 * MIB), (ALLOC, 1, 6 * MIB)]
+    for rest, completes in (([], True), ([(FREE, 0, 0)], True), ([(ALLOC, 2, GIB)], False)):
+        allocator = allocators.make("caching", allocators.SimulatedDevice("1GiB"))
+        assert allocators.completes(trace_of(held + rest, layout=layout), allocator) is completes
+        assert allocator.stats().allocated == 0
+        assert allocator.stats().reserved == 20 * MIB

@@ -10,38 +10,41 @@
 namespace allocbench {
 namespace {
 
-using Free = std::map<Address, Size>;
-
-Size largest_of(Free const& free) {
+Size largest_of(std::vector<FreeRange> const& free) {
   Size largest = 0;
-  for (auto const& [address, size] : free) largest = std::max(largest, size);
+  for (FreeRange const& range : free) largest = std::max(largest, range.size);
   return largest;
 }
 
 // Takes the first `size` bytes of the lowest free block that is large enough. There is one.
 Address take(Superblock& superblock, Size size) {
-  Free& free = superblock.free;
-  auto entry = free.begin();
-  while (entry->second < size) ++entry;
-  auto const [address, whole] = *entry;
-  auto const hint = free.erase(entry);
-  if (whole > size) free.emplace_hint(hint, address + size, whole - size);
+  auto& free = superblock.free;
+  auto const found =
+      std::ranges::find_if(free, [&](FreeRange const& range) { return range.size >= size; });
+  auto const [address, whole] = *found;
+  if (whole > size)
+    *found = {address + size, whole - size};
+  else
+    free.erase(found);
   if (whole == superblock.largest) superblock.largest = largest_of(free);
   return address;
 }
 
 // Returns the size of the free block that contains the range afterwards.
-Size give(Free& free, Address address, Size size) {
-  auto next = free.lower_bound(address);
-  if (next != free.end() && address + size == next->first) {
-    size += next->second;
-    next = free.erase(next);
+Size give(std::vector<FreeRange>& free, Address address, Size size) {
+  auto const next = std::ranges::lower_bound(free, address, {}, &FreeRange::address);
+  bool const joins_next = next != free.end() && address + size == next->address;
+  bool const joins_previous =
+      next != free.begin() && std::prev(next)->address + std::prev(next)->size == address;
+  if (joins_previous) {
+    FreeRange& previous = *std::prev(next);
+    previous.size += size + (joins_next ? next->size : 0);
+    Size const joined = previous.size;
+    if (joins_next) free.erase(next);
+    return joined;
   }
-  if (next != free.begin()) {
-    auto const previous = std::prev(next);
-    if (previous->first + previous->second == address) return previous->second += size;
-  }
-  free.emplace_hint(next, address, size);
+  if (joins_next) return (*next = {address, next->size + size}).size;
+  free.insert(next, {address, size});
   return size;
 }
 

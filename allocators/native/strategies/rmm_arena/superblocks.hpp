@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,11 +14,16 @@
 
 namespace allocbench {
 
+struct FreeRange {
+  Address address;
+  Size size;
+};
+
 struct Superblock {
   Address address;
   Size size;
-  std::map<Address, Size> free = {};
-  Size largest = 0;  // of `free`
+  std::vector<FreeRange> free = {};  // in order of address
+  Size largest = 0;                  // of `free`
 
   Superblock(Address address, Size size)
       : address(address), size(size), free{{address, size}}, largest(size) {}
