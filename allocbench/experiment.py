@@ -12,8 +12,9 @@ import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from threading import Lock
 
 import pandas as pd
 
@@ -21,6 +22,7 @@ from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Unavailable
 from allocbench.base.spec import name_of
 from allocbench.details import INTERVALS, of_latency, of_replay, with_key
+from allocbench.in_threads import processors, results
 from allocbench.prepared import Prepared
 from allocbench.questions import PASSES
 from allocbench.questions.capacity import roomy
@@ -86,6 +88,7 @@ def run(
     placements: Callable[[Arrays], None] | None = None,
     prepared: Prepared | None = None,
     times: Times | None = None,
+    proceed: Callable[[], None] = lambda: None,
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
 
@@ -98,6 +101,7 @@ def run(
     prepared: the trace, when the tables of `reports.details` are wanted; they come from a separate
         replay, which is skipped without it.
     times: what `times_of` has found; measured here when None.
+    proceed: called between replays; what it raises ends the run.
 
     Each stage has its own device and allocator. Time: see `timing.time_passes`. Host seconds never
     contain the device's. An allocator that cannot work on the device has a row that says why, and
@@ -113,21 +117,27 @@ def run(
         info = allocators.info(innermost(allocator))
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
-    measured = counted(trace, instance, placements)
+    row |= counted(trace, instance, placements)
+    timed_here = effort.passes > 0 and _timed_on(trace, allocator, device) == device
+    if not timed_here:
+        proceed()
+        row["device_calls_steady"] = steady_calls(trace, instance)
+    del instance  # it holds memory of the device
+    proceed()
     details = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
-    row |= measured
-    row["device_calls_steady"] = steady_calls(trace, instance)
     if effort.passes:
         if times is None:
             (times,) = times_of(
                 trace, [allocator], device, effort.passes, lambda _: stage("time")
             ).values()
         row |= times.row
+        if timed_here:
+            row["device_calls_steady"] = times.device_calls
         if prepared and times.calls:
             details |= of_latency(prepared, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
-        row |= Runner(trace, device).enough(allocator)
+        row |= Runner(trace, device, proceed=proceed).enough(allocator)
     return {name: row.get(name) for name in SCHEMA}, with_key(details, row)
 
 
@@ -170,44 +180,54 @@ def run_matrix(
     """Run every workload through every allocator: the rows, and the tables of `reports.details`.
 
     detailed: whether to make those tables; otherwise they are empty. stage: called with workload,
-    allocator and stage as each stage begins. done: called with each row as it is ready.
+    allocator and stage as each stage begins, from any thread, but one call at a time. done: called
+    with each row, in order, as it is ready.
+
+    The allocators of a workload are timed first, when nothing else runs. Then, on a simulated
+    device, as many of them as there are processors run at the same time.
 
     Raises SpecError for a wrong spec before anything is run.
     """
     check(specs, device)
     rows: list[Row] = []
     parts: list[Details] = []
+    # A GPU serves one allocator at a time.
+    at_once = processors() if allocators.make_device(device).simulated else 1
+    lock = Lock()
+
+    def begin(workload: str, spec: str, name: str) -> None:
+        with lock:
+            stage(workload, spec, name)
+
     for workload, trace in workloads.items():
         described = features(trace)
         times: dict[str, Times] = {}
         if effort.passes:
-
-            def timing(spec: str, workload: str = workload) -> None:
-                stage(workload, spec, "time")
-
+            timing = partial(begin, workload, name="time")
             times = times_of(trace, specs, device, effort.passes, timing)
         prepared = Prepared.of(workload, trace, len(specs)) if detailed else None
         if prepared:
             parts.append(prepared.details())
-        for spec in specs:
-
-            def begin(name: str, workload: str = workload, spec: str = spec) -> None:
-                stage(workload, spec, name)
-
-            row, details = run(
+        calls = [
+            partial(
+                run,
                 trace,
                 spec,
                 device,
                 effort,
                 workload=workload,
                 described=described,
-                stage=begin,
+                stage=partial(begin, workload, spec),
                 prepared=prepared,
                 times=times.get(spec),
             )
-            rows.append(row)
-            parts.append(details)
-            done(row)
+            for spec in specs
+        ]
+        with results(calls, at_once=at_once) as finished:
+            for row, details in finished:
+                rows.append(row)
+                parts.append(details)
+                done(row)
     return rows, join(parts)
 
 

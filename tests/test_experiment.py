@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench import allocators, experiment
-from allocbench.allocators import Allocator, SpecError
+from allocbench.allocators import Allocator
 from allocbench.experiment import Effort
 from allocbench.prepared import Prepared
 from allocbench.questions import capacity
@@ -129,10 +129,9 @@ def test_min_capacity_is_left_out_on_demand() -> None:
 
 
 def test_of_the_passes_the_minimum_and_the_median_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = [0.0, 0.0]  # the passes whose device calls are counted
     between = 99.0  # the pass between a cold and a steady one
     turns = [3.0, between, 30.0, 1.0, between, 20.0, 2.0, between, 10.0]
-    seconds = iter([*counted, *turns])
+    seconds = iter(turns)
     monkeypatch.setattr(allocators, "time_pass", lambda trace, allocator: next(seconds))
     row = run(churn(), "bfc", effort=Effort(passes=3))
     assert [row[f"seconds_per_event_{kind}"] for kind in ("cold", "steady")] == [1, 10]
@@ -212,45 +211,6 @@ def test_other_device_options_hold_on_every_capacity() -> None:
     spec = capacity.with_capacity("sim:80GiB,alignment=4KiB,fail_call=7", 4096)
     assert spec == "sim:capacity=4096,alignment=4KiB,fail_call=7"
     assert allocators.make_device(spec).capacity == 4096
-
-
-def test_a_wrong_spec_is_found_before_anything_is_run() -> None:
-    begun: list[str] = []
-    with pytest.raises(SpecError, match="nonsense"):
-        experiment.run_matrix(
-            {"tiny": make(TINY)},
-            ["naive", "bfc:nonsense=1"],
-            "sim:1GiB",
-            stage=lambda *names: begun.append(names[0]),
-        )
-    assert begun == []
-
-
-def test_a_matrix_runs_every_workload_through_every_allocator_and_reports_progress() -> None:
-    begun: list[tuple[str, ...]] = []
-    done: list[tuple[str, str]] = []
-    effort = Effort(passes=1)
-    rows, details = experiment.run_matrix(
-        {"one": make(TINY), "two": churn(20)},
-        ["naive", "bfc"],
-        "sim:1GiB",
-        effort,
-        detailed=True,
-        stage=lambda *names: begun.append(names),
-        done=lambda row: done.append((row["workload"], row["allocator"])),
-    )
-    pairs = [("one", "naive"), ("one", "bfc"), ("two", "naive"), ("two", "bfc")]
-    assert [(row["workload"], row["allocator"]) for row in rows] == pairs
-    assert done == pairs
-    memory = details["memory"][["workload", "allocator"]].drop_duplicates()
-    assert list(memory.itertuples(index=False, name=None)) == pairs
-    assert set(details["lifetimes"]["workload"]) == {"one", "two"}
-    expected = []
-    for workload in ("one", "two"):  # the allocators of a workload take turns in being timed
-        these = [pair for pair in pairs if pair[0] == workload]
-        expected += [(*pair, "time") for pair in these]
-        expected += [(*pair, stage) for pair in these for stage in effort.stages if stage != "time"]
-    assert begun == expected
 
 
 @settings(max_examples=30)

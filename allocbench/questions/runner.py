@@ -34,7 +34,8 @@ class Runner:
     """One trace on one device. Results are cached by spec.
 
     capacity: bytes of the device that a program can use. changes: what the program calls on the
-    way; they hold for counts and capacities, not for times.
+    way; they hold for counts and capacities, not for times. proceed: called before each trial of a
+    capacity; what it raises ends the search.
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
@@ -45,8 +46,10 @@ class Runner:
         workload: str = "",
         known: dict[tuple[str, int], bool] | None = None,
         changes: Sequence[Change] = (),
+        proceed: Callable[[], None] = lambda: None,
     ) -> None:
         self.trace, self.device, self.changes = trace, device, changes
+        self._proceed = proceed
         self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
         self.workload = workload or trace.name
         opened = allocators.make_device(device)
@@ -64,7 +67,7 @@ class Runner:
 
     def on(self, device: str) -> Runner:
         """A runner of the same trace on a device that differs only in capacity."""
-        return Runner(self.trace, device, self.workload, self._known, self.changes)
+        return Runner(self.trace, device, self.workload, self._known, self.changes, self._proceed)
 
     def min_capacity(self, spec: str) -> int | None:
         """Bytes of the smallest device that is enough, or None."""
@@ -117,6 +120,7 @@ class Runner:
     def _completes_on(self, spec: str, capacity: int) -> bool:
         key = spec, capacity
         if key not in self._known:
+            self._proceed()
             self._known[key] = completes_on(self.trace, spec, self.device, capacity, self.changes)
         return self._known[key]
 

@@ -30,13 +30,14 @@ class Times:
 
     cold, steady: host seconds per event of each pass. statistics: other columns, a row for each
     pass. calls: host seconds of every alloc and of every free of the last pass, in order of the
-    trace; None if single calls were not timed.
+    trace; None if single calls were not timed. device_calls: those of the last steady replay.
     """
 
     cold: list[float] = field(default_factory=list)
     steady: list[float] = field(default_factory=list)
     statistics: list[Row] = field(default_factory=list)
     calls: tuple[Seconds, Seconds] | None = None
+    device_calls: int | None = None
 
     @property
     def row(self) -> Row:
@@ -85,7 +86,9 @@ def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: 
     instance = _fresh(trace, spec, device)
     times.cold.append(allocators.time_pass(trace, instance))
     allocators.time_pass(trace, instance)
+    before = instance.device.stats().calls
     times.steady.append(allocators.time_pass(trace, instance))
+    times.device_calls = instance.device.stats().calls - before
     columns: Row = {}
     if single_calls:
         alloc, free, timer = allocators.time_each(trace, instance)
