@@ -69,7 +69,7 @@ def _torch() -> dict[str, Any]:
 def _driver() -> str | None:
     """The version of the kernel module, from /proc."""
     path = Path("/proc/driver/nvidia/version")
-    return path.read_text(encoding="utf-8").splitlines()[0] if path.exists() else None
+    return path.read_text(encoding="utf-8").splitlines()[0].strip() if path.exists() else None
 
 
 def commit() -> str | None:

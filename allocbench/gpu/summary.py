@@ -9,13 +9,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from allocbench.gpu import contestants
 from allocbench.reports import units
 
 NATIVE = "torch"
 TOLERANCE = 0.01
-"""Relative. PyTorch kernels that add in no fixed order change a loss by less between runs."""
+"""Relative. PyTorch kernels that add in no fixed order change a loss by less between runs. They can
+change a chosen token completely, so the values of PyTorch's own allocators differ as well."""
 
-_PROVENANCE = ("gpu", "driver_cuda", "torch", "cuda", "commit")
+_PROVENANCE = ("gpu", "gpu_uuid", "driver", "driver_cuda", "kernel", "torch", "cuda", "commit")
 
 
 def markdown(folder: Path) -> str:
@@ -52,22 +54,21 @@ def _without_times(values: dict[str, Any]) -> dict[str, Any]:
     return values | dict.fromkeys(times) | {"row": kept, "predictions": []}
 
 
-def difference(outcomes: Sequence[float | None], native: Sequence[float | None]) -> float | None:
-    """Largest relative difference between the values that two runs computed.
+def unlike(outcomes: Sequence[float | None], native: Sequence[float | None]) -> int | None:
+    """How many computed values differ from those of another run by more than `TOLERANCE`.
 
-    NaN if one of the runs computed a value that is not finite (None here) or the counts differ;
-    None if there is nothing to compare with.
+    A value that is not finite (None here) differs, and so do all values if their counts differ.
+    Returns None if there is nothing to compare with.
     """
     if not native:
         return None
     if len(outcomes) != len(native):
-        return math.nan
-    apart = 0.0
-    for value, native_value in zip(outcomes, native, strict=True):
-        if value is None or native_value is None:
-            return math.nan
-        apart = max(apart, abs(value - native_value) / max(abs(native_value), 1e-12))
-    return apart
+        return len(native)
+    return sum(not _close(*pair) for pair in zip(outcomes, native, strict=True))
+
+
+def _close(value: float | None, other: float | None) -> bool:
+    return value is not None and other is not None and math.isclose(value, other, rel_tol=TOLERANCE)
 
 
 def _provenance(folder: Path) -> Iterator[str]:
@@ -97,14 +98,19 @@ def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
         workload, _, who = name.partition("--")
         by_workload.setdefault(workload, {})[who] = result
     for workload, runs in sorted(by_workload.items()):
-        native = runs.get(NATIVE, {}).get("measured", {}).get("outcomes", [])
+        outcomes = {
+            who: result["measured"]["outcomes"]
+            for who, result in runs.items()
+            if "measured" in result
+        }
+        apart = {who: unlike(values, outcomes.get(NATIVE, [])) for who, values in outcomes.items()}
+        usual = max((apart.get(who.name) or 0 for who in contestants.NATIVE), default=0)
         rows = []
         for who, result in runs.items():
             if "measured" not in result:
                 rows.append([who, result["failure"]])
                 continue
             measured, row = result["measured"], result["measured"]["row"]
-            apart = difference(measured["outcomes"], native)
             rows.append(
                 [
                     who,
@@ -115,12 +121,17 @@ def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
                     _plain(row.get("device_calls")),
                     _seconds(row.get("device_seconds")),
                     _seconds(row.get("alloc_p99_seconds")),
-                    "" if apart is None else f"{apart:.1e}{'' if apart <= TOLERANCE else ' !'}",
+                    _unlike(apart[who], len(outcomes[who]), usual),
                 ]
             )
         headings = ["allocator", "peak reserved", "peak allocated", "median step", "tokens/s"]
-        headings += ["device calls", "device time", "alloc p99", "outcome off torch's"]
+        headings += ["device calls", "device time", "alloc p99", "values unlike torch's"]
         yield f"## {title}: {workload}\n\n" + _table(headings, rows)
+
+
+def _unlike(apart: int | None, values: int, usual: int) -> str:
+    """Marked if more values differ than for any of PyTorch's own allocators."""
+    return "" if apart is None else f"{apart} of {values}{' !' if apart > usual else ''}"
 
 
 def _hunt(folder: Path) -> Iterator[str]:

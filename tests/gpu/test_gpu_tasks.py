@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 import re
 import subprocess
@@ -177,13 +176,20 @@ def test_a_timeout_ends_the_children_of_a_task(tmp_path: Path) -> None:
 
 
 def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
-    assert summary.difference([1.0, 2.0], [1.0, 2.0]) == 0.0
-    assert summary.difference([1.0, 2.2], [1.0, 2.0]) == pytest.approx(0.1)
-    assert math.isnan(summary.difference([1.0, None], [1.0, 2.0]) or 0)
-    assert math.isnan(summary.difference([1.0], [1.0, 2.0]) or 0)
-    assert summary.difference([1.0], []) is None
-    for who, outcome in (("torch", 2.0), ("bfc", 2.001), ("slab", 3.0), ("buddy", None)):
-        result = {"row": {}, "outcomes": [outcome], "step_seconds_median": 1.0}
+    assert summary.unlike([1.0, 2.0], [1.0, 2.0]) == 0
+    assert summary.unlike([1.0, 2.2], [1.0, 2.0]) == 1
+    assert summary.unlike([1.0, None], [1.0, 2.0]) == 1
+    assert summary.unlike([1.0], [1.0, 2.0]) == 2
+    assert summary.unlike([1.0], []) is None
+    computed = {
+        "torch": [2.0, 1.0, 1.0],
+        "torch-async": [2.0, 3.0, 1.0],
+        "bfc": [2.001, 1.0, 5.0],
+        "slab": [3.0, 4.0, 1.0],
+        "buddy": [None, None, 1.0],
+    }
+    for who, outcomes in computed.items():
+        result = {"row": {}, "outcomes": outcomes, "step_seconds_median": 1.0}
         path = tmp_path / "programs" / f"gpt2-train--{who}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"measured": result | {"tokens_per_second": None}}))
@@ -193,10 +199,9 @@ def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
         for row in summary.markdown(tmp_path).splitlines()
         if row.startswith("| ")
     }
-    assert rows["torch"] == "0.0e+00"
-    assert rows["bfc"] == "5.0e-04"
-    assert rows["slab"] == "5.0e-01 !"
-    assert rows["buddy"] == "nan !"
+    assert rows["torch"] == "0 of 3"
+    assert rows["torch-async"] == rows["bfc"] == "1 of 3"
+    assert rows["slab"] == rows["buddy"] == "2 of 3 !"
     assert "| tlsf | too slow |" in summary.markdown(tmp_path)
     assert summary.markdown(tmp_path / "none") == ""
 
