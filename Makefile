@@ -13,11 +13,13 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 # The native code built with sanitizers, in an environment that uses the packages of .venv, and the
-# tests that run most of it. Leaks are not looked for: Python frees little when it ends.
+# tests that run most of it, the readers of files included. Leaks are not looked for: Python frees
+# little when it ends.
 # ThreadSanitizer leaves few addresses, 64 GiB for each null GPU; some kernels randomize addresses more
 # than it can bear (setarch -R turns that off).
 SANITIZED := $(addprefix tests/allocators/,strategies test_threads.py test_entry_points.py \
-  test_program_streams.py test_captures.py) $(addprefix tests/null_gpu/,test_core.py test_driver.py)
+  test_program_streams.py test_captures.py) $(addprefix tests/null_gpu/,test_core.py test_driver.py) \
+  tests/workloads/importers tests/test_fuzz_inputs.py
 THREADED := $(addprefix tests/allocators/,test_threads.py test_entry_points.py test_thread_stress.py)
 PRELOADED = $$(g++ -print-file-name=lib$(1)san.so) $$(g++ -print-file-name=libstdc++.so)
 
@@ -105,7 +107,7 @@ test-python:  ## another Python, without torch: PYTHON=python3.13
 build/python/%/.done: $(NATIVE)
 	$(PYTHON) -m venv build/python/$*
 	build/python/$*/bin/pip install --quiet --editable '.[null,report,sweep,tflite,tune]' \
-	  hypothesis psutil pytest pytest-xdist selenium
+	  hypothesis nanobind==3.1.0 psutil pytest pytest-xdist selenium
 	touch $@
 
 test-release: $(VENV)/.test  ## build the sdist and the wheel twice, compare them, and run the installed wheel

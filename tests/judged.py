@@ -102,8 +102,8 @@ def judge(trace: Trace, name: str) -> allocators.Stats:
     Raises AssertionError or InvariantViolation for a broken rule.
     """
     candidate = allocators.info(name).candidate
-    capacity = random_events.CAPACITY if candidate else "1TiB"
-    allocator = allocators.make(f"check:of={name}", allocators.SimulatedDevice(capacity))
+    device = random_events.device_for(trace, reuses=candidate)
+    allocator = allocators.make(f"check:of={name}", device)
     watching = PlacementJudge(trace)
     stats = allocators.replay(trace, allocator, placements=watching).stats
     watching.finish()

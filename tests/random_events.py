@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 
+from allocbench import allocators
 from allocbench.workloads import ALLOC, FREE, Trace
 
 CAPACITY = 384 << 20
@@ -41,3 +42,10 @@ def events(count: int, seed: int = 8) -> Trace:
     trace = Trace(op, block, size, stream)
     trace.validate()
     return trace
+
+
+def device_for(trace: Trace, *, reuses: bool) -> allocators.SimulatedDevice:
+    """A device of CAPACITY bytes; for a strategy that reuses nothing, one that holds all blocks."""
+    if reuses:
+        return allocators.SimulatedDevice(CAPACITY)
+    return allocators.SimulatedDevice(2 * int(trace.size.sum(dtype=np.uint64)))

@@ -32,8 +32,8 @@ def short_trace() -> Trace:
 
 def test_a_million_random_events_break_no_rule(trace: Trace, name: str) -> None:
     info = allocators.info(name)
-    capacity = random_events.CAPACITY if info.candidate else "1TiB"
-    allocator = allocators.make(f"check:of={name}", allocators.SimulatedDevice(capacity))
+    device = random_events.device_for(trace, reuses=info.candidate)
+    allocator = allocators.make(f"check:of={name}", device)
     result = allocators.replay(trace, allocator)
     assert result.stats.allocations + result.stats.failures == trace.allocs
     assert (result.stats.failures > 0) == info.candidate

@@ -137,6 +137,15 @@ BUGS = (
         "address,undefined",
     ),
     Bug(
+        "a number of a snapshot is read past the end of the data",
+        "workloads/native/event_scanner.cpp",
+        "length > kMostDigits || data_.size() - at_ < length",
+        "length > kMostDigits",
+        ("tests/workloads/importers/test_repeated.py::test_an_event_that_ends_at_any_byte",),
+        "AddressSanitizer: heap-buffer-overflow",
+        "address,undefined",
+    ),
+    Bug(
         "the planner places blocks that live longest first",
         "allocators/native/planners/greedy_by_size.cpp",
         "std::tie(right.size, left.first, b) < std::tie(left.size, right.first, a)",

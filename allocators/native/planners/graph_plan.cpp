@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <span>
+#include <unordered_set>
 
 #include "planners/planners.hpp"
 
@@ -27,6 +28,8 @@ constexpr Size kSmall = 4;  // bytes: tensors of at most this size may still cha
 bool contains(std::vector<int> const& tensors, int tensor) {
   return std::ranges::find(tensors, tensor) != tensors.end();
 }
+
+bool throughout(Lifetime const& one) { return one.first == 0 && one.last == kForever; }
 
 class Lifetimes {
  public:
@@ -126,6 +129,53 @@ class Lifetimes {
   std::vector<std::optional<Lifetime>> alive_;
 };
 
+// The tensors that are alive at some time, in the order in which TFLite places them: those that
+// live throughout by index, the others by size (largest first), then by begin. What comes first
+// among equals follows from the containers and the sort of the C++ library that TFLite uses, which
+// are therefore the same here. Source: ArenaPlanner of TensorFlow Lite: PlanAllocations,
+// GetTensorsToAllocate, CreateTensorAllocationVector.
+std::vector<int> tflite_order(Graph const& graph, Lifetimes const& tensors) {
+  std::vector<std::unordered_set<int>> made_by(std::max<std::size_t>(graph.operators.size(), 1));
+  auto const collect = [&](std::size_t op, std::vector<int> const& made) {
+    for (int const tensor : made)
+      if (tensor != kOptionalTensor) made_by[op].insert(tensor);
+  };
+  collect(0, graph.inputs);
+  collect(0, graph.variables);
+  for (std::size_t op = 0; op < graph.operators.size(); ++op) {
+    collect(op, graph.operators[op].outputs);
+    collect(op, graph.operators[op].temporaries);
+  }
+  std::vector<int> order;
+  for (auto const& made : made_by) order.insert(order.end(), made.begin(), made.end());
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    Lifetime const left = *tensors.of(a), right = *tensors.of(b);
+    if (throughout(left) || throughout(right))
+      return throughout(left) && (!throughout(right) || a < b);
+    return left.size != right.size ? left.size > right.size : left.first < right.first;
+  });
+  std::vector<bool> seen(graph.tensors.size());
+  std::erase_if(order, [&](int tensor) {
+    bool const again = seen[static_cast<std::size_t>(tensor)];
+    seen[static_cast<std::size_t>(tensor)] = true;
+    return again;
+  });
+  return order;
+}
+
+// The same tensors in the order in which a planner is given them.
+std::vector<int> order_for(std::string_view planner, Graph const& graph, Lifetimes const& tensors) {
+  std::vector<int> order = tflite_order(graph, tensors);
+  if (planner == "greedy_by_size") {  // it takes equal blocks in reverse
+    auto const rest = std::ranges::find_if_not(
+        order, [&](int tensor) { return throughout(*tensors.of(tensor)); });
+    std::reverse(rest, order.end());
+  } else {
+    std::ranges::sort(order);
+  }
+  return order;
+}
+
 }  // namespace
 
 GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
@@ -133,18 +183,20 @@ GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions 
   check(graph);
   Lifetimes const tensors(graph, options);
   GraphPlan result{std::vector<std::optional<Size>>(graph.tensors.size()), tensors.owners()};
+  std::vector<int> const order = order_for(planner, graph, tensors);
 
   auto const plan_arena = [&](Placement placement) {
     std::vector<std::size_t> planned;
     std::vector<Lifetime> lifetimes;
-    for (std::size_t tensor = 0; tensor < graph.tensors.size(); ++tensor) {
-      auto const lifetime = tensors.of(static_cast<int>(tensor));
-      if (!lifetime || graph.tensors[tensor].placement != placement) continue;
-      if (lifetime->size == 0) {
+    for (int const index : order) {
+      auto const tensor = static_cast<std::size_t>(index);
+      if (graph.tensors[tensor].placement != placement) continue;
+      Lifetime const lifetime = *tensors.of(index);
+      if (lifetime.size == 0) {
         result.offsets[tensor] = 0;
-      } else if (result.owners[tensor] == static_cast<int>(tensor)) {
+      } else if (result.owners[tensor] == index) {
         planned.push_back(tensor);
-        lifetimes.push_back(*lifetime);
+        lifetimes.push_back(lifetime);
       }
     }
     BoundedPlan bounded_plan = plan(planner, lifetimes, options.alignment, budget);

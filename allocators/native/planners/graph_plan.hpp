@@ -15,6 +15,9 @@
 //   RESHAPE, SQUEEZE, EXPAND_DIMS, BITCAST (input 0), always, because they change no bytes.
 // The input must not be a graph input, the output must not be a graph output, and both must be in
 // the arena.
+//
+// Outputs of one operator that have the same size are placed by greedy_by_size in the order in
+// which TFLite places them. The other planners are given the tensors by index.
 #pragma once
 
 #include <optional>

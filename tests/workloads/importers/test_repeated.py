@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.workloads import Trace, TraceError, read
+from allocbench.workloads._native import EventRun, EventScanner
 from allocbench.workloads.importers import pickles, snapshot_columns
 from allocbench.workloads.importers.repeated import Memo, References, RepeatedDicts, each
 from tests.traces import assert_same, message_of
@@ -161,6 +162,45 @@ def test_an_action_that_no_number_is_left_for(tmp_path: Path) -> None:
     path = tmp_path / "snapshot"
     path.write_bytes(pickled(snapshot(recorder)))
     assert "event 256 in the file is not valid" in str(same(path))
+
+
+def test_an_event_that_ends_at_any_byte() -> None:
+    """The scanner stops before it. That it reads nothing after the end, `make asan` sees."""
+    before = bytes(600)  # so long that the bytes have memory of their own
+    values = {
+        b"h\x00": b"h\x07",  # the action
+        b"h\x01": b"\x8a\x06\x00\x00\x00\x00\x00\x7f",
+        b"h\x02": b"J\x00\x10\x00\x00",
+        b"h\x03": b"K\x03",
+        b"h\x04": b"\x8a\x08\x01\x02\x03\x04\x05\x06\x07\x08",
+        b"h\x05": b"]\x94(h\x08j\x09\x00\x00\x00e",
+        b"h\x06": b"K\x00M\x01\x00\x86\x94",
+    }
+    event = b"}\x94(" + b"".join(key + value for key, value in values.items()) + b"u"
+    scanner = EventScanner(list(values), list(range(7)))
+
+    def scan(data: bytes) -> EventRun:
+        return scanner.scan(
+            before + data,
+            begin=len(before),
+            left=0,
+            action=lambda place: (place, True),
+            label=len,
+            label_at=lambda place: place,
+            pool=len,
+            pool_at=lambda place: place,
+        )
+
+    for length in range(len(event)):
+        run = scan(event[:length])
+        assert (len(run), run.end) == (0, len(before))
+    run = scan(event)
+    assert (len(run), run.end) == (1, len(before) + len(event))
+    assert run.action.tolist() == [7]
+    assert run.address.tolist() == [0x7F << 40]
+    assert (run.size.tolist(), run.stream.tolist()) == ([4096], [3])
+    assert run.time.tolist() == [0x0807060504030201]
+    assert (run.label.tolist(), run.pool.tolist()) == ([7], [5])
 
 
 def test_a_memo_with_runs_and_changes() -> None:
