@@ -170,15 +170,15 @@ stub: $(VENV)/.test  ## re-create the type stubs of the native modules
 ifdef DRY
 gpu: $(VENV)/.test
 	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.null_driver) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
-	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
+	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(JOBS),--jobs $(JOBS))
 else ifdef NULL
 gpu: $(VENV)/.test build/torch/$(TORCH)/.done
 	PYTHONPATH=.:$$(echo build/torch/$(TORCH)/lib/python3*/site-packages) $(BIN)/python -m allocbench.gpu \
-	  --null $(NULL) --into $(or $(INTO),build/gpu-null) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET))
+	  --null $(NULL) --into $(or $(INTO),build/gpu-null) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(JOBS),--jobs $(JOBS))
 else
 gpu: in-place  ## every measurement on a real GPU
 	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY)) \
-	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(INTO),--into $(INTO))
+	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(INTO),--into $(INTO)) $(if $(JOBS),--jobs $(JOBS))
 endif
 
 in-place:  ## build the native modules into this folder, with PYTHON as it is

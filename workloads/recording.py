@@ -110,11 +110,13 @@ def record(
         }
         code = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
-        traces = _traces(Path(folder), command, machine.name if machine else None)
+        try:
+            traces = _traces(Path(folder), command, machine.name if machine else None)
+        finally:  # a snapshot that cannot be read is worth keeping
+            if keep is not None:
+                for snapshot in Path(folder).glob("*.pickle"):
+                    shutil.move(snapshot, keep)
         files = _files(Path(folder))
-        if keep is not None:
-            for snapshot in Path(folder).glob("*.pickle"):
-                shutil.move(snapshot, keep)
         return Recorded(code, traces, complaints, files)
 
 

@@ -38,11 +38,14 @@ def main() -> int:
     parser.add_argument("--match", default="", help="run only tasks whose name contains this")
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder for the results")
     parser.add_argument("--budget", type=float, default=1500, help="time budget in seconds")
+    parser.add_argument("--jobs", type=int, default=1, help="tasks that may run at the same time")
     parser.add_argument("--fresh", action="store_true", help="repeat tasks that have a result")
     parser.add_argument("--plan", action="store_true", help="only print the commands")
     parser.add_argument("--dry", action="store_true", help="rehearse with tiny programs on the CPU")
     parser.add_argument("--null", metavar="DEVICE", help="rehearse on a null GPU: null:h100")
     arguments = parser.parse_args()
+    if arguments.jobs < 1:
+        parser.error(f"--jobs {arguments.jobs}: must be at least 1")
     stages = [name for name in arguments.only.split(",") if name]
     if unknown := set(stages) - set(STAGES):
         parser.error(f"--only: no stage is called {min(unknown)}; stages: {', '.join(STAGES)}")

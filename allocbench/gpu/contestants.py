@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from allocbench import allocators
 
-_CONF = "PYTORCH_CUDA_ALLOC_CONF"
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Contestant:
 
 NATIVE = (
     Contestant("torch"),
-    Contestant("torch-expandable", variables=((_CONF, "expandable_segments:True"),)),
-    Contestant("torch-async", variables=((_CONF, "backend:cudaMallocAsync"),)),
+    Contestant("torch-expandable", variables=((CONF, "expandable_segments:True"),)),
+    Contestant("torch-async", variables=((CONF, "backend:cudaMallocAsync"),)),
 )
 
 

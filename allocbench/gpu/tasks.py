@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from allocbench.gpu import contestants
+from allocbench.gpu import contestants, observations, same_results
+from allocbench.gpu.sharing import MEMORY
 from allocbench.workloads import catalog
 from allocbench.workloads.catalog import Workload
 
@@ -20,7 +22,8 @@ MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")
 class Task:
     """One process: the module to run, its arguments, and its time limit in seconds.
 
-    later: whether tasks of other stages are more valuable.
+    later: whether tasks of other stages are more valuable. gib: GPU memory that it uses at most; a
+    task that measures times takes all of it, so that no other task runs meanwhile.
     """
 
     stage: str
@@ -30,6 +33,7 @@ class Task:
     seconds: int = 120
     variables: tuple[tuple[str, str], ...] = field(default=())
     later: bool = False
+    gib: int = MEMORY
 
     def command(self, output: str, *, dry: bool) -> list[str]:
         """The command line that writes its result to `output`."""
@@ -110,14 +114,27 @@ def integrity() -> Iterator[Task]:
     yield Task("integrity", "integrity", "integrity", seconds=150)
 
 
+def agreement() -> Iterator[Task]:
+    """Record what PyTorch allocates, for a comparison with a null GPU; no time is measured."""
+    yield Task("agreement", "device", "device_facts", seconds=100)
+    for one in observations.every():
+        arguments = ("--name", one.name)
+        yield Task(
+            "agreement", one.name, "observations", arguments, 120, one.variables, gib=one.gib
+        )
+    for spec in same_results.EVERY:
+        name = "checks--" + re.sub(r"[^A-Za-z0-9_]+", "-", spec)
+        yield Task("agreement", name, "same_results", ("--allocator", spec), 120, gib=4)
+
+
 STAGES = {
     stage.__name__: stage
     for stage in (
         *(programs, calibration, simulation, hunt, drift, cupy),
-        *(driver, costs, replays, integrity, others),
+        *(driver, costs, replays, integrity, others, agreement),
     )
 }
-ALWAYS = tuple(name for name in STAGES if name != "others")
+ALWAYS = tuple(name for name in STAGES if name not in ("others", "agreement"))
 """The stages that run unless others are chosen."""
 
 

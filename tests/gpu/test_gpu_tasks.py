@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import re
@@ -16,8 +17,8 @@ from typing import Any
 import pytest
 
 from allocbench import allocators
-from allocbench.gpu import contestants, running, summary, tasks
-from allocbench.workloads import ALLOC, FREE
+from allocbench.gpu import contestants, running, sharing, summary, tasks
+from allocbench.workloads import ALLOC, FREE, catalog
 from tests.null_driver import NAME, environment
 from tests.traces import make
 from tests.waiting import is_running, wait_until
@@ -167,8 +168,9 @@ def test_a_task_that_the_budget_cuts_off_is_unfinished(tmp_path: Path) -> None:
 def test_a_timeout_ends_the_children_of_a_task(tmp_path: Path) -> None:
     log, limit = tmp_path / "log", 0.5
     while True:  # until the limit lets the shell start
-        _, code = running._run(["sh", "-c", "sleep 1000 & echo $!; wait"], {}, limit, log)
-        assert code is None
+        process = running.Process(["sh", "-c", "sleep 1000 & echo $!; wait"], {}, limit, log)
+        wait_until(lambda: process.is_over)  # noqa: B023
+        assert process.stop()[1] is None
         if child := log.read_text():
             break
         limit *= 2
@@ -243,3 +245,46 @@ def test_step_times_leave_out_the_first_of_several_runs() -> None:
     assert found["run_seconds"] == [4.0]
     assert found["tokens_per_second"] == 10.0
     assert step_times(runs[:1], None)["step_seconds_median"] == 9.0
+
+
+class Scripted(tasks.Task):
+    """A task that runs the shell script in its first argument."""
+
+    def command(self, output: str, *, dry: bool) -> list[str]:
+        return ["sh", "-c", f"{self.arguments[0]}; echo '{{}}' > {output}"]
+
+
+def run_scripts(into: Path, jobs: int, *scripts: tuple[str, int]) -> int:
+    """The exit code of tasks, each a script and GiB of GPU memory."""
+    plan = [
+        Scripted("stage", f"task{number}", "", (script,), gib=gib)
+        for number, (script, gib) in enumerate(scripts)
+    ]
+    options = argparse.Namespace(budget=300, jobs=jobs, fresh=False, dry=False)
+    return running.run(list(plan), into / "results", {}, options)
+
+
+def test_tasks_run_at_the_same_time_if_their_memory_fits(tmp_path: Path) -> None:
+    # Each of the two can end only while the other runs; the first one does not fit beside them.
+    one, two = tmp_path / "one", tmp_path / "two"
+    meet = "touch {}; until test -e {}; do sleep 0.01; done"
+    small = [(meet.format(one, two), 30), (meet.format(two, one), 30)]
+    log = tmp_path / "log"
+    large = (f"echo begun >> {log}; sleep 0.1; echo ended >> {log}", sharing.MEMORY)
+    assert run_scripts(tmp_path, 3, large, *small, large) == 0
+    assert log.read_text().split() == ["begun", "ended"] * 2
+    assert len(list((tmp_path / "results" / "stage").glob("*.json"))) == 4
+
+
+def test_a_failure_beside_others_is_reported(tmp_path: Path) -> None:
+    assert run_scripts(tmp_path, 2, ("true", 1), ("exit 7", 1), ("true", 1)) == 1
+    names = sorted(path.name for path in (tmp_path / "results" / "stage").glob("*.[jf]*"))
+    assert names == ["task0.json", "task1.failed", "task2.json"]
+
+
+def test_the_plan_of_the_agreement_fits_on_the_gpu() -> None:
+    plan = list(tasks.agreement())
+    assert all(0 < task.gib <= sharing.MEMORY for task in plan)
+    names = [task.name for task in plan]
+    assert len(set(names)) == len(names)
+    assert {*catalog.captured(), "device", "checks--native", "checks--planned"} <= set(names)

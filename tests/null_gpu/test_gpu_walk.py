@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from allocbench.verifying import verify
+from allocbench.workloads.files import read, read_recording
+from docs.generate import real_gpu
 from tests.null_gpu import ROOT, python
 
 
@@ -61,3 +64,34 @@ def test_cupy_is_refused_on_a_null_gpu(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "/simulation/" in done.stdout
     assert "/cupy/" not in done.stdout
+
+
+def test_what_a_program_allocates_is_kept_and_compared(tmp_path: Path) -> None:
+    options = ("--only", "agreement", "--jobs", "2")
+    done = walk(tmp_path, *options, "--match", "program--training--e")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = walk(tmp_path, *options, "--match", "program--optimizers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "null-h100" / "agreement"
+    kept = folder / "program--optimizers.0.pickle.gz"
+    result = json.loads((folder / "program--optimizers.json").read_text())["null"]
+    assert (result["code"], result["complaints"]) == (0, [])
+    assert result["snapshots"] == {kept.name: kept.stat().st_size}
+    settings = json.loads((folder / "program--training--expandable.json").read_text())["null"]
+    assert settings["printed"]["expandable"]
+    assert settings["facts"]["settings"]["expandable_segments"]
+
+    trace = read(kept)
+    assert "aten::randn" in trace.labels
+    assert trace.max_load == result["facts"]["stats"]["requested_bytes.all.peak"]
+    verdict = verify(kept, "caching:version=2.13")
+    assert verdict.exit_code == 0
+    same = real_gpu.compare("same", read_recording(kept), read_recording(kept))
+    assert (same.first, same.only_real, same.only_null) == (None, {}, {})
+    assert (same.calls_equal, same.shift) == (True, 0)
+    assert same.events[0] == same.events[1] == same.common > trace.allocs
+    other = read_recording(folder / "program--training--expandable.0.pickle.gz")
+    differs = real_gpu.compare("other", read_recording(kept), other)
+    assert differs.first is not None
+    assert differs.common < same.common
+    assert not differs.calls_equal

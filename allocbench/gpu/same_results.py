@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Task: what the programs of tests/null_gpu/programs/checks.py return with one allocator.
+
+Their memory is limited as on a small card, so that they run out of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from allocbench import allocators
+from allocbench.gpu import task
+from allocbench.gpu.provenance import NULL, ROOT
+
+_CHECKS = ROOT / "tests" / "null_gpu" / "programs" / "checks.py"
+_NEED_TWO_GPUS = ("before_cuda", "two_gpus", "distributed")
+_LIMIT = 1496  # MiB, those of a card of 2 GiB without a context of 552 MiB
+_SMALL = {
+    "buddy": "buddy:region=64MiB",
+    "free_lists": "free_lists:buffer=64MiB",
+    "rmm_pool": "rmm_pool:initial_pool_size=64MiB",
+}  # their defaults leave no room below the limit, as in test_same_as_native.py
+_NOT_CANDIDATES = ("bump", "rmm_arena")
+"""The first reuses no memory; the second never grows."""
+NATIVE = "native"
+EVERY = (
+    NATIVE,
+    *(_SMALL.get(name, name) for name in allocators.names() if name not in _NOT_CANDIDATES),
+    *(name for name in ("cuda_async",) if name not in allocators.names()),
+    "caching:expandable_segments=true",
+)
+"""PyTorch's own allocator, and the strategies."""
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The exit code, what each check returned, and the result rows of the processes."""
+    code = f"import runpy, sys; print(*runpy.run_path({str(_CHECKS)!r})['CHECKS'])"
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    chosen = [name for name in names.stdout.split() if name not in _NEED_TWO_GPUS]
+    program = [sys.executable, str(_CHECKS), *chosen]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.json"
+        command = [sys.executable, "-m", "allocbench", "run", "--allocator", arguments.allocator]
+        if null := os.environ.get(NULL):
+            command += ["--device", null]
+        done = subprocess.run(
+            [*command, "--json", str(rows), "--", *program],
+            env=os.environ | {"CHECKS_LIMIT": str(_LIMIT)},
+            capture_output=True,
+            text=True,
+        )
+        lines = done.stdout.strip().splitlines()
+        return {
+            "code": done.returncode,
+            "returned": json.loads(lines[-1]) if done.returncode == 0 and lines else None,
+            "stdout": done.stdout[-2000:],
+            "stderr": done.stderr[-6000:],
+            "rows": json.loads(rows.read_text()) if rows.exists() else None,
+        }
+
+
+def main() -> None:
+    """The command line."""
+    parser = task.new_parser(__doc__)
+    parser.add_argument("--allocator", required=True)
+    task.finish(parser.parse_args(), measure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tasks that run at the same time share a GPU."""
+
+MEMORY = 70
+"""GiB of GPU memory that they may use together; it leaves room for estimates that are too low."""
