@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Task: what the programs of tests/null_gpu/programs/checks.py return with one allocator.
+"""Task: what the checks of tests/null_gpu/programs/limited_checks.py return with one allocator.
 
 Their memory is limited as on a small card, so that they run out of it.
 """
@@ -19,8 +19,7 @@ from allocbench import allocators
 from allocbench.gpu import task
 from allocbench.gpu.provenance import NULL, ROOT
 
-_CHECKS = ROOT / "tests" / "null_gpu" / "programs" / "checks.py"
-_NEED_TWO_GPUS = ("before_cuda", "two_gpus", "distributed")
+_CHECKS = ROOT / "tests" / "null_gpu" / "programs" / "limited_checks.py"
 _LIMIT = 1496  # MiB, those of a card of 2 GiB without a context of 552 MiB
 _SMALL = {
     "buddy": "buddy:region=64MiB",
@@ -41,18 +40,13 @@ EVERY = (
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """The exit code, what each check returned, and the result rows of the processes."""
-    code = f"import runpy, sys; print(*runpy.run_path({str(_CHECKS)!r})['CHECKS'])"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    chosen = [name for name in names.stdout.split() if name not in _NEED_TWO_GPUS]
-    program = [sys.executable, str(_CHECKS), *chosen]
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "allocbench", "run", "--allocator", arguments.allocator]
         if null := os.environ.get(NULL):
             command += ["--device", null]
         done = subprocess.run(
-            [*command, "--json", str(rows), "--", *program],
-            env=os.environ | {"CHECKS_LIMIT": str(_LIMIT)},
+            [*command, "--json", str(rows), "--", sys.executable, str(_CHECKS), str(_LIMIT)],
             capture_output=True,
             text=True,
         )

@@ -1,8 +1,7 @@
 """Effects of an allocator on programs; each check has a process, forked from this one.
 
 Prints what each check returned as JSON. Nothing in a check depends on where an allocator places a
-block, so PyTorch's own allocator and all of allocbench's must return the same. The sizes are those
-of a card of 2 GiB; on a larger one, CHECKS_LIMIT is the number of MiB that each process may use.
+block, so PyTorch's own allocator and all of allocbench's must return the same.
 """
 
 import gc
@@ -21,7 +20,6 @@ from torch.utils.data import DataLoader, TensorDataset
 MIB = 1 << 20
 warnings.simplefilter("ignore")
 CHECKS = {}
-BEGIN_BEFORE_CUDA = ("before_cuda", "forked")
 
 
 def check(function):
@@ -249,29 +247,6 @@ def a_fraction():
 
 
 @check
-def computed():
-    """Blocks are reused on two streams while kernels compute; on a null GPU all values are 0."""
-    torch.manual_seed(0)
-    side = torch.cuda.Stream()
-    weight = torch.randn(256, 256, device="cuda", requires_grad=True)
-    seen = []
-    for step in range(20):
-        x = torch.randn(64 + step, 256, device="cuda")
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            noise = torch.cumsum(x, 0).sigmoid()
-            x.record_stream(side)
-        y = torch.relu(x @ weight).softmax(1)
-        torch.cuda.current_stream().wait_stream(side)
-        loss = (y * noise).sum()
-        noise.record_stream(torch.cuda.current_stream())
-        loss.backward()
-        seen.append(loss.detach())
-        del x, y, noise, loss
-    return {"losses": torch.stack(seen).tolist(), "gradient": weight.grad.sum().item()}
-
-
-@check
 def two_gpus():
     x = torch.arange(1000.0, device="cpu").to("cuda:0")
     side = torch.cuda.Stream(device=1)
@@ -384,10 +359,6 @@ def distributed():
 
 
 def _run(name, queue):
-    limit = os.environ.get("CHECKS_LIMIT")
-    if limit and name not in BEGIN_BEFORE_CUDA:
-        total = torch.cuda.get_device_properties(0).total_memory
-        torch.cuda.set_per_process_memory_fraction(int(limit) * MIB / total)
     queue.put(CHECKS[name]())
 
 
