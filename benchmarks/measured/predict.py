@@ -51,7 +51,8 @@ def predict(run: Run, formula: str, card: str, python: str) -> dict[str, Any]:
     # A program that runs out of memory is recorded again, on a larger null GPU.
     told |= {"oom": found[0]["oom"], "min_capacity": row["min_capacity"]}
     told |= {"max_load": row["max_load"], "peak_reserved": peak_reserved(found[-1])}
-    return told | {"answer": done.stdout.splitlines(), "notes": notes, "result": found[-1]}
+    answer = [line.rstrip() for line in done.stdout.splitlines()]
+    return told | {"answer": answer, "notes": notes, **brief(found[-1])}
 
 
 def results(text: str) -> list[dict[str, Any]]:
@@ -59,6 +60,18 @@ def results(text: str) -> list[dict[str, Any]]:
     return [
         json.loads(line.removeprefix(MARK)) for line in text.splitlines() if line.startswith(MARK)
     ]
+
+
+def brief(result: dict[str, Any]) -> dict[str, Any]:
+    """The versions and the peaks by stage, in bytes: the rest says nothing on a null GPU."""
+    return {
+        "versions": result["versions"],
+        "stages": {
+            stage["stage"]: {name: stage[name] for name in stage if name.startswith("peak_")}
+            for stage in result["stages"]
+            if stage["stage"] not in ("start", "context")
+        },
+    }
 
 
 def peak_reserved(result: dict[str, Any]) -> int:

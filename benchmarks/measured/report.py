@@ -69,6 +69,8 @@ def _compared(
     trouble, said, truth = "", None, None
     if told is None or "error" in told:
         trouble = f"not predicted: {(told or {}).get('error', 'no time')}"
+    elif told["date"] >= row["date"]:
+        trouble = f"not predicted before the measurement, but at {told['date']}"
     else:
         small = limit is not None and limit < told["min_capacity"]
         said = Prediction(told["peak_reserved"], told["oom"] or small)

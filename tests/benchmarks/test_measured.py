@@ -44,7 +44,8 @@ def run(name: str = "a", kind: str = "language", *flags: str, options: tuple[str
 
 
 def said(peak: int, capacity: int = 0, *, oom: bool = False) -> dict[str, Any]:
-    return {"peak_reserved": peak, "min_capacity": capacity or peak, "oom": oom}
+    told = {"peak_reserved": peak, "min_capacity": capacity or peak, "oom": oom}
+    return told | {"date": "2026-01-01T00:00:00+00:00"}
 
 
 def test_the_runs_have_names_of_their_own_and_programs_that_exist() -> None:
@@ -130,7 +131,8 @@ def test_jobs_that_the_budget_leaves_are_named(programs: Path, tmp_path: Path) -
 
 def row(name: str, peak: int, *, limit: int | None = None, oom: bool = False) -> dict[str, Any]:
     result = {"oom": oom, "stages": [{"peak_reserved": peak}]}
-    return {"run": name, "name": name, "limit": limit, "result": result}
+    told = {"run": name, "name": name, "limit": limit, "result": result}
+    return told | {"date": "2026-01-01T00:00:01+00:00"}
 
 
 def compared(rows: list[dict[str, Any]], formula: str = "0") -> list[report.Compared]:
@@ -160,12 +162,20 @@ def test_a_limit_below_the_predicted_capacity_is_predicted_to_run_out() -> None:
 
 
 def test_runs_without_a_prediction_or_measurement_are_named() -> None:
-    failed = {"run": "c", "name": "c", "limit": None, "error": "line\nValueError: wrong\n"}
+    failed = row("c", 1) | {"error": "line\nValueError: wrong\n"}
+    del failed["result"]
     text = list(report.lines({"0": compared([row("none", 5), failed])}))
     assert text[-2:] == [
         "| none | not predicted: no answer | | | |",
         "| c | not measured: ValueError: wrong | | | |",
     ]
+
+
+def test_a_prediction_after_the_measurement_does_not_count() -> None:
+    (found,) = compared([row("l", 1000) | {"date": "2026-01-01T00:00:00+00:00"}])
+    assert found.error is None
+    assert found.said is None
+    assert found.trouble.startswith("not predicted before the measurement, but at 2026-01-01")
 
 
 def test_results_of_other_programs_are_refused(
