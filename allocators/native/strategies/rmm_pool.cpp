@@ -3,8 +3,15 @@
 #include "strategies/rmm_pool.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace allocbench {
+namespace {
+
+// RMM passes requests on through a cuda::mr reference, which rounds them up to this.
+constexpr Size kUpstreamAlignment = alignof(std::max_align_t);
+
+}  // namespace
 
 RmmPool::RmmPool(Device& device, Options const& given)
     : Allocator(device),
@@ -53,7 +60,8 @@ Index RmmPool::grow(Size size) {
     wanted = std::max(size, room / 2);
   }
   for (;; wanted = std::max(size, wanted / 2)) {
-    if (Address const segment = acquire(wanted); segment != 0) return pool_.add(segment, wanted);
+    Size const asked = round_up(wanted, kUpstreamAlignment);
+    if (Address const segment = acquire(asked); segment != 0) return pool_.add(segment, asked);
     if (wanted == size) return kNone;
   }
 }
