@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ MARK = "measured: "
 _STEPS = 1000
 """More than any program makes: each ends by itself."""
 _SLOWEST = 900  # seconds
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
 
 
 def predict(run: Run, formula: str, card: str, python: str) -> dict[str, Any]:
@@ -43,7 +45,9 @@ def predict(run: Run, formula: str, card: str, python: str) -> dict[str, Any]:
     told: dict[str, Any] = {"device": device, "seconds": round(time.monotonic() - begun, 1)}
     told["date"] = now()
     if row is None:
-        return told | {"error": (done.stderr.strip() or "no message").splitlines()[-1]}
+        said = done.stderr.strip().splitlines() or ["no message"]
+        raised = [text for text in said if _RAISED.match(text)]  # names no path, unlike the last
+        return told | {"error": (raised or said)[-1]}
     notes = [text for text in done.stderr.splitlines() if text.startswith(("note:", "warning:"))]
     found = results(done.stderr + done.stdout)
     if not found:
