@@ -68,3 +68,22 @@ class EventScanner:
 
     def forget(self) -> None:
         """Forgets what references mean, after the memo has changed."""
+
+class RmmRows:
+    """The rows of a log of RMM, one element of each column per row."""
+
+    def __init__(self) -> None: ...
+
+    def read(self, lines: bytes) -> bool:
+        """
+        Adds whole lines. Returns False if RMM does not write one of them like this.
+        """
+
+    @property
+    def failures(self) -> int:
+        """failed requests, which have no row"""
+
+    def take(self) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]:
+        """
+        The columns is_alloc (0 or 1), address, size (bytes), stream and time (nanoseconds since midnight), once.
+        """

@@ -17,7 +17,7 @@ import io
 import re
 from array import array
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -58,36 +58,12 @@ def _all_rows(file: BinaryIO) -> tuple[AddressedEvents, int]:
 
     Raises OtherForm for what RMM does not write, which may be wrong.
     """
-    parts: list[tuple[Any, ...]] = [
-        tuple(np.empty(0, kind) for kind in ("?", "u8", "u8", "i8", "i8"))
-    ]
-    failures = 0
-    for rows in rows_of(file, HEADER.split(","), _FAILURE):
-        actions, streams = (texts.dictionary.to_pylist() for texts in (rows.action, rows.stream))
-        if not {*actions} <= {_ALLOC, *_FREE, _FAILURE}:
-            raise OtherForm
-        try:
-            number = np.array([_number(text, "stream", 0) for text in streams], np.int64)
-        except TraceError as error:
-            raise OtherForm from error
-        if rows.address.max(initial=0) > MAX_SIZE or rows.size.max(initial=0) > MAX_SIZE:
-            raise OtherForm
-        is_alloc = np.array([name == _ALLOC for name in actions], np.bool_)
-        parts.append(
-            (
-                is_alloc[rows.action.indices.to_numpy()],
-                rows.address,
-                rows.size,
-                number[rows.stream.indices.to_numpy()],
-                rows.time_ns,
-            )
-        )
-        failures += rows.left_out
-    is_alloc, address, size, stream, time = map(np.concatenate, zip(*parts, strict=True))
-    midnights = np.diff(time, prepend=0) < -_DAY // 2
-    time_ns = time + _DAY * np.cumsum(midnights)
-    label = np.zeros(len(size), np.uint32)
-    return AddressedEvents(is_alloc, address, size, stream, label, time_ns), failures
+    rows = rows_of(file)
+    midnights = np.diff(rows.time_ns, prepend=0) < -_DAY // 2
+    time_ns = rows.time_ns + _DAY * np.cumsum(midnights)
+    label = np.zeros(len(rows.size), np.uint32)
+    events = AddressedEvents(rows.is_alloc, rows.address, rows.size, rows.stream, label, time_ns)
+    return events, rows.failures
 
 
 def _row_by_row(file: BinaryIO) -> tuple[AddressedEvents, int]:

@@ -5,11 +5,14 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <tuple>
 #include <utility>
 
 #include "event_scanner.hpp"
+#include "rmm_rows.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -18,8 +21,8 @@ namespace allocbench {
 namespace {
 
 template <class T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> const& values) {
-  auto* owned = new std::vector<T>(values);
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
   nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return {owned->data(), {owned->size()}, owner};
 }
@@ -145,6 +148,27 @@ NB_MODULE(_native, m) {
           "index"_a, "The opcodes of a list or a tuple.")
       .def("forget", &EventScanner::forget,
            "Forgets what references mean, after the memo has changed.");
+  nb::class_<RmmRows>(m, "RmmRows", "The rows of a log of RMM, one element of each column per row.")
+      .def(nb::init<>())
+      .def(
+          "read",
+          [](RmmRows& self, nb::bytes const& lines) {
+            std::string_view const text = view(lines);
+            nb::gil_scoped_release release;
+            return self.read(text);
+          },
+          "lines"_a, "Adds whole lines. Returns False if RMM does not write one of them like this.")
+      .def_ro("failures", &RmmRows::failures, "failed requests, which have no row")
+      .def(
+          "take",
+          [](RmmRows& self) {
+            return std::tuple(to_numpy(std::move(self.is_alloc)), to_numpy(std::move(self.address)),
+                              to_numpy(std::move(self.size)), to_numpy(std::move(self.stream)),
+                              to_numpy(std::move(self.time)));
+          },
+          "The columns is_alloc (0 or 1), address, size (bytes), stream and time (nanoseconds "
+          "since "
+          "midnight), once.");
 }
 
 }  // namespace allocbench

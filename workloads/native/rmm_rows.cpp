@@ -1,0 +1,132 @@
+// rmm_rows.cpp: reads the rows of a log of RMM.
+// SPDX-License-Identifier: Apache-2.0
+#include "rmm_rows.hpp"
+
+#include <cstddef>
+#include <limits>
+
+namespace allocbench {
+namespace {
+
+constexpr std::string_view kClock = "00:00:00.000000";  // 0 stands for a digit
+constexpr std::size_t kMostHexDigits = 16, kMostDigits = 19;
+constexpr std::size_t kLongestText = 64;  // of a field that is not read
+constexpr std::size_t kShortestRow = 40;  // bytes, about; for the memory that is reserved
+constexpr std::uint64_t kMostNumber = std::numeric_limits<std::int64_t>::max();
+
+unsigned digit(char letter) { return static_cast<unsigned char>(letter) - unsigned{'0'}; }
+
+// 16 or more for a letter that is no hexadecimal digit.
+unsigned hex_digit(char letter) {
+  if (unsigned const value = digit(letter); value <= 9) return value;
+  unsigned const value = (static_cast<unsigned char>(letter) | 0x20u) - unsigned{'a'};
+  return value <= 5 ? value + 10 : 16;
+}
+
+// A position in the lines. The methods return false if the text there has another form.
+class Cursor {
+ public:
+  explicit Cursor(std::string_view lines) : lines_(lines) {}
+
+  bool at_end() const { return lines_.empty(); }
+
+  bool skip(std::string_view text) {
+    if (!lines_.starts_with(text)) return false;
+    lines_.remove_prefix(text.size());
+    return true;
+  }
+
+  // A text that a reader of CSV takes as it is.
+  bool skip_text() {
+    std::size_t length = 0;
+    while (length < lines_.size() && lines_[length] >= ' ' && lines_[length] <= '~' &&
+           lines_[length] != ',' && lines_[length] != '"')
+      ++length;
+    lines_.remove_prefix(length);
+    return length <= kLongestText;
+  }
+
+  // The last line may have no line break.
+  bool end_line() {
+    skip("\r");
+    return skip("\n") || at_end();
+  }
+
+  bool time(std::int64_t& nanoseconds) {
+    if (lines_.size() < kClock.size()) return false;
+    for (std::size_t n = 0; n < kClock.size(); ++n)
+      if (kClock[n] == '0' ? digit(lines_[n]) > 9 : lines_[n] != kClock[n]) return false;
+    auto const two = [&](std::size_t at) {
+      return std::int64_t{digit(lines_[at])} * 10 + digit(lines_[at + 1]);
+    };
+    std::int64_t const seconds = (two(0) * 60 + two(3)) * 60 + two(6);
+    std::int64_t const microseconds = (two(9) * 100 + two(11)) * 100 + two(13);
+    nanoseconds = (seconds * 1'000'000 + microseconds) * 1'000;
+    lines_.remove_prefix(kClock.size());
+    return true;
+  }
+
+  // A number of at most 2^63 - 1: hexadecimal with 0x, decimal, or (nil).
+  bool number(std::uint64_t& value) {
+    value = 0;
+    if (lines_.starts_with('(')) return skip("(nil)");
+    if (lines_.starts_with("0x") || lines_.starts_with("0X")) {
+      lines_.remove_prefix(2);
+      return digits<16, kMostHexDigits>(value, hex_digit);
+    }
+    return digits<10, kMostDigits>(value, digit);
+  }
+
+ private:
+  template <unsigned base, std::size_t most, class Digit>
+  bool digits(std::uint64_t& value, Digit digit_of) {
+    std::size_t count = 0;
+    for (; count < lines_.size() && count <= most; ++count) {
+      unsigned const next = digit_of(lines_[count]);
+      if (next >= base) break;
+      value = value * base + next;
+    }
+    lines_.remove_prefix(count);
+    return count > 0 && count <= most && value <= kMostNumber;
+  }
+
+  std::string_view lines_;
+};
+
+}  // namespace
+
+bool RmmRows::read(std::string_view lines) {
+  std::size_t const most = is_alloc.size() + lines.size() / kShortestRow;
+  if (most > is_alloc.capacity()) {
+    is_alloc.reserve(2 * most);
+    for (auto* column : {&address, &size}) column->reserve(2 * most);
+    for (auto* column : {&stream, &time}) column->reserve(2 * most);
+  }
+  Cursor cursor(lines);
+  while (!cursor.at_end()) {
+    std::int64_t when = 0;
+    std::uint64_t pointer = 0, bytes = 0, of = 0;
+    if (!cursor.skip_text() || !cursor.skip(",") || !cursor.time(when) || !cursor.skip(","))
+      return false;
+    if (cursor.skip("allocate failure,")) {
+      if (!cursor.skip_text() || !cursor.skip(",") || !cursor.skip_text() || !cursor.skip(",") ||
+          !cursor.skip_text() || !cursor.end_line())
+        return false;
+      ++failures;
+      continue;
+    }
+    bool const allocates = cursor.skip("allocate,");
+    if (!allocates && !cursor.skip("free,") && !cursor.skip("deallocate,")) return false;
+    if (!cursor.number(pointer) || !cursor.skip(",") || !cursor.number(bytes) ||
+        !cursor.skip(",") || !cursor.number(of) || !cursor.end_line())
+      return false;
+    is_alloc.push_back(allocates);
+    address.push_back(pointer);
+    size.push_back(bytes);
+    stream.push_back(static_cast<std::int64_t>(of));
+    time.push_back(when);
+  }
+  return true;
+}
+
+}  // namespace allocbench
