@@ -30,6 +30,7 @@ _item = re.compile(_ITEM, re.DOTALL)
 _dict = re.compile(rb"\}\x94\((?P<items>(?:%b)+)u" % _ITEM.replace(b"?P<key>", b"?:"), re.DOTALL)
 _scalar = re.compile(_SCALAR, re.DOTALL)
 _reference = re.compile(rb"h(.)|j(.{4})", re.DOTALL)
+_BEGIN = b"}\x94("  # of a dict
 _CONSTANTS = {ord("N"): None, 0x88: True, 0x89: False}
 _GETS, _LONG1, _BININT, _APPENDS = b"hj", 0x8A, ord("J"), ord("e")
 _EVENT, _LIST_KEPT = 0, 1  # values of `EventRun.kept`
@@ -89,6 +90,14 @@ class _Run(NamedTuple):
     scanned: Scanned
     kept: Any
     index: Any
+
+
+class _Alike(NamedTuple):
+    """Dicts with the same keys. begin: the opcodes that each of them begins with."""
+
+    scanner: EventScanner
+    meanings: Meanings
+    begin: bytes
 
 
 class Memo:
@@ -211,8 +220,8 @@ class RepeatedDicts:
     def __init__(self, memo: Memo, packer_for: PackerFor) -> None:
         self._memo = memo
         self._packer_for = packer_for
-        self._learned: dict[tuple[bytes, ...], tuple[EventScanner, Meanings] | None] = {}
-        self._last: tuple[EventScanner, Meanings] | None = None
+        self._learned: dict[tuple[bytes, ...], _Alike | None] = {}
+        self._last: _Alike | None = None
         self._changes = 0
 
     def read(self, data: bytes, position: int, left: int) -> tuple[int, Scanned | None]:
@@ -227,19 +236,23 @@ class RepeatedDicts:
             self._changes = self._memo.changes
             for learned in self._learned.values():
                 if learned:
-                    learned[0].forget()
+                    learned.scanner.forget()
         run = self._scan(data, position, left)
         if not run:
-            self._last = self._learn(data, position)
+            learned = self._learn(data, position)
+            if learned is None or learned is self._last:
+                return 0, None
+            self._last = learned
             run = self._scan(data, position, left)
-        if not run or self._last is None:
-            return 0, None
-        scanner, meanings = self._last
+            if not run:
+                return 0, None
+        assert self._last is not None
+        scanner, meanings, _ = self._last
         scanned = meanings.store(run)
         self._memo.append_run(scanner, scanned, run)
         return run.end, scanned
 
-    def _learn(self, data: bytes, position: int) -> tuple[EventScanner, Meanings] | None:
+    def _learn(self, data: bytes, position: int) -> _Alike | None:
         """The scanner for dicts with the keys of the one at a position, if they have a packer."""
         match = _dict.match(data, position)
         if not match:
@@ -249,17 +262,16 @@ class RepeatedDicts:
             keys = tuple(_scalar_value(self._memo, key) for key in alike)
             is_named = all(type(key) is str for key in keys)
             packer = self._packer_for(keys) if is_named else None
-            self._learned[alike] = packer and (
-                EventScanner(alike, packer.meanings.place),
-                packer.meanings,
+            self._learned[alike] = packer and _Alike(
+                EventScanner(alike, packer.meanings.place), packer.meanings, _BEGIN + alike[0]
             )
         return self._learned[alike]
 
     def _scan(self, data: bytes, position: int, left: int) -> EventRun | None:
-        if self._last is None:
+        if self._last is None or not data.startswith(self._last.begin, position):
             return None
         memo = self._memo
-        scanner, meanings = self._last
+        scanner, meanings, _ = self._last
         return scanner.scan(
             data,
             position,

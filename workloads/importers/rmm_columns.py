@@ -43,5 +43,5 @@ def rows_of(file: BinaryIO) -> Rows:
     while block := file.read(_BLOCK):
         if not rows.read(block if block.endswith(b"\n") else block + file.readline()):
             raise OtherForm
-    is_alloc, *others = rows.take()
-    return Rows(is_alloc.view(np.bool_), *others, rows.failures)
+    is_alloc, address, size, stream, time = rows.take()
+    return Rows(is_alloc.view(np.bool_), address, size, stream, time, rows.failures)

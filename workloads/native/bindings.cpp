@@ -27,6 +27,15 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
   return {owned->data(), {owned->size()}, owner};
 }
 
+// A numpy array that shares the memory of a column of a run, and keeps the run alive.
+template <class T>
+auto shared(std::vector<T> EventRun::* column) {
+  return [column](nb::handle run) {
+    std::vector<T>& values = nb::cast<EventRun&>(run).*column;
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, run);
+  };
+}
+
 using OfPlace = nb::typed<nb::callable, int(int)>;
 using OfOpcodes = nb::typed<nb::callable, int(nb::bytes)>;
 
@@ -68,30 +77,20 @@ NB_MODULE(_native, m) {
                        "the data the scanner stopped.")
       .def_ro("end", &EventRun::end)
       .def("__len__", [](EventRun const& run) { return run.action.size(); })
-      .def_prop_ro(
-          "action", [](EventRun const& run) { return to_numpy(run.action); },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "address", [](EventRun const& run) { return to_numpy(run.address); },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "size", [](EventRun const& run) { return to_numpy(run.size); }, nb::rv_policy::automatic)
-      .def_prop_ro(
-          "stream", [](EventRun const& run) { return to_numpy(run.stream); },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "time", [](EventRun const& run) { return to_numpy(run.time); }, nb::rv_policy::automatic)
-      .def_prop_ro(
-          "pool", [](EventRun const& run) { return to_numpy(run.pool); }, nb::rv_policy::automatic)
-      .def_prop_ro(
-          "label", [](EventRun const& run) { return to_numpy(run.label); },
-          nb::rv_policy::automatic)
+      .def_prop_ro("action", shared(&EventRun::action), nb::rv_policy::reference)
+      .def_prop_ro("address", shared(&EventRun::address), nb::rv_policy::reference)
+      .def_prop_ro("size", shared(&EventRun::size), nb::rv_policy::reference)
+      .def_prop_ro("stream", shared(&EventRun::stream), nb::rv_policy::reference)
+      .def_prop_ro("time", shared(&EventRun::time), nb::rv_policy::reference)
+      .def_prop_ro("pool", shared(&EventRun::pool), nb::rv_policy::reference)
+      .def_prop_ro("label", shared(&EventRun::label), nb::rv_policy::reference)
       .def_prop_ro(
           "kept",
           [](EventRun const& run) {
             std::vector<std::uint8_t> kept;
+            kept.reserve(run.slots.size());
             for (Slot const& slot : run.slots) kept.push_back(static_cast<std::uint8_t>(slot.kept));
-            return to_numpy(kept);
+            return to_numpy(std::move(kept));
           },
           nb::rv_policy::automatic,
           "what each value is that the events add to the memo: 0 an event, 1 a list of references, "
@@ -100,8 +99,9 @@ NB_MODULE(_native, m) {
           "index",
           [](EventRun const& run) {
             std::vector<std::uint32_t> index;
+            index.reserve(run.slots.size());
             for (Slot const& slot : run.slots) index.push_back(slot.index);
-            return to_numpy(index);
+            return to_numpy(std::move(index));
           },
           nb::rv_policy::automatic,
           "of each of these values: of the event in the run, or for `EventScanner.text`");

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -21,6 +22,7 @@ struct Value {
 struct ScannedEvent {
   std::array<Value, kFields> value;
   std::vector<std::pair<Kept, std::string_view>> memoized;
+  std::deque<std::string> joined;  // texts of lists that a frame divides
   std::size_t end = 0;
 };
 
@@ -56,8 +58,8 @@ constexpr std::size_t kMostInTuple = 3;
 // have another form or end too early.
 class Cursor {
  public:
-  Cursor(std::string_view data, std::size_t at, std::uint64_t left)
-      : data_(data), at_(at), left_(left) {}
+  Cursor(std::string_view data, std::size_t at, std::uint64_t left, std::deque<std::string>& joined)
+      : data_(data), at_(at), left_(left), joined_(joined) {}
 
   std::size_t at() const { return at_; }
 
@@ -157,16 +159,33 @@ class Cursor {
     if (!skip(kMemoize)) return {};
     std::size_t const empty = at_;
     if (skip(kMark)) {
-      std::size_t const begin = at_;
-      while (reference()) {
-      }
-      std::size_t const end = at_;
-      if (end == begin || !skip(kAppends)) return {};
-      return {Kind::kList, 0, data_.substr(begin, end - begin)};
+      std::string_view const text = references();
+      if (text.empty() || !skip(kAppends)) return {};
+      return {Kind::kList, 0, text};
     }
-    if (reference() && skip(kAppend)) return {Kind::kList, 0, data_.substr(empty, at_ - 1 - empty)};
+    if (reference()) {
+      std::size_t const end = at_;
+      if (skip_frame() && skip(kAppend)) return {Kind::kList, 0, data_.substr(empty, end - empty)};
+    }
     at_ = empty;
     return {Kind::kList, 0, data_.substr(empty, 0)};
+  }
+
+  // References without the frames between them.
+  std::string_view references() {
+    std::size_t begin = at_;
+    std::string* parts = nullptr;
+    while (true) {
+      if (reference()) continue;
+      std::string_view const part = data_.substr(begin, at_ - begin);
+      bool const divided = at_ < data_.size() && byte(at_) == kFrame;
+      if (!divided && parts == nullptr) return part;
+      if (parts == nullptr) parts = &joined_.emplace_back();
+      *parts += part;
+      if (!divided) return *parts;
+      if (!skip_frame()) return {};
+      begin = at_;
+    }
   }
 
   bool reference() {
@@ -182,12 +201,14 @@ class Cursor {
   std::string_view data_;
   std::size_t at_;
   std::uint64_t left_;
+  std::deque<std::string>& joined_;
 };
 
 // The event at a cursor; false if its form is another one.
 bool read(Cursor& cursor, std::vector<std::string> const& keys, std::vector<int> const& field,
           ScannedEvent& event) {
   event.memoized.clear();
+  event.joined.clear();
   if (!cursor.skip(kEmptyDict) || !cursor.skip(kMemoize) || !cursor.skip(kMark)) return false;
   for (std::size_t n = 0; n < keys.size(); ++n) {
     if (!cursor.skip_frame() || !cursor.skip(keys[n]) || !cursor.skip_frame()) return false;
@@ -228,7 +249,7 @@ EventRun EventScanner::scan(std::string_view data, std::size_t begin, std::uint6
   run.end = begin;
   ScannedEvent event;
   while (true) {
-    Cursor cursor(data, run.end, left);
+    Cursor cursor(data, run.end, left, event.joined);
     if (!cursor.skip_frame() || !read(cursor, keys_, field_, event) ||
         !append(event, meanings, run))
       break;

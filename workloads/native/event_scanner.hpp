@@ -20,8 +20,8 @@ namespace allocbench {
 //
 // A key is a reference to the memo. A value is a number, a constant, a reference, a list of
 // references or a tuple of up to three of the others. Frames (of the pickle) may begin between
-// items. The scanner reads such dicts and nothing else: it stops before the first one that has
-// another form, a value that does not fit, or an end outside of the data.
+// items, also those of a list. The scanner reads such dicts and nothing else: it stops before the
+// first one that has another form, a value that does not fit, or an end outside of the data.
 
 // What of an event is read; the values of other keys are skipped.
 enum Field { kAction, kAddress, kSize, kStream, kTime, kFrames, kPool, kFields };
