@@ -119,7 +119,7 @@ class Columns:
             (self.pool, run.pool),
             (self.label, run.label),
         ):
-            column.frombytes(values.view(np.uint8))
+            column.frombytes(values.view(np.uint8).data)
         return events
 
     def _packer(self, places: Sequence[int]) -> Callable[[Sequence[Any]], _Event]:

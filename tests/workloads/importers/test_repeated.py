@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,22 @@ def test_the_scanner_reads_nearly_all_events(
     assert 0 < len(packs) < len(recorder.events) / 100
     plainly(path)
     assert len(packs) > len(recorder.events)
+
+
+def test_a_frame_of_the_pickle_may_divide_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = recorded(20_000)
+    for n, event in enumerate(recorder.events):
+        event["frames"] = [*STACKS[n % 2], *(12 * FRAMES)]
+    path = tmp_path / "snapshot"
+    path.write_bytes(pickled(snapshot(recorder)))
+    divided = re.findall(rb"(?:h.|j....|\()\x95.{8}[hj]", path.read_bytes(), re.DOTALL)
+    assert len(divided) > 20
+    assert isinstance(same(path), Trace)
+    packs = counted_packs(monkeypatch)
+    read(path)
+    assert len(packs) < len(divided)
 
 
 def test_the_same_lists_and_tuples_in_many_events(tmp_path: Path) -> None:
