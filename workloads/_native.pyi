@@ -87,3 +87,22 @@ class RmmRows:
         """
         The columns is_alloc (0 or 1), address, size (bytes), stream and time (nanoseconds since midnight), once.
         """
+
+class Pairs:
+    """Which events belong together; events are indices."""
+
+    @property
+    def requests_for_nothing(self) -> int: ...
+
+    @property
+    def stray_frees(self) -> int: ...
+
+    def take(self) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """
+        The columns, once. For each event: begin, the event that began its block; from_start, whether it frees a block that was alive before all events; left_out, whether it is a request for no bytes or a free of no block. Then: unfreed, the allocs at the address of a block that is alive; still_alive, the alloc of that block for each of them; addresses, all of them once, in any order.
+        """
+
+def pair_events(is_alloc: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], address: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Pairs:
+    """
+    Which of the events that name blocks by address belong together. Raises ValueError if the arrays differ in length.
+    """

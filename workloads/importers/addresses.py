@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads._native import pair_events
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.sorting import distinct, stable_order
+from allocbench.workloads.sorting import distinct
 from allocbench.workloads.trace import (
     ALLOC,
     FREE,
@@ -156,7 +157,7 @@ def traced(
     begins[events.is_alloc] = allocs[events.is_alloc]
     begins[pairs.from_start] = np.searchsorted(initial.address, events.address[pairs.from_start])
     block = begins[pairs.begin]
-    ended = begins[pairs.begin[pairs.before[pairs.unfreed]]]
+    ended = begins[pairs.still_alive]
 
     # Everything in one order: the blocks from before, then marks, missing frees, and events.
     event = np.flatnonzero(kept)
@@ -241,38 +242,17 @@ def marks_before(
 class _Pairs:
     """Which events belong together: indices of events (from 0), and masks over them.
 
-    begin: the event that began the block of each event. before: the event before it at its address.
-    from_start: frees of blocks alive at the start. left_out: dropped events. unfreed: allocs at an
-    address where a block was still alive.
+    begin: the event that began the block of each event. from_start: frees of blocks alive at the
+    start. left_out: dropped events. unfreed: allocs at an address where a block was still alive.
+    still_alive: the allocs of those blocks. addresses: all of them, in order.
     """
 
     def __init__(self, events: AddressedEvents) -> None:
-        n, is_alloc = len(events), events.is_alloc
-        nothing = is_alloc & (events.size == 0)
-        order = np.flatnonzero(~nothing)
-        order = order[stable_order(events.address[order])]
-        first = np.append(True, events.address[order[1:]] != events.address[order[:-1]])[
-            : len(order)
-        ]
-        after_alloc = np.append(False, is_alloc[order[:-1]])[: len(order)] & ~first
-
-        from_start = first & ~is_alloc[order] & (events.size[order] > 0)
-        starts = is_alloc[order] | from_start
-        stray = ~starts & ~after_alloc
-        begin = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
-        self.begin = np.zeros(n, np.int64)
-        self.begin[order] = order[begin] if len(order) else 0
-        self.before = np.zeros(n, np.int64)
-        self.before[order[1:]] = order[:-1]
-        self.from_start = np.zeros(n, np.bool_)
-        self.from_start[order[from_start]] = True
-        self.unfreed = np.sort(order[is_alloc[order] & after_alloc])
-        self.left_out = nothing
-        self.left_out[order[stray]] = True
-        self._nothing, self._stray = int((is_alloc & (events.size == 0)).sum()), int(stray.sum())
-        last = np.append(first[1:], True)[: len(order)]
-        self.addresses = events.address[order[last]]
-        """All of them, in order."""
+        pairs = pair_events(events.is_alloc.view(np.uint8), events.address, events.size)
+        self.begin, from_start, left_out, self.unfreed, self.still_alive, addresses = pairs.take()
+        self.from_start, self.left_out = from_start.view(np.bool_), left_out.view(np.bool_)
+        self.addresses = np.sort(addresses)
+        self._nothing, self._stray = pairs.requests_for_nothing, pairs.stray_frees
 
     def counts(self) -> dict[str, int]:
         by_name = {

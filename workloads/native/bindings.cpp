@@ -8,10 +8,12 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "event_scanner.hpp"
+#include "pairing.hpp"
 #include "rmm_rows.hpp"
 
 namespace nb = nanobind;
@@ -34,6 +36,14 @@ auto shared(std::vector<T> EventRun::* column) {
     std::vector<T>& values = nb::cast<EventRun&>(run).*column;
     return nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, run);
   };
+}
+
+template <class T>
+using Array = nb::ndarray<T const, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+std::span<T const> view(Array<T> const& array) {
+  return {array.data(), array.size()};
 }
 
 using OfPlace = nb::typed<nb::callable, int(int)>;
@@ -169,6 +179,33 @@ NB_MODULE(_native, m) {
           "The columns is_alloc (0 or 1), address, size (bytes), stream and time (nanoseconds "
           "since "
           "midnight), once.");
+  nb::class_<Pairs>(m, "Pairs", "Which events belong together; events are indices.")
+      .def_ro("requests_for_nothing", &Pairs::requests_for_nothing)
+      .def_ro("stray_frees", &Pairs::stray_frees)
+      .def(
+          "take",
+          [](Pairs& self) {
+            return std::tuple(to_numpy(std::move(self.begin)), to_numpy(std::move(self.from_start)),
+                              to_numpy(std::move(self.left_out)), to_numpy(std::move(self.unfreed)),
+                              to_numpy(std::move(self.still_alive)),
+                              to_numpy(std::move(self.addresses)));
+          },
+          "The columns, once. For each event: begin, the event that began its block; from_start, "
+          "whether it frees a block that was alive before all events; left_out, whether it is a "
+          "request for no bytes or a free of no block. Then: unfreed, the allocs at the address of "
+          "a block that is alive; still_alive, the alloc of that block for each of them; "
+          "addresses, all of them once, in any order.");
+  m.def(
+      "pair_events",
+      [](Array<std::uint8_t> is_alloc, Array<std::uint64_t> address, Array<std::uint64_t> size) {
+        if (address.size() != is_alloc.size() || size.size() != is_alloc.size())
+          throw nb::value_error("the arrays differ in length");
+        nb::gil_scoped_release release;
+        return pair_events(view(is_alloc), view(address), view(size));
+      },
+      "is_alloc"_a, "address"_a, "size"_a,
+      "Which of the events that name blocks by address belong together. Raises ValueError if the "
+      "arrays differ in length.");
 }
 
 }  // namespace allocbench

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Events paired by address natively are those that a dict pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocbench.workloads._native import pair_events
+
+Row = tuple[bool, int, int]  # of an event: is_alloc, address, size
+EVENTS = st.lists(
+    st.tuples(st.booleans(), st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 2))
+)
+
+
+def expected(rows: list[Row]) -> dict[str, Any]:
+    begin: dict[int, int] = {}
+    seen: set[int] = set()
+    live: dict[int, int] = {}  # by address, the event that allocated the block
+    from_start, nothing, stray, unfreed, still_alive = [], [], [], [], []
+    for event, (is_alloc, address, size) in enumerate(rows):
+        if is_alloc and size == 0:
+            nothing.append(event)
+            continue
+        begin[event] = event
+        if is_alloc:
+            if address in live:
+                unfreed.append(event)
+                still_alive.append(live[address])
+            live[address] = event
+        elif address in live:
+            begin[event] = live.pop(address)
+        elif address not in seen and size > 0:
+            from_start.append(event)
+        else:
+            stray.append(event)
+        seen.add(address)
+    for event in stray:
+        del begin[event]
+    return {
+        "begin": begin,
+        "from_start": from_start,
+        "left_out": sorted(nothing + stray),
+        "unfreed": unfreed,
+        "still_alive": still_alive,
+        "addresses": sorted(seen),
+        "requests_for_nothing": len(nothing),
+        "stray_frees": len(stray),
+    }
+
+
+def found(rows: list[Row]) -> dict[str, Any]:
+    columns = np.array([(int(a), b, c) for a, b, c in rows], np.uint64).reshape(-1, 3).T
+    pairs = pair_events(columns[0].astype(np.uint8), columns[1].copy(), columns[2].copy())
+    begin, from_start, left_out, unfreed, still_alive, addresses = pairs.take()
+    return {
+        "begin": {n: of for n, of in enumerate(begin.tolist()) if not left_out[n]},
+        "from_start": np.flatnonzero(from_start).tolist(),
+        "left_out": np.flatnonzero(left_out).tolist(),
+        "unfreed": unfreed.tolist(),
+        "still_alive": still_alive.tolist(),
+        "addresses": sorted(addresses.tolist()),
+        "requests_for_nothing": pairs.requests_for_nothing,
+        "stray_frees": pairs.stray_frees,
+    }
+
+
+@given(EVENTS)
+def test_any_events(rows: list[Row]) -> None:
+    assert found(rows) == expected(rows)
+
+
+def test_many_addresses() -> None:
+    draw = np.random.default_rng(1)
+    addresses = draw.integers(0, 3000, 20_000) * 512
+    rows = [(bool(draw.integers(2)), int(address), 7) for address in addresses]
+    assert found(rows) == expected(rows)
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="differ in length"):
+        pair_events(np.zeros(2, np.uint8), np.zeros(2, np.uint64), np.zeros(1, np.uint64))
