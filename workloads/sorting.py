@@ -36,5 +36,13 @@ def stable_order(values: NDArray[np.unsignedinteger[Any]]) -> NDArray[np.intp]:
 
 def distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The distinct values in order of appearance, and int32 (n,), the place of each value there."""
-    encoded = pa.array(values).dictionary_encode()
-    return encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+    # Buffers instead of pa.array and to_numpy, which import pandas.
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    array = pa.Array.from_buffers(pa.int64(), len(values), [None, data])
+    encoded = array.dictionary_encode()
+    return _numbers(encoded.dictionary, np.int64), _numbers(encoded.indices, np.int32)
+
+
+def _numbers(array: Any, kind: type[np.generic]) -> NDArray[Any]:
+    """The values of an Arrow array without nulls and without an offset."""
+    return np.frombuffer(array.buffers()[1] or b"", kind, len(array))
