@@ -41,7 +41,8 @@ def test_distinct_values_are_in_order_of_appearance(values: list[int], step: int
     array = np.array(values, np.int64)[::step]
     found, index = distinct(array)
     assert found.tolist() == list(dict.fromkeys(array.tolist()))
-    assert (found.dtype, index.dtype) == (np.int64, np.int32)
+    assert found.dtype == np.int64
+    assert index.dtype == np.int32
     np.testing.assert_array_equal(found[index], array)
 
 
