@@ -42,6 +42,7 @@ from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import Features, Trace, features
 
+_MOST_AT_ONCE = 4  # runs in threads: each needs memory in proportion to the trace
 _BEGINS = {None: None, True: "segments", False: "blocks"}
 
 
@@ -184,7 +185,7 @@ def run_matrix(
     with each row, in order, as it is ready.
 
     The allocators of a workload are timed first, when nothing else runs. Then, on a simulated
-    device, as many of them as there are processors run at the same time.
+    device, as many of them as there are processors, but at most 4, run at the same time.
 
     Raises SpecError for a wrong spec before anything is run.
     """
@@ -192,7 +193,8 @@ def run_matrix(
     rows: list[Row] = []
     parts: list[Details] = []
     # A GPU serves one allocator at a time.
-    at_once = processors() if allocators.make_device(device).simulated else 1
+    simulated = allocators.make_device(device).simulated
+    at_once = min(processors(), _MOST_AT_ONCE) if simulated else 1
     lock = Lock()
 
     def begin(workload: str, spec: str, name: str) -> None:
