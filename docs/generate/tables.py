@@ -28,6 +28,7 @@ from allocbench.reports.assumptions import CALLS
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
+from docs.generate import gpu_runs
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -35,7 +36,9 @@ ROOT = Path(__file__).parent.parent.parent
 _TYPE = re.compile(r" <(?:str|list\[str\])>$")
 _WIDEST = 70  # letters of a signature on one line
 STRATEGIES = Path("allocators/native/strategies")
-_PLACEHOLDER = re.compile(r"^\{\{ (?P<what>[a-z_]+)(?: (?P<of>[a-z_]+))? \}\}$", flags=re.MULTILINE)
+_PLACEHOLDER = re.compile(
+    r"^\{\{ (?P<what>[a-z_]+)(?: (?P<of>[a-z0-9_-]+))? \}\}$", flags=re.MULTILINE
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -300,6 +303,11 @@ def serving_example() -> str:
     return f"```text\n{served_example()}```"
 
 
+def measured_programs(workload: str) -> str:
+    """A bundled program on every allocator that ran it on a GPU."""
+    return table(gpu_runs.HEADINGS, gpu_runs.rows(workload))
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -318,5 +326,6 @@ SECTIONS: dict[str, Callable[..., str]] = {
         workspaces,
         serving,
         serving_example,
+        measured_programs,
     )
 }

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that `make gpu` ran on a GPU, from the results that are committed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from allocbench.gpu import contestants
+from allocbench.reports import units
+
+RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results" / "gpu"
+HEADINGS = (
+    "allocator",
+    "peak reserved",
+    "all steps",
+    "beside PyTorch's",
+    "device calls",
+    "device time",
+    "alloc p50",
+    "alloc p99",
+)
+
+
+def rows(workload: str) -> list[tuple[str, ...]]:
+    """A row for each allocator that ran the program; PyTorch's own come first, then the fastest.
+
+    The steps are those of the second of two runs in a process; device calls and their time are of
+    both. Where two GPUs ran the same allocator, the one with PyTorch's own allocator counts.
+    """
+    runs = {}
+    for path in _paths(workload):
+        runs.setdefault(path.stem.partition("--")[2], _measured(path))
+    own = [who.name for who in contestants.NATIVE if who.name in runs]
+    poisoned = {name for name in runs if name.endswith("-poisoned")}
+    others = sorted(runs.keys() - {*own} - poisoned, key=lambda name: _seconds(runs[name]))
+    usual = _seconds(runs["torch"])
+    return [_row(name, runs[name], usual) for name in (*own, *others)]
+
+
+def _paths(workload: str) -> Iterator[Path]:
+    folders = sorted(
+        RESULTS.glob("*/programs"), key=lambda at: not (at / f"{workload}--torch.json").exists()
+    )
+    for folder in folders:
+        yield from sorted(folder.glob(f"{workload}--*.json"))
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["measured"]
+    return values
+
+
+def _seconds(run: dict[str, Any]) -> float:
+    return float(sum(run["run_seconds"]) / len(run["run_seconds"]))
+
+
+def _row(name: str, run: dict[str, Any], usual: float) -> tuple[str, ...]:
+    row, seconds = run["row"], _seconds(run)
+    times = (row.get("device_seconds"), row.get("alloc_p50_seconds"), row.get("alloc_p99_seconds"))
+    label = f"PyTorch, `{name}`" if name.startswith("torch") else f"`{name}`"
+    return (
+        label,
+        units.size(row["peak_reserved"]),
+        units.seconds(seconds),
+        f"{seconds / usual:.2f}x",
+        "" if name == "torch-async" else f"{row['device_calls']:,}",  # PyTorch does not count these
+        *("" if time is None else units.seconds(time) for time in times),
+    )
