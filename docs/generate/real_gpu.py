@@ -28,7 +28,7 @@ from allocbench.workloads import ALLOC, FREE, Trace, TraceError, alignment
 from allocbench.workloads.files import read_recording
 from allocbench.workloads.recordings import CALLS, Recording
 
-_STAGE = "agreement"
+STAGE = "agreement"
 _MODELLED = re.compile(r"\s*\[modelled: \w+\]$")
 _PEAKS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 _MOST_SHOWN = 12  # allocs in only one of the two
@@ -71,7 +71,8 @@ def values(path: Path) -> dict[str, Any] | None:
 def symbols(trace: Trace) -> list[tuple[int, int, str]]:
     """Each alloc and free: op, bytes of the block, label of the alloc without marks of a null GPU.
 
-    Consecutive frees are sorted by size, as `alignment.agreement` does.
+    Consecutive frees are sorted by size, as `alignment.agreement` does. Blocks that lived when the
+    recording began come first, also sorted: a recording has them in the order of their addresses.
     """
     labels = [_MODELLED.sub("", label) for label in trace.labels]
     number = trace.label if trace.label is not None else np.zeros(len(trace), np.uint32)
@@ -83,8 +84,18 @@ def symbols(trace: Trace) -> list[tuple[int, int, str]]:
             found.append((ALLOC, int(size), labels[label] if labels else ""))
         elif op == FREE:
             found.append((FREE, sizes.pop(int(block), -1), ""))
+    held = _held(trace)
+    found[:held] = sorted(found[:held])
     runs = (list(run) for _, run in groupby(found, key=itemgetter(0)))
     return [event for run in runs for event in (sorted(run) if run[0][0] == FREE else run)]
+
+
+def _held(trace: Trace) -> int:
+    """How many blocks lived when the recording began, and an alloc at that time if there is one."""
+    if trace.time_ns is None:
+        return 0
+    later = np.flatnonzero((trace.op != ALLOC) | (trace.time_ns != 0))
+    return int(later[0]) if len(later) else len(trace)
 
 
 def compare(name: str, real: Recording, null: Recording) -> Pair:
@@ -102,7 +113,7 @@ def compare(name: str, real: Recording, null: Recording) -> Pair:
     return Pair(
         name,
         (len(left), len(right)),
-        both.matched,
+        both.matched if first else len(left),
         first,
         _named(allocs[0] - allocs[1]),
         _named(allocs[1] - allocs[0]),
@@ -168,12 +179,18 @@ def _capacity(real: Path) -> int | None:
     return int(found["driver"]["total"]) if found else None
 
 
+def peak_bytes(folder: Path, name: str) -> dict[str, int | None]:
+    """The peaks of a program's last process by PyTorch's own statistics: requested, allocated..."""
+    facts = (values(folder / f"{name}.json") or {}).get("facts") or {}
+    stats = facts.get("stats", {})
+    return {peak.removesuffix("_bytes"): stats.get(f"{peak}.all.peak") for peak in _PEAKS}
+
+
 def peaks(real: Path, null: Path, name: str) -> list[str]:
     """Cells: peak requested, allocated and reserved bytes of both, once if they are equal."""
-    stats = [((values(side / f"{name}.json") or {}).get("facts") or {}) for side in (real, null)]
+    sides = [peak_bytes(side, name) for side in (real, null)]
     cells = []
-    for peak in _PEAKS:
-        there, here = (one.get("stats", {}).get(f"{peak}.all.peak") for one in stats)
+    for there, here in zip(*(side.values() for side in sides), strict=True):
         both = f"{there:,}" if there is not None else "none"
         cells.append(both if there == here else f"{both}, null {here or 0:,}")
     return cells
@@ -249,11 +266,12 @@ def same_results(real: Path, null: Path) -> Iterator[tuple[str, Any]]:
         cells = []
         for side, native in zip((real, null), natives, strict=True):
             found = values(side / path.name)
-            cells.append(_checks(found, native.get("returned") or {}))
+            cells.append(checks(found, native.get("returned") or {}))
         yield f"| {path.stem.removeprefix('checks--')} | {' | '.join(cells)} |", None
 
 
-def _checks(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
+def checks(found: Mapping[str, Any] | None, wanted: Mapping[str, Any]) -> str:
+    """Which results of the checks are not those of PyTorch's own allocator."""
     if found is None:
         return "no result"
     if found["returned"] is None:
@@ -311,7 +329,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("null", type=Path)
     parser.add_argument("--json", type=Path, help="write every difference")
     given = parser.parse_args(arguments)
-    real, null = given.real / _STAGE, given.null / _STAGE
+    real, null = given.real / STAGE, given.null / STAGE
     facts = []
     for part in (tables, same_results, sizes, device):
         for line, fact in part(real, null):

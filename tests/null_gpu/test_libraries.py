@@ -16,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 from allocbench.null_gpu import elf, imports, symbols
 from allocbench.null_gpu.launch import core
 from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
+from tests.null_gpu.core import seen
 
 FUNCTIONS = {
     "cudaGetDeviceCount": ("libcudart.so.13", elf.Jump("null_cudaGetDeviceCount")),
@@ -154,3 +155,17 @@ def test_an_unknown_function_returns_an_error(function: str, library: str, targe
 
 def test_the_core_exports_only_its_own_functions() -> None:
     assert {name for name in imports.exported(core()) if not name.startswith("null_")} == set()
+
+
+def test_batched_functions_of_cublas_say_on_the_host_that_their_arguments_are_valid() -> None:
+    program = """
+for name, index in (("geqrf", 6), ("getrs", 9), ("gels", 9)):
+    for letter in "SDCZ":
+        info = c_int(-7)
+        arguments = [c_void_p()] * index + [byref(info), c_void_p(), c_int(4)]
+        status = getattr(gpu, f"null_cublas{letter}{name}Batched")(*arguments)
+        seen[letter + name] = [status, info.value]
+"""
+    found = seen(program)
+    assert len(found) == 12
+    assert set(map(tuple, found.values())) == {(0, 0)}

@@ -23,13 +23,27 @@ from tests.null_gpu.core import seen
 FFT = """
 sizes, out = (ctypes.c_longlong * 2)(8, 32), c_size_t()
 none, one = c_void_p(), ctypes.c_longlong(1)
+def plan(sizes, kind, read, batch):
+    gpu.null_cufftXtMakePlanMany(c_int(0), c_int(len(sizes)), sizes, none, one, one, c_int(read),
+                                 none, one, one, c_int(kind), ctypes.c_longlong(batch), byref(out),
+                                 c_int(kind))
+    return out.value
 for kind in (4, 5, 6):  # CUDA_C_32F, CUDA_C_64F, CUDA_C_16F
-    gpu.null_cufftXtMakePlanMany(c_int(0), c_int(2), sizes, none, one, one, c_int(kind), none, one,
-                                 one, c_int(kind), ctypes.c_longlong(3), byref(out), c_int(kind))
-    seen[str(kind)] = out.value
+    seen[str(kind)] = plan(sizes, kind, kind, 3)
 gpu.null_workspaces.restype = c_uint64
 seen["uses"] = gpu.null_workspaces(None, c_uint64(0))
 """
+MEASURED = (
+    FFT.replace("for kind in (4, 5, 6):", "for kind in ():")
+    + """
+long = ctypes.c_longlong
+seen["found"] = [
+    plan((long * 1)(4096), 4, 4, 64), plan((long * 1)(65536), 4, 4, 1),
+    plan((long * 1)(65536), 5, 5, 1), plan((long * 1)(65536), 4, 0, 1),
+    plan((long * 2)(1000, 1000), 4, 4, 4), plan((long * 1)(1 << 20), 4, 0, 1),
+]
+"""
+)
 SOLVER = """
 out, n = c_int(), c_int(10)
 for letter in "SDCZ":
@@ -62,6 +76,27 @@ def test_a_fourier_transform_asks_for_the_least_that_is_documented() -> None:
     assert seen(FFT, fft_workspace="0") == {"4": 0, "5": 0, "6": 0, "uses": 0}
 
 
+def test_a_fourier_transform_asks_for_what_was_measured_on_an_h100() -> None:
+    expected = [0, 524_288, 1_048_576, 262_152, 0, 4_194_312]
+    assert seen(MEASURED, fft_workspace="shared")["found"] == expected
+    assert rules()["fft_workspace"].default == "shared"
+
+
+def test_attention_asks_for_what_was_measured_on_an_h100(tmp_path: Path) -> None:
+    found = seen_on_null("attention", tmp_path, on="null:h100,graph_workspace=attention")
+    assert found == {
+        "equal heads": [256, 532_736],
+        "shared heads": [256, 202_113_280],
+        "single query, 853 keys": [66_688],
+        "single query, 1173 keys": [133_248],
+        "single query, 1979 keys": [133_248],
+        "single query, 3016 keys": [266_368],
+        "single query, 6529 keys": [532_608],
+    }
+    without = seen_on_null("attention", tmp_path)
+    assert without["equal heads"][1] == 532_736 - 256
+
+
 def test_what_is_not_known_is_0_and_counted() -> None:
     assert seen(SOLVER) == {"S": 0, "D": 0, "C": 0, "Z": 0, "unknown": 4}
     chosen = seen(SOLVER, solver_workspace=1000)  # in elements, as cuSOLVER answers
@@ -77,14 +112,16 @@ def test_another_assumption_is_an_option_of_the_device() -> None:
     assert device.name.endswith(",convolution_workspace=copies,fft_workspace=1048576")
     assert device.settings()["rnn_workspace"] == "gates"
     assert read("null:h100").name == "null:h100-sxm-80gb"
-    with pytest.raises(SpecError, match="fft_workspace=twice: write a number of bytes or once or"):
+    with pytest.raises(
+        SpecError, match="fft_workspace=twice: write a number of bytes or shared or once or"
+    ):
         read("null:h100,fft_workspace=twice")
 
 
 @pytest.mark.parametrize("labels", ["none", "operators"])
 def test_allocs_of_workspaces_are_marked_and_counted(labels: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
-    on = "null:a100-40gb,convolution_workspace=copies,solver_workspace=1000"
+    on = "null:a100-40gb,convolution_workspace=copies,fft_workspace=once,solver_workspace=1000"
     command = [*allocbench(), "record", "--device", on, "--labels", labels, "-o", str(path)]
     command += ["--", python(), str(PROGRAMS / "workspaces.py")]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -137,6 +174,12 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     assert copies[0]["one pixel"][1] > without["one pixel"][1]
     spatial = [requested("null:h100,convolution_workspace=spatial", disabled) for disabled in "01"]
     assert spatial[0] == spatial[1] == copies[0] | {"one pixel": without["one pixel"]}
+    on = "null:h100,convolution_workspace=transposed"
+    transposed = [requested(on, disabled) for disabled in "01"]
+    assert transposed[0] == transposed[1]
+    steps = 2 * 3 * (forward + output + 16)
+    assert transposed[0]["float"][1] - without["float"][1] == steps
+    assert transposed[0]["one pixel"] == without["one pixel"]
 
 
 def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions that only compute are not here: `symbols.py` maps them to null_work.
+#include <cstdarg>
 #include <cstring>
 
+#include "null_gpu/kernels.hpp"
+#include "null_gpu/libraries/arguments.hpp"
 #include "null_gpu/machine.hpp"
 
 using namespace allocbench::null_gpu;
@@ -50,6 +53,24 @@ NULL_GPU_API int null_cublasGetVersion_v2(Handle, int* version) {
 NULL_GPU_API Size null_cublasLtGetVersion() {
   return static_cast<Size>(Machine::get().settings().cuda_version / 1000 * 10000);
 }
+
+// Batched functions that write to the host whether their arguments are valid.
+#define BATCHED(name, index)                                       \
+  NULL_GPU_API int null_cublas##name##Batched(Handle first, ...) { \
+    std::va_list arguments;                                        \
+    va_start(arguments, first);                                    \
+    auto* const invalid = argument<int>(arguments, index);         \
+    va_end(arguments);                                             \
+    if (invalid != nullptr) *invalid = 0;                          \
+    launched(nullptr);                                             \
+    return kSuccess;                                               \
+  }
+#define BATCHED_OF_EACH_TYPE(name, index) \
+  BATCHED(S##name, index) BATCHED(D##name, index) BATCHED(C##name, index) BATCHED(Z##name, index)
+
+BATCHED_OF_EACH_TYPE(geqrf, 6)
+BATCHED_OF_EACH_TYPE(getrs, 9)
+BATCHED_OF_EACH_TYPE(gels, 9)
 
 // Offers one algorithm without a workspace: PyTorch allocates a workspace of a fixed size itself.
 NULL_GPU_API int null_cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle,

@@ -63,7 +63,8 @@ Rule rule_of(Content const* graph) {
 Size workspace_of_graph(Content const* graph) {
   auto const& assumed = assumption(rule_of(graph));
   if (assumed.is_bytes) return assumed.bytes;
-  return graph == nullptr ? 0 : convolution_workspace(*graph);
+  if (graph == nullptr) return 0;
+  return has_convolution(*graph) ? convolution_workspace(*graph) : attention_workspace(*graph);
 }
 
 // The engines that the heuristics offer for a graph, best first.

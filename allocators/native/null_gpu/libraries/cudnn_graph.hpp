@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "null_gpu/api.hpp"
+#include "null_gpu/libraries/cudnn_convolution.hpp"
 
 namespace allocbench::null_gpu::cudnn {
 
@@ -37,6 +38,11 @@ enum Name : int {
   kEngineGraph = 1300,
   kEngineIndex = 1301,
   kEngineNumericalNotes = 1303,
+  kMatrixProductLeft = 1520,
+  kReductionInput = 1610,
+  kReductionOutput = 1611,
+  kAttentionQuery = 2800,
+  kAttentionKey = 2801,
 };
 
 enum AttributeType : int {  // cudnnBackendAttributeType_t
@@ -74,11 +80,21 @@ struct Content {
   }
 };
 
+// The type, sizes and strides of a tensor's descriptor; empty if there is no descriptor.
+Shape shape_of(Content const* tensor);
+
+// The operations of a graph; none if there are no operations.
+std::vector<std::shared_ptr<Content>> const& operations_of(Content const& graph);
+
 // Whether one of the operations of a graph is a convolution, forward or backward.
 bool has_convolution(Content const& graph);
 
 // Bytes of workspace of a convolution by its rule in workspaces.json; 0 for a graph that is not one
 // convolution.
 Size convolution_workspace(Content const& graph);
+
+// Bytes of workspace of attention by the formula "attention" of workspaces.json; 0 for a graph that
+// is not attention.
+Size attention_workspace(Content const& graph);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdarg>
 
+#include "null_gpu/libraries/arguments.hpp"
 #include "null_gpu/libraries/workspaces.hpp"
 #include "null_gpu/machine.hpp"
 
@@ -14,16 +15,6 @@ int make(Handle* handle) {
   return kSuccess;
 }
 
-// The pointer that is argument number `index`, counted from 0. The functions below
-// are declared variadic, because this ABI passes integers and pointers in the same way to variadic
-// functions as to others.
-template <class Number>
-Number* argument(std::va_list arguments, int index) {
-  void* pointer = nullptr;
-  for (int argument = 1; argument <= index; ++argument) pointer = va_arg(arguments, void*);
-  return static_cast<Number*>(pointer);
-}
-
 // Bytes of a complex element by the type that a transform computes in (cudaDataType_t).
 Size complex_bytes(int type) {
   constexpr int kDouble = 1, kHalf = 2, kDoubleComplex = 5, kHalfComplex = 6, kBrain = 14,
@@ -33,6 +24,15 @@ Size complex_bytes(int type) {
       type == kHalf || type == kHalfComplex || type == kBrain || type == kBrainComplex;
   return half ? 4 : 8;
 }
+
+// Whether the elements of one side of a transform are real numbers (cudaDataType_t).
+bool is_real(int type) {
+  constexpr int kFloat = 0, kDouble = 1, kHalf = 2, kBrain = 14;
+  return type == kFloat || type == kDouble || type == kHalf || type == kBrain;
+}
+
+// Transforms of at most so many elements need no workspace; measured on an H100.
+constexpr Size kInSharedMemory = 4096;
 
 // Bytes of a number of cuSOLVER, by the letter of its type.
 constexpr Size bytes_of(char letter) { return letter == 'S' ? 4 : letter == 'Z' ? 16 : 8; }
@@ -128,14 +128,24 @@ NULL_GPU_API int null_cufftCreate(int* plan) {
 }
 
 NULL_GPU_API int null_cufftXtMakePlanMany(int, int rank, long long const* sizes, long long*,
-                                          long long, long long, int, long long*, long long,
-                                          long long, int, long long batch, Size* workspace,
+                                          long long, long long, int input, long long*, long long,
+                                          long long, int output, long long batch, Size* workspace,
                                           int type) {
   auto const& assumed = assumption(Rule::kFft);
-  Size elements = static_cast<Size>(batch);
-  for (int axis = 0; axis < rank; ++axis) elements *= static_cast<Size>(sizes[axis]);
+  bool const half = is_real(input) || is_real(output);
+  Size elements = static_cast<Size>(batch), stored = elements;
+  bool long_axis = false;
+  for (int axis = 0; axis < rank; ++axis) {
+    auto const size = static_cast<Size>(sizes[axis]);
+    elements *= size;
+    stored *= half && axis + 1 == rank ? size / 2 + 1 : size;
+    long_axis = long_axis || size > kInSharedMemory;
+  }
   Size const once = elements * complex_bytes(type);
-  Size const bytes = assumed.is("once") ? once : assumed.is("worst") ? 8 * once : assumed.bytes;
+  Size bytes = assumed.bytes;
+  if (assumed.is("once")) bytes = once;
+  if (assumed.is("worst")) bytes = 8 * once;
+  if (assumed.is("shared")) bytes = long_axis ? stored * complex_bytes(type) : 0;
   *workspace = asked(Rule::kFft, bytes);
   return kSuccess;
 }
