@@ -175,9 +175,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
             super().write(data[: len(data) // 2])
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "open", lambda path, mode: FullDisk(path, mode.replace("b", "")))
-    with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
-        results.write([row("b")], path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", lambda path, mode: FullDisk(path, mode.replace("b", "")))
+        with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
+            results.write([row("b")], path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
