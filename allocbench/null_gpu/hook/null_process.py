@@ -153,12 +153,19 @@ def _sibling(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module  # torch.compile looks up modules whose functions it meets
     spec.loader.exec_module(module)
     return module
 
 
 def _end_generation(utils: ModuleType) -> None:
-    _sibling("null_transformers").end_at_length(utils)
+    changes = _sibling("null_transformers")
+    changes.end_at_length(utils)
+    changes.extend_masks(utils)
+
+
+def _know_masks(masking: ModuleType) -> None:
+    _sibling("null_transformers").know_masks(masking, sys.modules["torch"])
 
 
 def _count_steps_from_one(optimizer: ModuleType) -> None:
@@ -168,4 +175,5 @@ def _count_steps_from_one(optimizer: ModuleType) -> None:
 AFTER = {
     "torch.optim.optimizer": _count_steps_from_one,
     "transformers.generation.utils": _end_generation,
+    "transformers.masking_utils": _know_masks,
 }
