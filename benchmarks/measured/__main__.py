@@ -2,6 +2,7 @@
 """Predict peaks with `fit`, measure them on a GPU, and compare.
 
     python -m benchmarks.measured predict --python PATH [--only WORD] [--formulas 0,spatial]
+        [--after]
     python -m benchmarks.measured run --into FOLDER [--jobs N] [--budget SECONDS] [--null null:h100]
     python -m benchmarks.measured compare --into FOLDER
 
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from allocbench.allocators import SpecError
 from allocbench.allocators.devices import parse_bytes
@@ -28,6 +30,8 @@ from benchmarks.measured.plan import CONVOLUTIONS, runs
 
 RESULTS = ROOT / "benchmarks" / "results" / "h100"
 PREDICTIONS = "predictions.json"
+AFTER = "predictions-after.json"
+"""Predictions that were made when the measurements were known."""
 WRONG = 2
 
 
@@ -47,6 +51,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--formulas", default=",".join(CONVOLUTIONS), help="predict: workspaces of convolutions"
     )
+    parser.add_argument(
+        "--after", action="store_true", help=f"predict: measurements are known; write {AFTER}"
+    )
     parser.add_argument("--jobs", type=int, default=14, help="run: processes at a time")
     parser.add_argument("--memory", default="70GiB", help="run: bytes of the card to use")
     parser.add_argument("--budget", type=float, default=300, help="run: seconds")
@@ -62,11 +69,13 @@ def main(given: Sequence[str] | None = None) -> int:
         if told.what == "predict":
             formulas = told.formulas.split(",")
             todo = [(run, name) for name in formulas for run in chosen if name in run.formulas]
-            predict.predict_all(todo, told.results / PREDICTIONS, told.card, told.python)
+            into = told.results / (AFTER if told.after else PREDICTIONS)
+            predict.predict_all(todo, into, told.card, told.python, after=told.after)
             return 0
-        predictions = json.loads((told.results / PREDICTIONS).read_text(encoding="utf-8"))
+        predictions = _read(told.results / PREDICTIONS)
         if told.what == "run":
             return _run(told, measure.jobs(chosen, predictions["runs"]))
+        later = _read(told.results / AFTER) if (told.results / AFTER).exists() else None
         provenance, rows = report.read(told.into / measure.RESULTS)
     except (SpecError, NullGpuError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -74,12 +83,18 @@ def main(given: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         return WRONG
-    if provenance["fingerprint"] != predictions["fingerprint"]:
+    every = [predictions] if later is None else [predictions, later]
+    if any(said["fingerprint"] != provenance["fingerprint"] for said in every):
         print("error: the programs of the predictions and measurements differ", file=sys.stderr)
         return WRONG
-    found = {name: report.compare(chosen, predictions, rows, name) for name in CONVOLUTIONS}
-    print("\n".join(report.lines(found)))
+    found = [report.by_formula(chosen, said, rows) for said in every]
+    print("\n".join(report.lines(*found)))
     return 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _run(told: argparse.Namespace, todo: list[measure.Job]) -> int:

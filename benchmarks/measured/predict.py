@@ -43,7 +43,7 @@ def predict(run: Run, formula: str, card: str, python: str) -> dict[str, Any]:
             return {"error": f"no answer after {_SLOWEST} s"}
         row = json.loads(rows.read_text(encoding="utf-8"))[0] if rows.exists() else None
     told: dict[str, Any] = {"device": device, "seconds": round(time.monotonic() - begun, 1)}
-    told["date"] = now()
+    told |= {"date": now(), "commit": commit()}
     if row is None:
         said = done.stderr.strip().splitlines() or ["no message"]
         raised = [text for text in said if _RAISED.match(text)]  # names no path, unlike the last
@@ -99,13 +99,16 @@ def fingerprint() -> str:
 
 
 def predict_all(
-    chosen: list[tuple[Run, str]], into: Path, card: str, python: str
+    chosen: list[tuple[Run, str]], into: Path, card: str, python: str, *, after: bool = False
 ) -> dict[str, Any]:
-    """Predict runs one after another; the file is written after each, and what it has stays."""
+    """Predict runs one after another; the file is written after each, and what it has stays.
+
+    after: the measurements are known already, and the file says so.
+    """
     told: dict[str, Any] = {"runs": {}}
     if into.exists():
         told = json.loads(into.read_text(encoding="utf-8"))
-    told |= {"card": card, "commit": commit(), "fingerprint": fingerprint()}
+    told |= {"card": card, "commit": commit(), "fingerprint": fingerprint(), "after": after}
     for run, formula in chosen:
         known = told["runs"].setdefault(run.name, {})
         if formula in known and "error" not in known[formula]:

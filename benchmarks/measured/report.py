@@ -69,7 +69,7 @@ def _compared(
     trouble, said, truth = "", None, None
     if told is None or "error" in told:
         trouble = f"not predicted: {(told or {}).get('error', 'no time')}"
-    elif told["date"] >= row["date"]:
+    elif told["date"] >= row["date"] and not predictions.get("after"):
         trouble = f"not predicted before the measurement, but at {told['date']}"
     else:
         small = limit is not None and limit < told["min_capacity"]
@@ -82,22 +82,43 @@ def _compared(
     return Compared(run, limit, used, said, truth, row.get("result", {}), trouble)
 
 
-def lines(by_formula: Mapping[str, Sequence[Compared]]) -> Iterator[str]:
-    """The tables, as Markdown: by kind, by formula of convolutional networks, and every run."""
-    usual = by_formula[CONVOLUTIONS[0]]
-    yield "| runs | of them with errors | median error | p90 | worst | too low | OOM agreement |"
-    yield "|---|---:|---:|---:|---:|---:|---:|"
-    yield _scored(EVERY, usual)
-    for kind, called in KINDS.items():
-        yield _scored(called, [one for one in usual if one.run.kind == kind])
-    for formula, found in by_formula.items():
-        if formula != CONVOLUTIONS[0]:
-            cnn = [one for one in found if one.run.kind == "cnn"]
-            yield _scored(f"{KINDS['cnn']}, `convolution_workspace={formula}`", cnn)
+def by_formula(
+    runs: Sequence[Run], predictions: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> dict[str, list[Compared]]:
+    """The measured runs with each formula for the workspaces of convolutions."""
+    return {name: compare(runs, predictions, rows, name) for name in CONVOLUTIONS}
+
+
+def lines(
+    before: Mapping[str, Sequence[Compared]], after: Mapping[str, Sequence[Compared]] | None = None
+) -> Iterator[str]:
+    """The tables, as Markdown: by kind, by formula of convolutional networks, and every run.
+
+    before, after: by formula, the runs with predictions from before and after the measurement.
+    """
+    yield from summary(before)
+    if after:
+        yield from ("", "Predicted when the measurements were known:", "")
+        yield from summary(after)
     yield ""
     yield "| run | measured MiB | predicted MiB | error | OOM |"
     yield "|---|---:|---:|---:|---|"
-    yield from map(_line, usual)
+    yield from map(_line, before[CONVOLUTIONS[0]])
+
+
+def summary(found: Mapping[str, Sequence[Compared]]) -> Iterator[str]:
+    """The scores of all runs, of each kind, of each formula, and under limits, as Markdown."""
+    usual = found[CONVOLUTIONS[0]]
+    yield "| kind | runs | with a peak | median error | p90 | worst | too low | OOM agreement |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    yield _scored(EVERY, usual)
+    for kind, called in KINDS.items():
+        yield _scored(called, [one for one in usual if one.run.kind == kind])
+    for formula, compared in found.items():
+        cnn = [one for one in compared if one.run.kind == "cnn"]
+        if formula != CONVOLUTIONS[0]:
+            yield _scored(f"{KINDS['cnn']}, `convolution_workspace={formula}`", cnn)
+    yield _scored("with a limit", [one for one in usual if one.limit is not None])
 
 
 def _scored(called: str, found: Sequence[Compared]) -> str:

@@ -158,6 +158,7 @@ def test_a_limit_below_the_predicted_capacity_is_predicted_to_run_out() -> None:
     assert [one.error for one in found] == [None, None, None]
     text = "\n".join(report.lines({"0": found}))
     assert "| all | 3 | 0 | - | - | - | - | 66.67% |" in text
+    assert "| with a limit | 3 | 0 | - | - | - | - | 66.67% |" in text
     assert "| l, limit 0 MiB | 0 | 0 |  | predicted only |" in text
 
 
@@ -176,6 +177,18 @@ def test_a_prediction_after_the_measurement_does_not_count() -> None:
     assert found.error is None
     assert found.said is None
     assert found.trouble.startswith("not predicted before the measurement, but at 2026-01-01")
+
+
+def test_predictions_made_after_the_measurement_have_a_table_of_their_own() -> None:
+    late = [row("l", 1000) | {"date": "2026-01-01T00:00:00+00:00"}]
+    runs = [run("l", "language", "limited")]
+    predictions = {"after": True, "runs": {"l": {"0": said(1100)}}}
+    found = report.by_formula(runs, predictions, late)
+    assert [one.error for one in found["0"]] == [0.1]
+    text = "\n".join(report.lines({"0": compared(late)}, found))
+    first, second = text.split("Predicted when the measurements were known:")
+    assert "| all | 0 | 0 |" in first
+    assert "| all | 1 | 1 | 10.00% |" in second
 
 
 def test_results_of_other_programs_are_refused(
