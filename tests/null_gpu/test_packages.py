@@ -10,7 +10,7 @@ from tests.null_gpu.packages import seen
 RUNTIME = "cudaErrorSymbolNotFound: named symbol not found"
 """What the CUDA runtime says that is linked into CuPy and RMM: the driver of the null GPU has no
 answer to cuGetExportTable, whose tables NVIDIA does not document."""
-GPU = 85_020_639_232
+GPU = 85_017_493_504
 
 
 def test_numba(tmp_path: Path) -> None:
