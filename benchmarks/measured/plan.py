@@ -19,7 +19,7 @@ KINDS = {
     "values": "memory depends on computed values",
 }
 """What the report calls each kind of run."""
-CONVOLUTIONS = ("0", "spatial", "copies")
+CONVOLUTIONS = ("0", "spatial", "copies", "transposed")
 """The formulas for workspaces of convolutions; the first one is the null GPU's default."""
 LIMITS = (0.97, 1.005)
 """Limits of further runs, as shares of the smallest capacity that `fit` finds."""

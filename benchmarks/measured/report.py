@@ -107,18 +107,24 @@ def lines(
 
 
 def summary(found: Mapping[str, Sequence[Compared]]) -> Iterator[str]:
-    """The scores of all runs, of each kind, of each formula, and under limits, as Markdown."""
+    """The scores of all runs, of each kind and formula, and under limits, as Markdown.
+
+    Groups without a prediction are left out.
+    """
     usual = found[CONVOLUTIONS[0]]
     yield "| kind | runs | with a peak | median error | p90 | worst | too low | OOM agreement |"
     yield "|---|---:|---:|---:|---:|---:|---:|---:|"
-    yield _scored(EVERY, usual)
+    groups = {EVERY: list(usual)}
     for kind, called in KINDS.items():
-        yield _scored(called, [one for one in usual if one.run.kind == kind])
+        groups[called] = [one for one in usual if one.run.kind == kind]
     for formula, compared in found.items():
-        cnn = [one for one in compared if one.run.kind == "cnn"]
         if formula != CONVOLUTIONS[0]:
-            yield _scored(f"{KINDS['cnn']}, `convolution_workspace={formula}`", cnn)
-    yield _scored("with a limit", [one for one in usual if one.limit is not None])
+            called = f"{KINDS['cnn']}, `convolution_workspace={formula}`"
+            groups[called] = [one for one in compared if one.run.kind == "cnn"]
+    groups["with a limit"] = [one for one in usual if one.limit is not None]
+    for called, group in groups.items():
+        if any(one.said and one.truth for one in group):
+            yield _scored(called, group)
 
 
 def _scored(called: str, found: Sequence[Compared]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from allocbench.gpu.provenance import ROOT
 from benchmarks.measured import measure, plan, predict, report
 from benchmarks.measured.__main__ import main
 from benchmarks.measured.plan import Run
@@ -187,8 +189,24 @@ def test_predictions_made_after_the_measurement_have_a_table_of_their_own() -> N
     assert [one.error for one in found["0"]] == [0.1]
     text = "\n".join(report.lines({"0": compared(late)}, found))
     first, second = text.split("Predicted when the measurements were known:")
-    assert "| all | 0 | 0 |" in first
+    assert "| all |" not in first
     assert "| all | 1 | 1 | 10.00% |" in second
+
+
+def test_the_documentation_has_the_tables_of_the_committed_results(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare"]) == 0
+    tables = capsys.readouterr().out.split("\n\n")
+    text = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8")
+    assert tables[0].startswith("| kind | runs |")
+    assert tables[2].startswith("| kind | runs |")
+    assert tables[0] in text
+    assert tables[2] in text
+    named = re.findall(r"^\| `([\w-]+)` \| ([-+][\d.]+%) \|", text, re.MULTILINE)
+    errors = re.findall(r"^\| ([\w-]+) \| [\d,]+ \| [\d,]+ \| ([-+][\d.]+%) \|", tables[3], re.M)
+    worst = sorted(errors, key=lambda pair: -abs(float(pair[1].rstrip("%"))))
+    assert named == worst[:5]
 
 
 def test_results_of_other_programs_are_refused(
