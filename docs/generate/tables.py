@@ -28,7 +28,7 @@ from allocbench.reports.assumptions import CALLS
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
-from docs.generate import gpu_runs
+from docs.generate import agreement, gpu_runs
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -251,6 +251,36 @@ def workspaces() -> str:
     return table(headings, map(cells, rules().values()))
 
 
+def agreement_programs() -> str:
+    """What programs allocate on a real and on a null GPU."""
+    headings = (
+        *("workload", "events", "other allocs", "max load", "peak reserved", "difference"),
+        *("other allocs, with formulas", "difference, with formulas"),
+    )
+    return table(headings, agreement.program_rows())
+
+
+def agreement_operators() -> str:
+    """How many operators allocate the same on a real and on a null GPU."""
+    headings = ("operators", "cases", "equal", "equal with formulas")
+    return table(headings, agreement.operator_rows())
+
+
+def agreement_context() -> str:
+    """The bytes beside PyTorch's own on a real and on a null GPU."""
+    headings = ("after", "H100", "null GPU")
+    return table(headings, agreement.memory_rows())
+
+
+def agreement_caching() -> str:
+    """`caching` against PyTorch's allocator on a real GPU."""
+    headings = (
+        *("recording", "verdict", "allocs", "reserved equal", "address equal"),
+        *("segment calls equal", "peak reserved"),
+    )
+    return table(headings, agreement.caching_rows())
+
+
 def workloads() -> str:
     """The bundled traces and the generated workloads."""
     rows = (
@@ -324,6 +354,10 @@ SECTIONS: dict[str, Callable[..., str]] = {
         workloads,
         functions,
         workspaces,
+        agreement_programs,
+        agreement_operators,
+        agreement_context,
+        agreement_caching,
         serving,
         serving_example,
         measured_programs,

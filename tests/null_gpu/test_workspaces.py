@@ -92,6 +92,7 @@ def test_attention_asks_for_what_was_measured_on_an_h100(tmp_path: Path) -> None
         "single query, 1979 keys": [133_248],
         "single query, 3016 keys": [266_368],
         "single query, 6529 keys": [532_608],
+        "single query of 80 sequences": [80 * 20 * 64 * 2],  # the result: there is no workspace
     }
     without = seen_on_null("attention", tmp_path)
     assert without["equal heads"][1] == 532_736 - 256

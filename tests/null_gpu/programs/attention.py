@@ -10,8 +10,8 @@ memory = torch.cuda.memory
 seen = {}
 
 
-def largest(call):
-    """The last alloc of a call: the workspace."""
+def last(call):
+    """The bytes of the last alloc of a call: the workspace, if there is one."""
     memory._record_memory_history(max_entries=10_000, context=None)
     result = call()
     torch.cuda.synchronize()
@@ -34,14 +34,15 @@ def attend(name, heads, shared, queries, keys, width=128, batch=1):
         )
 
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-        out, found = largest(forward)
+        out, found = last(forward)
         seen[name] = [found]
         if out.requires_grad:
-            seen[name].append(largest(lambda: out.backward(torch.ones_like(out)))[1])
+            seen[name].append(last(lambda: out.backward(torch.ones_like(out)))[1])
 
 
 attend("equal heads", 8, 8, 128, 128, width=64, batch=2)
 attend("shared heads", 32, 8, 512, 512, batch=12)
 for keys in (853, 1173, 1979, 3016, 6529):
     attend(f"single query, {keys} keys", 32, 8, 1, keys)
+attend("single query of 80 sequences", 20, 20, 1, 1500, width=64, batch=80)
 print(json.dumps(seen))

@@ -2,19 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Measured on an H100 with cuDNN 9.19. cuDNN computes attention by tiles, without a workspace for
-// the scores, and asks for 256 bytes. Two cases need more:
+// the scores, and asks for 256 bytes. Two cases differ:
 // - Where several heads of the query share a head of the keys, the backward pass writes the
 //   gradients of keys and values once for each head of the query, and then adds them up. In the
 //   graph, these are the tensors before the reductions over heads.
 // - A single query (a step of decoding) attends to parts of the keys in parallel. Each part leaves
 //   a row of floats for each head, its largest score and its sum, to be combined in the end. A part
-//   has at most 256 keys, and the number of parts is a power of two.
+//   has at most 256 keys, and the number of parts is a power of two. There are no parts, and there
+//   is no workspace, where sequences and heads of the keys alone keep all multiprocessors busy. The
+//   threshold is an assumption: 8 heads of one sequence had parts, 20 heads of 80 sequences none.
 // cuDNN's frontend, which is a part of PyTorch, adds the buffers that it needs itself.
-#include <algorithm>
 #include <bit>
 
 #include "null_gpu/libraries/cudnn.hpp"
 #include "null_gpu/libraries/cudnn_graph.hpp"
+#include "null_gpu/machine.hpp"
 
 namespace allocbench::null_gpu::cudnn {
 
@@ -38,7 +40,8 @@ Size bytes_of(Shape const& shape) {
 
 // The bytes that single queries need to combine what they computed for parts of the keys.
 Size parts_of(Shape const& query, Shape const& key) {
-  if (query.sizes.size() != kAxes || key.sizes.size() != kAxes || at(query, kLength) != 1) return 0;
+  auto const multiprocessors = static_cast<Size>(Machine::get().settings().multiprocessors);
+  if (at(key, kBatch) * at(key, kHeads) >= multiprocessors) return 0;
   Size const parts = std::bit_ceil((at(key, kLength) + kKeysOfPart - 1) / kKeysOfPart);
   if (parts <= 1) return 0;
   Size const rows = parts * at(query, kBatch) * at(query, kHeads);
@@ -61,9 +64,10 @@ Size attention_workspace(Content const& graph) {
   for (auto const& operation : operations_of(graph)) {
     if (operation == nullptr) continue;
     if (operation->at(kAttentionQuery) != nullptr) {
-      Size const parts = parts_of(shape_of(operation->at(kAttentionQuery)),
-                                  shape_of(operation->at(kAttentionKey)));
-      return std::max(kLeast, parts);
+      auto const query = shape_of(operation->at(kAttentionQuery));
+      auto const key = shape_of(operation->at(kAttentionKey));
+      bool const known = query.sizes.size() == kAxes && key.sizes.size() == kAxes;
+      return known && at(query, kLength) == 1 ? parts_of(query, key) : kLeast;
     }
     products += operation->at(kMatrixProductLeft) != nullptr ? 1 : 0;
     heads += heads_of(*operation);
