@@ -82,6 +82,18 @@ def test_a_fourier_transform_asks_for_what_was_measured_on_an_h100() -> None:
     assert rules()["fft_workspace"].default == "shared"
 
 
+def test_dropout_has_a_generator_for_each_thread_as_on_an_h100() -> None:
+    program = """
+out = c_size_t()
+gpu.null_cudnnDropoutGetStatesSize(c_void_p(), byref(out))
+seen["bytes"] = out.value
+"""
+    found = seen(program, dropout_states="generators", multiprocessors=132)
+    assert found == {"bytes": 6_488_064}
+    assert seen(program, dropout_states=0) == {"bytes": 0}
+    assert rules()["dropout_states"].default == "generators"
+
+
 def test_attention_asks_for_what_was_measured_on_an_h100(tmp_path: Path) -> None:
     found = seen_on_null("attention", tmp_path, on="null:h100,graph_workspace=attention")
     assert found == {

@@ -49,6 +49,12 @@ int make(Handle* handle) {
   return kSuccess;
 }
 
+// Bytes of the generators of random numbers (curandStateXORWOW_t) that dropout uses.
+Size states_of_generators() {
+  constexpr Size kBytes = 48, kThreads = 1024;
+  return static_cast<Size>(Machine::get().settings().multiprocessors) * kThreads * kBytes;
+}
+
 }  // namespace
 
 }  // namespace allocbench::null_gpu::cudnn
@@ -143,7 +149,9 @@ NULL_GPU_API int null_cudnnGetFilterNdDescriptor(Handle descriptor, int wanted, 
 }
 
 NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
-  *bytes = asked(Rule::kDropoutStates, assumption(Rule::kDropoutStates).bytes);
+  auto const& assumed = assumption(Rule::kDropoutStates);
+  *bytes = asked(Rule::kDropoutStates,
+                 assumed.is("generators") ? states_of_generators() : assumed.bytes);
   return kSuccess;
 }
 
