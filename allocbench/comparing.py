@@ -78,7 +78,7 @@ def compare(
     inputs.tell_recorded(traces, specs, device)
     inputs.check_largest_request(traces, device)
 
-    effort = Effort(passes, min_capacity)
+    effort, free = Effort(passes, min_capacity), inputs.free_of(device)
     with dashboard(len(traces) * len(specs) * len(effort.stages)) as (begin, done):
         rows, details = experiment.run_matrix(
             traces,
@@ -89,6 +89,7 @@ def compare(
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
             done=done,
         )
+    inputs.tell_free(sum(row["failures"] or 0 for row in rows), device, free)
     compared = Bundle(results.frame(rows), details)
     writers: dict[str, Write] = {}
     if outputs.json:

@@ -193,6 +193,29 @@ def tell_recorded(traces: Mapping[str, Trace], specs: Sequence[str], device: str
             typer.echo(f"note: {line}", err=True)
 
 
+def free_of(device: str) -> tuple[int, int] | None:
+    """The free and all bytes of the memory of a real GPU; None for a simulated device."""
+    opened = allocators.make_device(device)
+    if not isinstance(opened, allocators.CudaDevice):
+        return None
+    with opened:
+        return opened.free_bytes, opened.total
+
+
+def tell_free(failures: int, device: str, free: tuple[int, int] | None) -> None:
+    """If requests failed, say on standard error how much of a real GPU was free before.
+
+    free: what `free_of` returned before the replays.
+    """
+    if failures and free is not None:
+        at_start, total = map(human_bytes, free)
+        typer.echo(
+            f"note: requests failed; when the replays began, {at_start} of the {total} of {device} "
+            "were free",
+            err=True,
+        )
+
+
 def pin(cpu: int | None) -> None:
     """Keep this process on one processor; raises UsageError if it may not run there."""
     if cpu is None:

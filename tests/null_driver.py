@@ -183,7 +183,8 @@ class Driver:
         cuda, pool_handle = self._cuda, 17
         flags, place = ctypes.c_ulonglong(), (ctypes.c_int * 2)(1, device)
         pointer, pool = ctypes.c_ulonglong(address), ctypes.c_void_p()
-        if cuda.cuPointerGetAttribute(ctypes.byref(pool), pool_handle, pointer) == 0:
+        self._check(cuda.cuPointerGetAttribute(ctypes.byref(pool), pool_handle, pointer))
+        if pool.value:
             self._check(cuda.cuMemPoolGetAccess(ctypes.byref(flags), pool, place))
         else:
             self._check(cuda.cuMemGetAccess(ctypes.byref(flags), place, pointer))
@@ -191,8 +192,10 @@ class Driver:
 
     def is_memory(self, address: int) -> bool:
         """Whether an address lies in memory that the driver has handed out."""
+        memory_type, found = 2, ctypes.c_uint()
         pointer = ctypes.c_ulonglong(address)
-        return bool(self._cuda.cuMemGetAddressRange_v2(None, None, pointer) == 0)
+        status = self._cuda.cuPointerGetAttribute(ctypes.byref(found), memory_type, pointer)
+        return bool(status == 0)
 
     def write(self, address: int, data: bytes) -> None:
         """Copy bytes to the GPU."""

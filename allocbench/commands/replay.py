@@ -84,12 +84,13 @@ def run(
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, [allocator], device)
 
-    effort = Effort(time, min_capacity)
+    effort, free = Effort(time, min_capacity), inputs.free_of(device)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
         outputs: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
+        inputs.tell_free(row["failures"], device, free)
         if snapshot or perfetto:
             after = replayed.replayed(trace, allocator, device)
             exports = {snapshot: write_snapshot, perfetto: write_perfetto}

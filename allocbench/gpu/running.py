@@ -139,6 +139,9 @@ class _Running:
         complaint = _complaint(code, self.process.limit, self.process.log)
         print(f"{self.label}: {took:.1f} s{complaint and ': ' + complaint}", flush=True)
         self.output.with_suffix(".failed").unlink(missing_ok=True)
+        log = self.process.log
+        if not complaint and log.stat().st_size == 0:
+            log.unlink()
         if complaint:
             failure = {"stage": self.task.stage, "name": self.task.name, "failure": complaint}
             self.output.with_suffix(".failed").write_text(json.dumps(failure) + "\n")

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import contestants
-from allocbench.reports import units
+from allocbench.gpu import contestants, driver_summary, stored
 
 NATIVE = "torch"
 TOLERANCE = 0.01
@@ -30,28 +28,9 @@ def markdown(folder: Path) -> str:
         *_cupy(folder),
         *_calibration(folder),
         *_simulation(folder),
+        *driver_summary.parts(folder),
     ]
     return "\n\n".join(["# Allocators on a GPU", *parts]) + "\n" if parts else ""
-
-
-def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:
-    """The results of a stage by name; a task that failed has only its `failure`."""
-    stored = {}
-    for path in sorted((folder / stage).glob("*.*")):
-        if path.suffix in (".json", ".failed"):
-            result = json.loads(path.read_text(encoding="utf-8"))
-            if "null" in result:  # the page says so at its head
-                result["measured"] = _without_times(result["null"])
-            stored[path.stem] = result
-    return stored
-
-
-def _without_times(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a run on a null GPU that mean something: bytes and counts."""
-    times = ("step_seconds_median", "tokens_per_second")
-    row = values.get("row") or {}
-    kept = {name: row[name] for name in row if not name.endswith("_seconds")}
-    return values | dict.fromkeys(times) | {"row": kept, "predictions": []}
 
 
 def unlike(outcomes: Sequence[float | None], native: Sequence[float | None]) -> int | None:
@@ -75,7 +54,7 @@ def _provenance(folder: Path) -> Iterator[str]:
     origins = [
         result["provenance"]
         for stage in sorted(path.name for path in folder.glob("*") if path.is_dir())
-        for result in results(folder, stage).values()
+        for result in stored.results(folder, stage).values()
         if "provenance" in result
     ]
     if not origins:
@@ -94,7 +73,7 @@ def _provenance(folder: Path) -> Iterator[str]:
 
 def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
     by_workload: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, result in results(folder, stage).items():
+    for name, result in stored.results(folder, stage).items():
         workload, _, who = name.partition("--")
         by_workload.setdefault(workload, {})[who] = result
     for workload, runs in sorted(by_workload.items()):
@@ -114,19 +93,19 @@ def _programs(folder: Path, stage: str, title: str) -> Iterator[str]:
             rows.append(
                 [
                     who,
-                    _size(row.get("peak_reserved")),
-                    _size(row.get("peak_allocated")),
-                    _seconds(measured["step_seconds_median"]),
-                    _plain(measured["tokens_per_second"]),
-                    _plain(row.get("device_calls")),
-                    _seconds(row.get("device_seconds")),
-                    _seconds(row.get("alloc_p99_seconds")),
+                    stored.size(row.get("peak_reserved")),
+                    stored.size(row.get("peak_allocated")),
+                    stored.seconds(measured["step_seconds_median"]),
+                    stored.plain(measured["tokens_per_second"]),
+                    stored.plain(row.get("device_calls")),
+                    stored.seconds(row.get("device_seconds")),
+                    stored.seconds(row.get("alloc_p99_seconds")),
                     _unlike(apart[who], len(outcomes[who]), usual),
                 ]
             )
         headings = ["allocator", "peak reserved", "peak allocated", "median step", "tokens/s"]
         headings += ["device calls", "device time", "alloc p99", "values unlike torch's"]
-        yield f"## {title}: {workload}\n\n" + _table(headings, rows)
+        yield f"## {title}: {workload}\n\n" + stored.table(headings, rows)
 
 
 def _unlike(apart: int | None, values: int, usual: int) -> str:
@@ -137,49 +116,49 @@ def _unlike(apart: int | None, values: int, usual: int) -> str:
 def _hunt(folder: Path) -> Iterator[str]:
     rows = [
         [who, str(result["measured"]["largest_batch"] if "measured" in result else "failed")]
-        for who, result in results(folder, "hunt").items()
+        for who, result in stored.results(folder, "hunt").items()
     ]
     if rows:
-        yield "## The largest batch that trains within a limit\n\n" + _table(
+        yield "## The largest batch that trains within a limit\n\n" + stored.table(
             ["allocator", "batch"], rows
         )
 
 
 def _cupy(folder: Path) -> Iterator[str]:
     rows = []
-    for who, result in results(folder, "cupy").items():
+    for who, result in stored.results(folder, "cupy").items():
         measured = result.get("measured")
         if measured:
             steps = sorted(measured["step_seconds"])
-            used = _size(measured["gpu_used_at_end"])
-            rows.append([who, _seconds(steps[len(steps) // 2]), used])
+            used = stored.size(measured["gpu_used_at_end"])
+            rows.append([who, stored.seconds(steps[len(steps) // 2]), used])
         else:
             rows.append([who, result["failure"]])
     if rows:
-        yield "## CuPy\n\n" + _table(["pool", "median step", "GPU memory held"], rows)
+        yield "## CuPy\n\n" + stored.table(["pool", "median step", "GPU memory held"], rows)
 
 
 def _calibration(folder: Path) -> Iterator[str]:
-    for result in results(folder, "calibration").values():
+    for result in stored.results(folder, "calibration").values():
         if "measured" not in result:
             continue
         rows = [
             [
                 prediction["workload"],
                 prediction["allocator"],
-                _seconds(prediction["seconds_measured"]),
-                _seconds(prediction["seconds_predicted"]),
+                stored.seconds(prediction["seconds_measured"]),
+                stored.seconds(prediction["seconds_predicted"]),
             ]
             for prediction in result["measured"]["predictions"]
         ]
         if rows:
             title = "## Device time, measured and predicted from the cost of single calls\n\n"
-            yield title + _table(["workload", "allocator", "measured", "predicted"], rows)
+            yield title + stored.table(["workload", "allocator", "measured", "predicted"], rows)
 
 
 def _simulation(folder: Path) -> Iterator[str]:
     rows = []
-    for workload, result in results(folder, "simulation").items():
+    for workload, result in stored.results(folder, "simulation").items():
         if "measured" not in result:
             rows.append([workload, result["failure"]])
             continue
@@ -187,36 +166,14 @@ def _simulation(folder: Path) -> Iterator[str]:
         rows.append(
             [
                 workload,
-                _percent(capture["max_load_error"]),
-                _percent(capture["share_of_live_allocs"]),
-                _percent(capture["share_of_live_bytes"]),
-                _percent(replica.get("peak_reserved_error")),
+                stored.percent(capture["max_load_error"]),
+                stored.percent(capture["share_of_live_allocs"]),
+                stored.percent(capture["share_of_live_bytes"]),
+                stored.percent(replica.get("peak_reserved_error")),
             ]
         )
     if rows:
         headings = ["workload", "max load, error", "allocs matched", "bytes matched"]
-        yield "## The simulation against the GPU\n\n" + _table(
+        yield "## The simulation against the GPU\n\n" + stored.table(
             [*headings, "`caching`, peak reserved, error"], rows
         )
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    filled = [[*row, *[""] * (len(headings) - len(row))] for row in rows]
-    lines = [headings, ["---"] + ["--:"] * (len(headings) - 1), *filled]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _size(value: float | None) -> str:
-    return "" if value is None else units.size(value)
-
-
-def _seconds(value: float | None) -> str:
-    return "" if value is None else units.seconds(value)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f} %"
-
-
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"

@@ -124,6 +124,7 @@ def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
     assert len(measured["runs"][0]["seconds"]) == len(measured["outcomes"]) == 3
     assert measured["row"]["peak_reserved"] >= measured["row"]["peak_requested"] > 0
     again = gpu(*options, "--match", "gpt2-train--tlsf")
+    assert not list(folder.rglob("*.log"))  # they are empty
     archive = tmp_path / f"{folder.name}.tar.gz"
     assert again.stdout.splitlines() == [
         "[1/1] programs gpt2-train--tlsf: has a result",

@@ -159,13 +159,16 @@ call("cuMemMap", address, c_size_t(2 << 20), c_size_t(0), piece, U(0))
 seen["mapped"] = states()
 call("cuMemSetAccess", address, c_size_t(2 << 20), (c_int * 3)(1, 1, 3), c_size_t(1))
 seen["access"] = [access(0), access(1)]
+call("cuMemSetAccess", address, c_size_t(2 << 20), (c_int * 3)(1, 0, 3), c_size_t(1))
+seen["accessible"] = states()
 """,
         count=2,
     )
     assert found == {
-        "reserved": [1, 1, 1, 1],
-        "mapped": [0, 1, 0, 1],
+        "reserved": [500, 500, 1, 1],
+        "mapped": [500, 500, 1, 1],
         "access": [[0, 0], [0, 3]],
+        "accessible": [500, 500, 0, 1],
     }
 
 
@@ -214,14 +217,14 @@ seen["default"] = states(recorded(None), recorded(c_void_p(1)), recorded(side))
     }
 
 
-def test_a_pool_gets_memory_back_when_the_stream_gets_there() -> None:
+def test_a_block_freed_on_a_busy_stream_is_not_used_any_more() -> None:
     found = seen(
         BEFORE
         + """
 context()
 stream, pool, value, address = made("cuStreamCreate", 1), c_void_p(), c_uint64(), U()
 properties = (ctypes.c_char * 88)()
-ctypes.memmove(ctypes.byref(properties, 8), (c_int * 2)(1, 0), 8)
+ctypes.memmove(properties, (c_int * 4)(1, 0, 1, 0), 16)
 call("cuMemPoolCreate", byref(pool), properties)
 call("cuMemAllocFromPoolAsync", byref(address), c_size_t(1 << 20), pool, stream)
 def used():
@@ -244,8 +247,8 @@ seen["last"] = [call("cuMemFreeAsync", address, stream), *outstanding()[4:6], ou
     )
     assert found == {
         "frees": [0, 1],
-        "used": [MIB, 0],
-        "captured": [1, 901],
+        "used": [0, 0],
+        "captured": [1, 0],
         "destroyed": [0, 1],
         "kept": 1,
         "last": [0, 0, 0, 0],

@@ -78,7 +78,7 @@ seen["freed"] = [call("cuMemAddressFree", address, size(8)),
     assert found == {
         "created": [1, 6],  # MiB in use
         "mapped": [0, 0],
-        "not mapped": dict.fromkeys(found["not mapped"], 1),
+        "not mapped": dict.fromkeys(found["not mapped"], 1) | {"another size": 801},
         "access": [0, 1, 1],
         "released": [0, 1, 6],  # a mapping keeps the memory
         "reserved": 1,

@@ -27,6 +27,7 @@ inline constexpr Status kNoGpu = 100;
 inline constexpr Status kInvalidDevice = 101;
 inline constexpr Status kInvalidContext = 201;
 inline constexpr Status kInvalidHandle = 400;
+inline constexpr Status kIllegalState = 401;
 inline constexpr Status kNotFound = 500;
 inline constexpr Status kNotReady = 600;
 inline constexpr Status kIllegalAddress = 700;
@@ -34,6 +35,7 @@ inline constexpr Status kNotSupported = 801;
 inline constexpr Status kCaptureUnsupported = 900;
 inline constexpr Status kCaptureInvalidated = 901;
 inline constexpr Status kCapturedEvent = 907;
+inline constexpr Status kWrongThread = 908;
 
 // What NVIDIA's other libraries return for an unsupported call.
 inline constexpr Status kCublasNotSupported = 15;
@@ -85,6 +87,7 @@ struct Location {  // CUmemLocation
   int type, id;
 };
 inline constexpr int kOnDevice = 1;
+inline constexpr int kPinned = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
 
 inline constexpr int kNoAccess = 0, kReadAndWrite = 3;  // CUmemAccess_flags
 
@@ -112,6 +115,9 @@ struct PoolProperties {  // CUmemPoolProps
 static_assert(sizeof(PoolProperties) == 88);
 
 enum PoolAttribute : int {
+  kReuseFollowsEvents = 1,
+  kReuseOfEnded = 2,
+  kReuseAddsDependencies = 3,
   kReleaseThreshold = 4,
   kReservedNow = 5,
   kReservedHigh = 6,

@@ -18,24 +18,29 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-constexpr Size kHostPage = 4096;
-
 Range range_of(Address address) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   if (device < 0) return {};
-  Range const pooled = DriverPools::get().range_of(address);
-  Range const range = pooled.size != 0 ? pooled : machine.memory(device).range_of(address);
-  bool const reserved = pooled.size == 0 && virtual_memory().reserved_at(range.begin);
+  if (auto const pooled = DriverPools::get().range_of(address)) return *pooled;
+  Range const range = machine.memory(device).range_of(address);
+  bool const reserved = virtual_memory().reserved_at(range.begin);
   return reserved && !virtual_memory().mapped(address, 1) ? Range{} : range;
 }
 
 // Whether there is memory behind all of a range.
 bool is_memory(Address address, Size size) {
-  if (virtual_memory().mapped(address, size)) return true;
+  if (virtual_memory().mapped(address, size))
+    return virtual_memory().allowed(address, current_device());
   Range const range = range_of(address);
   return range.size != 0 && !virtual_memory().reserved_at(range.begin) &&
          address + size <= range.begin + range.size;
+}
+
+// Whether a copy would touch addresses of the card behind which there is no memory.
+bool is_beyond(Address address, Size size) {
+  bool const on_card = Machine::get().device_of(reinterpret_cast<void*>(address)) >= 0;
+  return on_card && size != 0 && !is_memory(address, size);
 }
 
 Status set_bytes(Address to, unsigned char value, Size size) {
@@ -64,6 +69,7 @@ enum PointerAttribute : int {
   kDeviceOrdinal = 9,
   kRangeBegin = 11,
   kRangeSize = 12,
+  kMapped = 13,
   kPoolHandle = 17,
 };
 
@@ -82,15 +88,18 @@ VirtualMemory& virtual_memory() {
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
   if (Status const status = entered_context("cuMemAlloc_v2")) return status;
   if (Status const status = Streams::get().check_unsafe()) return status;
-  return size == 0 ? kInvalidValue : current_memory().allocate(size, address);
+  return size == 0 ? kInvalidValue : allocate_memory(current_device(), size, address);
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {
   if (Status const status = entered_context("cuMemFree_v2")) return status;
   if (Status const status = Streams::get().check_unsafe()) return status;
   auto& machine = Machine::get();
+  if (address == 0) return kSuccess;
   int const device = machine.device_of(reinterpret_cast<void*>(address));
-  return device < 0 ? kInvalidValue : machine.memory(device).release(address);
+  if (device < 0) return kInvalidValue;
+  if (machine.memory(device).release(address) == kSuccess) return kSuccess;
+  return DriverPools::get().release(address);
 }
 
 NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
@@ -122,16 +131,19 @@ NULL_GPU_API int null_cuMemHostUnregister(void* pointer) {
 }
 
 NULL_GPU_API int null_cuMemcpyHtoD_v2(Address to, void const* from, Size size) {
+  if (is_beyond(to, size)) return kInvalidValue;
   Values::get().copy(reinterpret_cast<void*>(to), from, size);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemcpyDtoH_v2(void* to, Address from, Size size) {
+  if (is_beyond(from, size)) return kInvalidValue;
   Values::get().copy(to, reinterpret_cast<void*>(from), size);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemcpyDtoD_v2(Address to, Address from, Size size) {
+  if (is_beyond(to, size) || is_beyond(from, size)) return kInvalidValue;
   Values::get().copy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
   return kSuccess;
 }
@@ -174,10 +186,11 @@ NULL_GPU_API int null_cuMemGetAllocationGranularity(Size* bytes, AllocationPrope
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size, Address,
-                                          unsigned long long) {
+NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size alignment, Address,
+                                          unsigned long long flags) {
   if (Status const status = entered_context("cuMemAddressReserve")) return status;
-  if (size == 0 || size % kHostPage != 0) return kInvalidValue;
+  bool const is_power = (alignment & (alignment - 1)) == 0;
+  if (size == 0 || size % kPage != 0 || !is_power || flags != 0) return kInvalidValue;
   if (Status const status = current_memory().reserve(size, address)) return status;
   virtual_memory().reserved(*address, size);
   return kSuccess;
@@ -242,7 +255,10 @@ NULL_GPU_API int null_cuMemGetAccess(unsigned long long* flags, Location const* 
 
 NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
   if (Status const status = entered_context("cuMemPoolCreate")) return status;
-  *pool = DriverPools::get().create(properties->location.id);
+  bool const known = properties->type == kPinned && properties->location.type == kOnDevice &&
+                     Machine::get().has(properties->location.id);
+  if (!known) return kInvalidValue;
+  *pool = DriverPools::get().create(properties->location.id, properties->most);
   return kSuccess;
 }
 
@@ -271,8 +287,9 @@ NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
 
 NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void* value) {
   if (Status const status = entered_context("cuMemPoolSetAttribute")) return status;
-  bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
-  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
+  bool const wide = attribute >= kReleaseThreshold;
+  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value)
+                                    : static_cast<std::uint64_t>(*static_cast<int*>(value));
   return DriverPools::get().set_attribute(pool, attribute, number);
 }
 
@@ -289,24 +306,28 @@ NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
                                               Handle stream) {
   if (Status const status = entered_context("cuMemAllocFromPoolAsync")) return status;
-  return size == 0 ? kInvalidValue : DriverPools::get().allocate(pool, size, stream, address);
+  return DriverPools::get().allocate(pool, size, stream, address);
 }
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
   if (Status const status = entered_context("cuMemAllocAsync")) return status;
   auto& pools = DriverPools::get();
   Handle const pool = pools.default_of(current_device());
-  return size == 0 ? kInvalidValue : pools.allocate(pool, size, stream, address);
+  return pools.allocate(pool, size, stream, address);
 }
 
 NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
   if (Status const status = entered_context("cuMemFreeAsync")) return status;
-  return DriverPools::get().release(address, stream);
+  if (address == 0) return kSuccess;
+  auto& machine = Machine::get();
+  int const device = machine.device_of(reinterpret_cast<void*>(address));
+  bool const segment = device >= 0 && machine.memory(device).release(address) == kSuccess;
+  return segment ? kSuccess : DriverPools::get().release(address, stream);
 }
 
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {
   Range const range = range_of(address);
-  if (range.size == 0) return kInvalidValue;
+  if (range.size == 0 || virtual_memory().reserved_at(range.begin)) return kNotFound;
   if (begin != nullptr) *begin = range.begin;
   if (size != nullptr) *size = range.size;
   return kSuccess;
@@ -320,16 +341,22 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     *static_cast<unsigned*>(out) = 1;  // CU_MEMORYTYPE_HOST
     return kSuccess;
   }
+  Range const range = range_of(address);
+  if (range.size == 0) return kInvalidValue;
+  bool const mapped = virtual_memory().reserved_at(range.begin);
+  Handle const pool = DriverPools::get().pool_of(address);
   auto* const number = static_cast<std::uint64_t*>(out);
   auto* const word = static_cast<int*>(out);
   switch (attribute) {
-    case kContext:
-      *number = 0xC000 + device;
+    case kContext:  // of a segment; other memory belongs to no context
+      *number = mapped || pool != nullptr ? 0 : kFirstContext + device;
       return kSuccess;
     case kMemoryType:
       *word = 2;  // CU_MEMORYTYPE_DEVICE
       return kSuccess;
     case kDevicePointer:
+      *number = address;
+      return mapped ? kInvalidValue : kSuccess;
     case kBufferId:
       *number = address;
       return kSuccess;
@@ -339,13 +366,18 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     case kDeviceOrdinal:
       *word = device;
       return kSuccess;
+    case kMapped:
+      *word = 1;
+      return kSuccess;
     case kPoolHandle:
-      *number = reinterpret_cast<Address>(DriverPools::get().pool_of(address));
-      return *number == 0 ? kInvalidValue : kSuccess;
+      *number = reinterpret_cast<Address>(pool);
+      return kSuccess;
     case kRangeBegin:
-      return null_cuMemGetAddressRange_v2(number, nullptr, address);
+      *number = range.begin;
+      return kSuccess;
     case kRangeSize:
-      return null_cuMemGetAddressRange_v2(nullptr, number, address);
+      *number = range.size;
+      return kSuccess;
     default:
       return kInvalidValue;
   }

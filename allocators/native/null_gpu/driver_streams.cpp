@@ -45,7 +45,7 @@ NULL_GPU_API int null_cuStreamQuery(Handle stream) {
 NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
   if (Status const status = entered_context("cuStreamSynchronize")) return status;
   if (Status const status = Streams::get().synchronize(stream)) return status;
-  DriverPools::get().synchronize();
+  DriverPools::get().synchronize(stream);
   return kSuccess;
 }
 

@@ -10,6 +10,12 @@
 
 namespace allocbench::null_gpu {
 
+namespace {
+
+constexpr Size kMostShared = Size{1} << 20, kSharedUnit = 512;
+
+}  // namespace
+
 DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bool ascending,
                            Usage& usage)
     : usage_(usage), card_(card), capacity_(capacity), context_(context), ascending_(ascending) {
@@ -28,7 +34,8 @@ DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bo
 
 Status DeviceMemory::allocate(Size size, Address* address) {
   std::lock_guard const lock(mutex_);
-  Size const rounded = round_up(std::max<Size>(size, 1), kPage);
+  if (size <= kMostShared) return allocate_shared(std::max<Size>(size, 1), address);
+  Size const rounded = round_up(size, kPage);
   if (Status const status = count(rounded)) return status;
   if (!take_hole(rounded, address)) {
     uncount(rounded);
@@ -42,18 +49,70 @@ Status DeviceMemory::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const entry = live_.find(address);
   if (entry == live_.end()) return kInvalidValue;
-  uncount(entry->second.size);
-  give_hole({entry->first, entry->second.size});
+  if (entry->second.size < kPage) {
+    release_shared(address, entry->second.size);
+  } else {
+    uncount(entry->second.size);
+    give_hole({address, entry->second.size});
+  }
   live_.erase(entry);
   return kSuccess;
+}
+
+Status DeviceMemory::allocate_shared(Size size, Address* address) {
+  Size const rounded = round_up(size, kSharedUnit);
+  auto const place = [&](SharedPage& page) {
+    auto const fits = [&](auto const& hole) { return hole.second - hole.first >= rounded; };
+    auto const hole = std::ranges::find_if(page.holes, fits);
+    if (hole == page.holes.end()) return false;
+    auto const [begin, end] = *hole;
+    page.holes.erase(hole);
+    if (end > begin + rounded) page.holes.emplace(begin + rounded, end);
+    ++page.live;
+    *address = begin;
+    live_[begin] = {rounded, size};
+    return true;
+  };
+  for (auto& [begin, page] : shared_) {
+    if (place(page)) {
+      ++requests_;
+      return kSuccess;
+    }
+  }
+  if (Status const status = count(kPage)) return status;
+  Address begin = 0;
+  if (!take_hole(kPage, &begin)) {
+    uncount(kPage);
+    return kOutOfMemory;
+  }
+  SharedPage& page = shared_[begin];
+  page.holes.emplace(begin, begin + kPage);
+  place(page);
+  return kSuccess;
+}
+
+void DeviceMemory::release_shared(Address begin, Size size) {
+  auto const entry = std::prev(shared_.upper_bound(begin));
+  SharedPage& page = entry->second;
+  if (--page.live == 0) {
+    uncount(kPage);
+    give_hole({entry->first, kPage});
+    shared_.erase(entry);
+  } else {
+    join_range(page.holes, begin, begin + size);
+  }
 }
 
 std::size_t DeviceMemory::release_all() {
   std::lock_guard const lock(mutex_);
   std::size_t const number = live_.size();
   for (auto const& [begin, allocation] : live_) {
-    uncount(allocation.size);
-    give_hole({begin, allocation.size});
+    if (allocation.size < kPage) {
+      release_shared(begin, allocation.size);
+    } else {
+      uncount(allocation.size);
+      give_hole({begin, allocation.size});
+    }
   }
   live_.clear();
   return number;
@@ -93,7 +152,7 @@ Range DeviceMemory::range_of(Address address) {
   std::lock_guard const lock(mutex_);
   if (auto after = live_.upper_bound(address); after != live_.begin()) {
     auto const& [begin, allocation] = *--after;
-    if (address < begin + allocation.size) return {begin, allocation.size};
+    if (address < begin + allocation.requested) return {begin, allocation.requested};
   }
   if (auto after = reserved_.upper_bound(address); after != reserved_.begin()) {
     auto const [begin, size] = *--after;

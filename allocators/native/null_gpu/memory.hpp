@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The addresses are reserved in the process without access rights, so any access by the host is a
-// segmentation fault. Requests count as whole pages of 2 MiB. The driver does the same for requests
-// as large as PyTorch's; there, unlike here, smaller requests share pages. All processes of a
-// program share the card, and each also counts the bytes of its context from its first request on.
+// segmentation fault. Requests count as whole pages of 2 MiB, and those of up to 1 MiB share pages,
+// at multiples of 512 bytes, as measured on an H100. All processes of a program share the card, and
+// each also counts the bytes of its context from its first request on.
 //
 // An allocation takes the hole with the highest address that is large enough or, with `ascending`,
 // the lowest one. cudaMalloc mostly returns decreasing addresses on Linux and increasing addresses
@@ -16,7 +16,7 @@
 #include <unordered_map>
 
 #include "null_gpu/api.hpp"
-#include "null_gpu/pool_bytes.hpp"
+#include "null_gpu/pool_space.hpp"
 #include "null_gpu/usage.hpp"
 #include "null_gpu/virtual_memory.hpp"
 
@@ -58,7 +58,8 @@ class DeviceMemory {
   Status take(Size size);
   void give(Size size);
 
-  // The allocation or reservation that contains an address; size 0 if none does.
+  // The requested bytes of the allocation, or the reservation, that contains an address; size 0 if
+  // none does.
   Range range_of(Address address);
   Size free();  // bytes of the card that no process uses
   Counters counters() const;
@@ -75,6 +76,13 @@ class DeviceMemory {
     Size size, requested;
   };
 
+  struct SharedPage {
+    std::map<Address, Address> holes;  // ends by begin
+    std::size_t live = 0;
+  };
+
+  Status allocate_shared(Size size, Address* address);
+  void release_shared(Address begin, Size size);
   bool take_hole(Size size, Address* address);
   void give_hole(Range range);
   Status count(Size size);
@@ -92,6 +100,7 @@ class DeviceMemory {
   Size taken_ = 0;  // without an address
   std::map<Address, Size> holes_, reserved_;
   std::map<Address, Allocation> live_;
+  std::map<Address, SharedPage> shared_;
 };
 
 }  // namespace allocbench::null_gpu

@@ -26,39 +26,50 @@ Handle DriverPools::default_of(int device) {
   return defaults_.try_emplace(device, pool).first->second;
 }
 
-Handle DriverPools::create(int device) {
+Handle DriverPools::create(int device, Size most) {
   Handle const pool = Machine::get().new_handle();
   std::lock_guard const lock(mutex_);
   pools_[pool].device = device;
+  pools_[pool].most = round_up(most, kPoolUnit);
   return pool;
 }
 
 Status DriverPools::destroy(Handle handle) {
   std::lock_guard const lock(mutex_);
-  free_ended();
   DriverPool* const pool = find(handle);
   if (pool == nullptr) return kInvalidValue;
+  auto const is_default = [&](auto const& entry) { return entry.second == handle; };
+  if (std::ranges::any_of(defaults_, is_default)) return kInvalidValue;
   pool->destroyed = true;
   drop_if_unused(handle);
   return kSuccess;
 }
 
 Status DriverPools::allocate(Handle handle, Size size, Handle stream, Address* address) {
-  constexpr Size kUnit = 512;
   std::uint64_t const capture = Streams::get().captured(stream).id;
   std::lock_guard const lock(mutex_);
-  free_ended();
   DriverPool* const pool = find(handle);
   if (pool == nullptr) return kInvalidValue;
+  *address = 0;
+  if (size == 0) return kSuccess;
+  if (!open(*pool, size)) return kOutOfMemory;
   auto& memory = Machine::get().memory(pool->device);
-  Size const rounded = round_up(std::max<Size>(size, 1), kUnit);
-  if (Size const more = pool->bytes.lacking(rounded)) {
-    if (Status const status = memory.take(more)) return status;
-    pool->bytes.grow(more);
+  auto const take = [&] {
+    Size const more = pool->space->reserved() + kPoolUnit;
+    if (pool->most != 0 && more > pool->most) return false;
+    return memory.take(kPoolUnit) == kSuccess;
+  };
+  Size offset = 0;
+  if (!pool->space->reuse(size, reinterpret_cast<Address>(stream), &offset)) {
+    settle(*pool, reinterpret_cast<Address>(stream));
+    bool const placed = pool->space->allocate(size, take, &offset);
+    pool->reserved_high = std::max(pool->reserved_high, pool->space->reserved());
+    if (!placed) return kOutOfMemory;
   }
-  if (Status const status = memory.reserve(rounded, address)) return status;
-  pool->bytes.use(rounded);
-  blocks_[*address] = {handle, rounded, capture};
+  *address = pool->begin + offset;
+  pool->used += size;
+  pool->used_high = std::max(pool->used_high, pool->used);
+  blocks_[*address] = {handle, size, capture};
   return kSuccess;
 }
 
@@ -66,7 +77,7 @@ Status DriverPools::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const block = block_at(address);
   if (block == blocks_.end() || block->first != address) return kInvalidValue;
-  free_block(block);
+  free_block(block, 0, {});
   return kSuccess;
 }
 
@@ -77,72 +88,101 @@ Status DriverPools::release(Address address, Handle stream) {
   auto const block = block_at(address);
   if (block == blocks_.end() || block->first != address) return kInvalidValue;
   if (device_of(stream) != pools_.at(block->second.pool).device) return kInvalidHandle;
-  if (capture != 0 && block->second.capture != capture) {
-    streams.invalidate(stream);
-    return kInvalidValue;
-  }
-  if (auto work = streams.put(stream); work.empty()) {
-    free_block(block);
-  } else {
-    block->second.freed = std::move(work);
-    ++pending_;
-  }
+  if (capture != 0 && block->second.capture != capture) return kInvalidValue;
+  free_block(block, reinterpret_cast<Address>(stream), streams.put(stream));
   return kSuccess;
 }
 
 Status DriverPools::trim(Handle handle, Size keep) {
   std::lock_guard const lock(mutex_);
-  free_ended();
   DriverPool* const pool = find(handle);
   if (pool == nullptr) return kInvalidValue;
-  shrink(*pool, keep);
+  shrink(*pool, keep < ~Size{0} - kPoolUnit ? round_up(keep, kPoolUnit) : keep);
   return kSuccess;
 }
 
 void DriverPools::synchronize() {
   std::lock_guard const lock(mutex_);
-  free_ended();
-  for (auto& [handle, pool] : pools_) shrink(pool, pool.bytes.threshold);
+  for (auto& [handle, pool] : pools_) {
+    settle(pool);
+    shrink(pool, pool.threshold);
+  }
+}
+
+void DriverPools::synchronize(Handle stream) {
+  std::lock_guard const lock(mutex_);
+  auto const number = reinterpret_cast<Address>(stream);
+  for (auto& [handle, pool] : pools_) {
+    auto const own = [&](Freed const& freed) { return freed.stream == number; };
+    if (std::erase_if(pool.freed, own) == 0) continue;
+    pool.space->settle(number);
+    shrink(pool, pool.threshold);
+  }
+}
+
+bool DriverPools::give_all(int device) {
+  std::lock_guard const lock(mutex_);
+  bool gave = false;
+  for (auto& [handle, pool] : pools_) {
+    if (pool.device != device || !pool.space) continue;
+    Size const before = pool.space->reserved();
+    settle(pool);
+    shrink(pool, 0);
+    gave |= pool.space->reserved() < before;
+  }
+  return gave;
 }
 
 Status DriverPools::attribute(Handle handle, int attribute, std::uint64_t* value) {
   std::lock_guard const lock(mutex_);
-  free_ended();
-  DriverPool const* const found = find(handle);
-  if (found == nullptr) return kInvalidValue;
-  PoolBytes const& pool = found->bytes;
+  DriverPool const* const pool = find(handle);
+  if (pool == nullptr) return kInvalidValue;
   switch (attribute) {
     case kReleaseThreshold:
-      *value = pool.threshold;
+      *value = pool->threshold;
       return kSuccess;
     case kReservedNow:
-      *value = pool.reserved;
+      *value = pool->space ? pool->space->reserved() : 0;
       return kSuccess;
     case kReservedHigh:
-      *value = pool.reserved_high;
+      *value = pool->reserved_high;
       return kSuccess;
     case kUsedNow:
-      *value = pool.used;
+      *value = pool->used;
       return kSuccess;
     case kUsedHigh:
-      *value = pool.used_high;
+      *value = pool->used_high;
       return kSuccess;
     default:
-      *reinterpret_cast<int*>(value) = 1;  // the reuse policies are enabled
+      if (attribute < kReuseFollowsEvents || attribute > kReuseAddsDependencies)
+        return kInvalidValue;
+      *reinterpret_cast<int*>(value) = pool->reuse[attribute - kReuseFollowsEvents];
       return kSuccess;
   }
 }
 
 Status DriverPools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
   std::lock_guard const lock(mutex_);
-  DriverPool* const found = find(handle);
-  if (found == nullptr) return kInvalidValue;
-  PoolBytes& pool = found->bytes;
-  if (attribute == kReleaseThreshold) pool.threshold = value;
-  if (attribute == kReservedHigh)
-    pool.reserved_high = pool.reserved;  // CUDA allows only 0: a reset
-  if (attribute == kUsedHigh) pool.used_high = pool.used;
-  return kSuccess;
+  DriverPool* const pool = find(handle);
+  if (pool == nullptr) return kInvalidValue;
+  switch (attribute) {
+    case kReleaseThreshold:
+      pool->threshold = value;
+      return kSuccess;
+    case kReservedHigh:
+      if (value != 0) return kInvalidValue;
+      pool->reserved_high = pool->space ? pool->space->reserved() : 0;
+      return kSuccess;
+    case kUsedHigh:
+      if (value != 0) return kInvalidValue;
+      pool->used_high = pool->used;
+      return kSuccess;
+    default:
+      if (attribute < kReuseFollowsEvents || attribute > kReuseAddsDependencies)
+        return kInvalidValue;
+      pool->reuse[attribute - kReuseFollowsEvents] = value != 0;
+      return kSuccess;
+  }
 }
 
 Status DriverPools::set_access(Handle handle, AccessDescription const* access, std::size_t count) {
@@ -168,10 +208,15 @@ Status DriverPools::allowed(Handle handle, int device, bool* allowed) {
   return kSuccess;
 }
 
-Range DriverPools::range_of(Address address) {
+std::optional<Range> DriverPools::range_of(Address address) {
   std::lock_guard const lock(mutex_);
-  auto const block = block_at(address);
-  return block == blocks_.end() ? Range{} : Range{block->first, block->second.size};
+  if (auto const block = block_at(address); block != blocks_.end())
+    return Range{block->first, block->second.size};
+  for (auto const& [handle, pool] : pools_) {
+    if (pool.begin != 0 && address >= pool.begin && address < pool.begin + pool.addresses)
+      return Range{};
+  }
+  return std::nullopt;
 }
 
 Handle DriverPools::pool_of(Address address) {
@@ -183,8 +228,10 @@ Handle DriverPools::pool_of(Address address) {
 DriverPools::Counts DriverPools::counts() {
   std::lock_guard const lock(mutex_);
   Counts counts{pools_.size() - defaults_.size(), 0, 0};
-  for (auto const& [address, block] : blocks_) counts.blocks += !block.freed;
-  for (auto const& [handle, pool] : pools_) counts.reserved += pool.bytes.reserved;
+  counts.blocks = blocks_.size();
+  for (auto const& [handle, pool] : pools_) {
+    if (pool.space) counts.reserved += pool.space->reserved();
+  }
   return counts;
 }
 
@@ -193,43 +240,80 @@ DriverPools::DriverPool* DriverPools::find(Handle handle) {
   return entry == pools_.end() || entry->second.destroyed ? nullptr : &entry->second;
 }
 
-// The block that contains an address and is not freed.
 DriverPools::Blocks::iterator DriverPools::block_at(Address address) {
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return blocks_.end();
   --block;
-  bool const within = address < block->first + block->second.size;
-  return within && !block->second.freed ? block : blocks_.end();
+  return address < block->first + block->second.size ? block : blocks_.end();
 }
 
-DriverPools::Blocks::iterator DriverPools::free_block(Blocks::iterator block) {
+// Gives a pool addresses before its first block: more than the card has bytes, because a block may
+// find no range of free addresses that is large enough although enough memory is free.
+bool DriverPools::open(DriverPool& pool, Size size) {
+  if (pool.space) return true;
+  auto& memory = Machine::get().memory(pool.device);
+  Size addresses = round_up(4 * std::max(Machine::get().settings().memory, size), kPoolUnit);
+  for (; addresses >= round_up(size, kPoolUnit); addresses = round_up(addresses / 2, kPoolUnit)) {
+    if (memory.reserve(addresses, &pool.begin) == kSuccess) {
+      pool.addresses = addresses;
+      pool.space = std::make_unique<PoolSpace>(addresses);
+      return true;
+    }
+    if (addresses == kPoolUnit) break;
+  }
+  pool.begin = 0;
+  return false;
+}
+
+void DriverPools::free_block(Blocks::iterator block, std::uint64_t stream,
+                             HeldStreams::Work work) {
   Handle const handle = block->second.pool;
   DriverPool& pool = pools_.at(handle);
-  pool.bytes.used -= block->second.size;
-  Machine::get().memory(pool.device).unreserve(block->first);
-  auto const next = blocks_.erase(block);
+  pool.used -= block->second.size;
+  pool.space->release(block->first - pool.begin, block->second.size, stream);
+  auto const own = [&](Freed const& freed) { return freed.stream == stream; };
+  if (auto const freed = std::ranges::find_if(pool.freed, own); freed != pool.freed.end()) {
+    freed->work = std::move(work);  // it is after all earlier work of the stream
+  } else {
+    pool.freed.push_back({stream, std::move(work)});
+  }
+  blocks_.erase(block);
   drop_if_unused(handle);
-  return next;
 }
 
-// Frees the blocks whose frees the streams have reached.
-void DriverPools::free_ended() {
-  for (auto block = blocks_.begin(); pending_ != 0 && block != blocks_.end();) {
-    bool const ended = block->second.freed && Streams::get().ended(*block->second.freed);
-    pending_ -= ended;
-    block = ended ? free_block(block) : std::next(block);
-  }
+// What was freed on streams that have ended their work may be used by all. For a request on
+// `stream`, that is only so if the pool reuses what ended by itself; its own stream always counts.
+void DriverPools::settle(DriverPool& pool, std::optional<std::uint64_t> stream) {
+  bool const all = !stream || pool.reuse[kReuseOfEnded - kReuseFollowsEvents] != 0;
+  std::erase_if(pool.freed, [&](Freed const& freed) {
+    if (!all && freed.stream != *stream) return false;
+    if (!Streams::get().ended(freed.work)) return false;
+    pool.space->settle(freed.stream);
+    return true;
+  });
 }
 
 void DriverPools::drop_if_unused(Handle handle) {
   DriverPool& pool = pools_.at(handle);
-  if (!pool.destroyed || pool.bytes.used != 0) return;
-  shrink(pool, 0);
+  if (!pool.destroyed || pool.used != 0) return;
+  if (pool.space) {
+    auto& memory = Machine::get().memory(pool.device);
+    memory.give(pool.space->reserved());
+    memory.unreserve(pool.begin);
+  }
   pools_.erase(handle);
 }
 
-void DriverPools::shrink(DriverPool& pool, Size keep) {
-  if (Size const freed = pool.bytes.shrink(keep)) Machine::get().memory(pool.device).give(freed);
+void DriverPools::shrink(DriverPool& pool, Size most) {
+  if (!pool.space) return;
+  if (Size const freed = pool.space->shrink(most)) Machine::get().memory(pool.device).give(freed);
+}
+
+Status allocate_memory(int device, Size size, Address* address) {
+  auto& memory = Machine::get().memory(device);
+  Status const status = memory.allocate(size, address);
+  bool const again = status == kOutOfMemory && DriverPools::get().give_all(device);
+  return again ? memory.allocate(size, address) : status;
 }
 
 }  // namespace allocbench::null_gpu

@@ -28,7 +28,8 @@ NULL_GPU_API int null_cudaMalloc(void** pointer, Size size) {
   *pointer = nullptr;
   if (Status const status = Streams::get().check_unsafe()) return failed(status);
   Address address = 0;
-  if (Status const status = current_memory().allocate(size, &address)) return failed(status);
+  if (Status const status = allocate_memory(current_device(), size, &address))
+    return failed(status);
   *pointer = reinterpret_cast<void*>(address);
   return kSuccess;
 }
@@ -74,7 +75,7 @@ NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
 
 NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
   if (Status const status = entered_runtime("cudaMemPoolCreate")) return failed(status);
-  *pool = DriverPools::get().create(properties->location.id);
+  *pool = DriverPools::get().create(properties->location.id, properties->most);
   return kSuccess;
 }
 
@@ -87,8 +88,9 @@ NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::u
 }
 
 NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void* value) {
-  bool const wide = attribute >= kReleaseThreshold && attribute <= kUsedHigh;
-  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value) : 0;
+  bool const wide = attribute >= kReleaseThreshold;
+  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value)
+                                    : static_cast<std::uint64_t>(*static_cast<int*>(value));
   return failed(DriverPools::get().set_attribute(pool, attribute, number));
 }
 

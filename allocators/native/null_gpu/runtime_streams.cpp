@@ -58,7 +58,7 @@ NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
   if (Status const status = entered_runtime("cudaStreamSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize(stream)) return failed(status);
-  DriverPools::get().synchronize();
+  DriverPools::get().synchronize(stream);
   return kSuccess;
 }
 

@@ -171,7 +171,9 @@ Status Streams::check_unsafe() {
 Status Streams::begin_capture(Handle stream, CaptureMode mode, Handle graph) {
   std::lock_guard const lock(mutex_);
   bool const is_default = reinterpret_cast<Address>(stream) <= 1;
-  if (is_default || capture_of(stream) != nullptr) return kCaptureUnsupported;
+  if (mode < kGlobal || mode > kRelaxed) return kInvalidValue;
+  if (is_default) return kCaptureUnsupported;
+  if (capture_of(stream) != nullptr) return kIllegalState;
   if (graph == nullptr) graph = Machine::get().new_handle();
   stream_captures_[stream] = ++last_capture_;
   captures_[last_capture_] = {stream, graph, mode, device_of(stream), std::this_thread::get_id()};
@@ -183,10 +185,12 @@ Status Streams::begin_capture(Handle stream, CaptureMode mode, Handle graph) {
 Status Streams::end_capture(Handle stream, Handle* graph) {
   std::lock_guard const lock(mutex_);
   auto const entry = stream_captures_.find(stream);
-  if (entry == stream_captures_.end()) return kInvalidValue;
+  if (entry == stream_captures_.end()) return kIllegalState;
   std::uint64_t const id = entry->second;
   Capture const capture = captures_[id];
   if (capture.origin != stream) return kInvalidValue;
+  bool const own = capture.thread == std::this_thread::get_id();
+  if (capture.mode != kRelaxed && !own) return kWrongThread;
   captures_.erase(id);
   auto const belongs = [id](auto const& item) { return item.second == id; };
   std::erase_if(stream_captures_, belongs);

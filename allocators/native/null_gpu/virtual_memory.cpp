@@ -50,10 +50,11 @@ Status VirtualMemory::release(Piece piece) {
 Status VirtualMemory::map(Address begin, Size size, Piece piece) {
   std::lock_guard const lock(mutex_);
   auto const entry = pieces_.find(piece);
-  bool const fits =
-      entry != pieces_.end() && entry->second.handles > 0 && entry->second.size == size;
+  if (entry == pieces_.end() || entry->second.handles == 0 || begin % kPage != 0)
+    return kInvalidValue;
+  if (entry->second.size != size) return kNotSupported;  // a part of a piece, or more than it
   auto const after = reservations_.upper_bound(begin);
-  if (!fits || after == reservations_.begin()) return kInvalidValue;
+  if (after == reservations_.begin()) return kInvalidValue;
   auto const& [start, length] = *std::prev(after);
   auto const next = mappings_.lower_bound(begin);
   bool const overlaps =
