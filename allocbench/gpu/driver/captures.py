@@ -125,7 +125,6 @@ class _Set:
             ),
             ("async copy, other", "cuMemcpyDtoHAsync_v2", (self.pinned, self.segment, 16, other)),
             ("begin again", "cuStreamBeginCapture_v2", (stream, 0)),
-            ("begin, other", "cuStreamBeginCapture_v2", (other, 0)),
             ("begin, default", "cuStreamBeginCapture_v2", (0, 0)),
             ("end, other", "cuStreamEndCapture", (other, out)),
             ("retain of the context", "cuDevicePrimaryCtxRetain", (out, 0)),
@@ -135,12 +134,19 @@ class _Set:
         yield "kernel, captured", lambda: cuda.launch("spin", stream, 1, 1, ctypes.c_uint64(0))
         yield "kernel, other", lambda: cuda.launch("spin", other, 1, 1, ctypes.c_uint64(0))
         yield "kernel, default", lambda: cuda.launch("spin", 0, 1, 1, ctypes.c_uint64(0))
+        yield "begin, other", self._begin_other
         yield "query of a captured event", lambda: self._captured_event("cuEventQuery")
         yield "synchronize of a captured event", lambda: self._captured_event("cuEventSynchronize")
         yield "alloc in relaxed mode", self._relaxed
         yield "alloc and free on the captured stream", self._both
         yield "a stream joins and does not return", self._joined
         yield "query of a joined stream", self._joined_query
+
+    def _begin_other(self) -> int:
+        """Only the thread that began this capture can end it."""
+        status = self.cuda.call("cuStreamBeginCapture_v2", self.other, 0)
+        self.cuda.call("cuStreamEndCapture", self.other, ctypes.byref(ctypes.c_uint64()))
+        return status
 
     def _captured_event(self, function: str) -> int:
         self.cuda.call("cuEventRecord", self.spare, self.stream)
@@ -202,7 +208,6 @@ def _captures(mode: int, elsewhere: bool) -> Callable[[Cuda], None]:
                     line(f"{name}: {late} at the end", cuda.call(late, used.spare))
             if name == DESTROYS:  # the driver need not check a handle that is gone
                 used.other = cuda.stream()
-            cuda.call("cuStreamEndCapture", used.other, ctypes.byref(graph))
             used.close()
 
     where = "another_thread" if elsewhere else "its_thread"
