@@ -265,8 +265,7 @@ bool DriverPools::open(DriverPool& pool, Size size) {
   return false;
 }
 
-void DriverPools::free_block(Blocks::iterator block, std::uint64_t stream,
-                             HeldStreams::Work work) {
+void DriverPools::free_block(Blocks::iterator block, std::uint64_t stream, HeldStreams::Work work) {
   Handle const handle = block->second.pool;
   DriverPool& pool = pools_.at(handle);
   pool.used -= block->second.size;
