@@ -128,6 +128,20 @@ def test_hugging_face_trains_and_generates(version: str, tmp_path: Path) -> None
 
 
 @of_each_version
+def test_masks_that_hide_nothing_are_known_if_they_are_from_the_host(
+    version: str, tmp_path: Path
+) -> None:
+    assert seen("masks", tmp_path, version=version) == {
+        "known": [True] * 4,
+        "converted": [True] * 3,
+        "unknown": [False] * 5,
+        "bytes": False,  # most bytes of whole numbers are 0
+        "grown": [True, [6, 9], False],
+        "searched": [True, False],
+    }
+
+
+@of_each_version
 def test_every_library_answers(version: str, tmp_path: Path) -> None:
     found = seen("libraries", tmp_path, version=version)
     assert found["convolution"] == [[64, 3, 7, 7]]
