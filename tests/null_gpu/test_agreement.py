@@ -60,6 +60,13 @@ def test_the_page_has_the_numbers_of_the_comparison() -> None:
         "convolutions": sum("convolution" in _operators(row) for row in differing),
     }
     assert counts == {"attention": 11, "convolutions": 12}  # one of these is `libraries`
+    formulas = {row["process"]: row for row in comparison()["programs with formulas"]}
+    both = [formulas.get(row["process"], row) for row in rows]
+    equal = [row["process"] for row in both if row["first"] is None]
+    assert f"are equal, {len(equal)} of {len(rows)} processes in all." in PAGE
+    left = [row for row in both if row["first"] and not row["process"].startswith("program--")]
+    assert {name for row in left for name in _operators(row)} == {"convolution"}
+    assert len(left) == 4
     calls = sum(not row["same driver calls"] for row in rows if row["first"] is None)
     assert f"they do in {'two' if calls == 2 else calls} of the {sum(same)} processes" in PAGE
     workloads = [row for row in rows if not row["process"].startswith("program--")]
