@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recreate the bundled traces: replace the files, or compare their bytes.
 
-    python -m allocbench.recreating [NAME...] [--check] [--device null:h100] [--python PATH]
+    python -m allocbench.recreating [NAME...] [--check] [--device null:CARD] [--python PATH]
 
-The bundled files were captured on null:h100 with a CUDA build of PyTorch: `--python` names a Python
-that has it. Other devices give other traces: `--device fake` those under fake tensors, with the CPU
-build of PyTorch that is installed with allocbench.
+The bundled files were captured on a null H100 without workspaces of cuDNN, with a CUDA build of
+PyTorch: `--python` names a Python that has it. Other devices give other traces: `--device fake`
+those under fake tensors, with the CPU build of PyTorch that is installed with allocbench.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from allocbench.workloads import Trace, TraceError, again, catalog
 
 Recreate = Callable[[Sequence[str], Path], None]
 """Captures workloads by name and writes them to a folder as NAME.parquet."""
+DEVICE = f"{NULL},convolution_workspace=0,graph_workspace=0"
+"""The bundled traces are older than the formulas for workspaces of cuDNN."""
 TORCH = "2.13.0"
 """The PyTorch that the bundled traces are made with."""
 FILES = (
@@ -62,7 +64,7 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="compare the bytes instead of replacing the files"
     )
-    parser.add_argument("--device", default=NULL, help="null:h100 (default), null:CARD, cuda, fake")
+    parser.add_argument("--device", default=DEVICE, help=f"{DEVICE} (default), cuda, fake")
     parser.add_argument("--python", help="an interpreter that has a CUDA build of PyTorch")
     arguments = parser.parse_args()
     different = list[str]()

@@ -19,8 +19,8 @@ KINDS = {
     "values": "memory depends on computed values",
 }
 """What the report calls each kind of run."""
-CONVOLUTIONS = ("0", "spatial", "copies", "transposed")
-"""The formulas for workspaces of convolutions; the first one is the null GPU's default."""
+CONVOLUTIONS = ("0", "spatial", "copies", "transposed", "layout")
+"""The formulas for workspaces of convolutions. The first was the default before the measurement."""
 LIMITS = (0.97, 1.005)
 """Limits of further runs, as shares of the smallest capacity that `fit` finds."""
 

@@ -30,7 +30,7 @@ def predict(run: Run, formula: str, card: str, python: str) -> dict[str, Any]:
 
     formula: for the workspaces of convolutions. Peaks and capacities are in bytes.
     """
-    device = card if formula == "0" else f"{card},convolution_workspace={formula}"
+    device = f"{card},convolution_workspace={formula}"
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"

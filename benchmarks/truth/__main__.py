@@ -23,7 +23,7 @@ from benchmarks.truth.rows import TruthError
 ROWS = Path(__file__).parents[3] / "shared" / "data" / "xmem" / "xmem.csv"
 CONVOLUTIONS = "convolution_workspace"
 FORMULA = f"{CONVOLUTIONS}=spatial"
-"""docs/truth.md compares it with the null GPU's own default, which is no workspace."""
+"""docs/truth.md compares it with the null GPU's own default and with no workspace."""
 WRONG = 2
 
 

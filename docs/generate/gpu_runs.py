@@ -30,7 +30,7 @@ def rows(workload: str) -> list[tuple[str, ...]]:
     The steps are those of the second of two runs in a process; device calls and their time are of
     both. Where two GPUs ran the same allocator, the one with PyTorch's own allocator counts.
     """
-    runs = {}
+    runs: dict[str, dict[str, Any]] = {}
     for path in _paths(workload):
         runs.setdefault(path.stem.partition("--")[2], _measured(path))
     own = [who.name for who in contestants.NATIVE if who.name in runs]

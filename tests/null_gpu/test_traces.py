@@ -65,7 +65,7 @@ def test_bundled_traces_are_recreated_and_caching_places_blocks_as_pytorch_did(
     name: str, tmp_path: Path
 ) -> None:
     workload = catalog.bundled(name)
-    there = Where(NULL, python())
+    there = Where(recreating.DEVICE, python())
     trace, _ = there.capture(workload.module, name, workload.date, keep=tmp_path)
     same_as_bundled(trace, workload.path, tmp_path)
     (snapshot,) = tmp_path.glob("*.pickle")
@@ -88,7 +88,9 @@ def same_as_bundled(trace: Trace, path: Path, folder: Path) -> None:
 
 
 def test_second_runs_are_recreated(tmp_path: Path) -> None:
-    again.recreate(["dlrm-train"], tmp_path, recreating.capturing(Where(NULL, python())))
+    again.recreate(
+        ["dlrm-train"], tmp_path, recreating.capturing(Where(recreating.DEVICE, python()))
+    )
     trace = read(tmp_path / "dlrm-train.parquet")
     same_as_bundled(trace, again.DATA / "dlrm-train.parquet", tmp_path)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -176,8 +177,8 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
 
     copies = [requested("null:h100,convolution_workspace=copies", disabled) for disabled in "01"]
     assert copies[0] == copies[1]
-    without = requested("null:h100", "1")
-    assert without == requested("null:h100", "0")
+    without = requested("null:h100,convolution_workspace=0", "1")
+    assert without == requested("null:h100,convolution_workspace=0", "0")
     # Copies of 32 bytes of channels, of the input and the filter, and backward of the output, too.
     forward, output = 2 * 16 * 16 * 32 + 16 * 3 * 3 * 32, 2 * 14 * 14 * 16 * 4
     steps = 2 * (forward + 2 * (forward + output))
@@ -193,6 +194,14 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     steps = 2 * 3 * (forward + output + 16)
     assert transposed[0]["float"][1] - without["float"][1] == steps
     assert transposed[0]["one pixel"] == without["one pixel"]
+    layout = [requested("null:h100", disabled) for disabled in "01"]
+    assert layout[0] == layout[1]
+    # All three passes copy the output, too. The filter's gradient has two tiles of 64 x 64 floats,
+    # and parts of their sums for each of the 132 multiprocessors.
+    steps = 2 * (3 * (forward + output + 16) + 132 * 64 * 64 * 4)
+    assert layout[0]["float"][1] - without["float"][1] == steps
+    assert layout[0]["one pixel"] == without["one pixel"]
+    assert layout[0]["grouped"] == without["grouped"]
 
 
 def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_path: Path) -> None:
@@ -210,3 +219,26 @@ def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_
     forward, output = 2 * 16 * 16 * 32 + 16 * 3 * 3 * 32, 2 * 14 * 14 * 16 * 4
     assert found["float"][1] - chosen["float"][1] == forward + 2 * (forward + output)
     assert found["grouped"] == chosen["grouped"]
+
+
+def test_the_layout_of_convolutions_is_close_to_a_measurement(tmp_path: Path) -> None:
+    path = Path(__file__).parents[1] / "data" / "h100" / "convolutions.json"
+    measured = json.loads(path.read_text())["measured"]
+
+    def compared(formula: str) -> tuple[int, int]:
+        on = f"null:h100,convolution_workspace={formula}"
+        found = seen_on_null("workspace_sizes", tmp_path, "convolutions", on=on)
+        assert found.keys() == measured.keys()
+        return (
+            sum(found[name] == measured[name] for name in measured),
+            sum(map(sum, found.values())),
+        )
+
+    assert len(measured) == 215
+    total = sum(map(sum, measured.values()))
+    equal, requested = compared("layout")
+    assert equal >= 90
+    assert requested == pytest.approx(total, rel=0.06)
+    without, least = compared("0")
+    assert without < 60
+    assert least < total / 2

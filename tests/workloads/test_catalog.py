@@ -87,7 +87,7 @@ def test_provenance_is_complete(name: str) -> None:
     assert (provenance.name, provenance.kind) == (name, "captured")
     assert (provenance.source, provenance.date) == (workload.module, workload.date)
     assert provenance.torch == "2.13.0"
-    assert provenance.device == "null:h100-sxm-80gb"
+    assert provenance.device == "null:h100-sxm-80gb,convolution_workspace=0,graph_workspace=0"
     assert provenance.live_at_start == 0
     assert provenance.seed is not None
     assert provenance.model

@@ -1,10 +1,12 @@
 """What operators request from PyTorch's allocator beside their results, one shape after another.
 
 Prints, for each case, the bytes of each alloc in order, from PyTorch's own memory history.
+Arguments choose parts: `workspace_sizes.py convolutions recurrent`.
 """
 
 import itertools
 import json
+import sys
 import warnings
 
 import torch
@@ -258,6 +260,7 @@ def others():
 torch.cuda.init()
 memory._record_memory_history(max_entries=10_000, context=None)
 for part in (products, convolutions, recurrent, transforms, solvers, others):
-    part()
-    torch.cuda.empty_cache()
+    if len(sys.argv) == 1 or part.__name__ in sys.argv:
+        part()
+        torch.cuda.empty_cache()
 print(json.dumps(seen))

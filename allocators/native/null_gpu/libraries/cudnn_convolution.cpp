@@ -1,14 +1,19 @@
 // null_gpu/libraries/cudnn_convolution.cpp: a model of the workspace of convolutions.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor Cores compute convolutions of tensors with contiguous channels (NHWC). Tensors in the
-// other layout (NCHW) are transposed before and after: NVIDIA, "Convolutional Layers User's Guide",
-// section "Tensor Layouts". In the model, the workspace holds these copies, with channels padded to
-// 16 bytes, the alignment that the guide requires. Grouped convolutions need no workspace. In the
-// formulas "spatial" and "transposed", neither do filters of one pixel: their convolution is a
-// product of matrices, and each layout of the tensors is a layout of the matrices. In "copies" and
-// "spatial", a forward convolution writes the NCHW layout directly. On an H100 it writes a copy of
-// its output first, and every workspace has 16 bytes more: "transposed".
+// Tensor Cores compute convolutions of tensors with contiguous channels (NHWC), aligned to 16
+// bytes: NVIDIA, "Convolutional Layers User's Guide", section "Tensor Layouts". Tensors in the
+// other layout (NCHW) are transposed before and after. In the model, the workspace holds these
+// copies. Grouped convolutions need no workspace. Three formulas say what is copied:
+//
+// "copies": all tensors of a convolution in NCHW, but not the output of a forward one.
+// "spatial": the same, but nothing for filters of one pixel. Their convolution is a product of
+// matrices, and each layout of the tensors is a layout of the matrices.
+// "transposed": the same with the output of a forward convolution, and 16 bytes.
+// "layout": as measured on an H100 with cuDNN 9.19 (tests/data/h100). Nothing for filters of one
+// pixel. Each tensor is copied that is in NCHW or has channels to pad, the output of a forward
+// convolution as well. Floats of less than four input channels are not padded. The gradient of a
+// filter also has partial sums.
 #include "null_gpu/libraries/cudnn_convolution.hpp"
 
 #include <algorithm>
@@ -22,22 +27,23 @@ namespace allocbench::null_gpu::cudnn {
 
 namespace {
 
-constexpr Size kAlignment = 16;     // bytes
-constexpr Size kBesideCopies = 16;  // bytes, measured on an H100 with cuDNN 9.19
-constexpr int kVolta = 70;          // the first with Tensor Cores: for half precision
-constexpr int kAmpere = 80;         // the first whose Tensor Cores accept floats, as TF32
+constexpr Size kAlignment = 16;  // bytes
+constexpr Size kSmallTile = 64;  // rows and columns
+constexpr int kFewChannels = 4;
+constexpr int kVolta = 70;   // the first with Tensor Cores: for half precision
+constexpr int kAmpere = 80;  // the first whose Tensor Cores accept floats, as TF32
 
 Convolution convolution_of(Content const& operation) {
   if (operation.at(kForwardInput) != nullptr) {
     return {shape_of(operation.at(kForwardInput)), shape_of(operation.at(kForwardFilter)),
-            shape_of(operation.at(kForwardOutput)), true};
+            shape_of(operation.at(kForwardOutput)), Pass::kForward};
   }
   if (operation.at(kDataFilter) != nullptr) {
     return {shape_of(operation.at(kDataInputGradient)), shape_of(operation.at(kDataFilter)),
-            shape_of(operation.at(kDataOutputGradient)), false};
+            shape_of(operation.at(kDataOutputGradient)), Pass::kInputGradient};
   }
   return {shape_of(operation.at(kFilterInput)), shape_of(operation.at(kFilterGradient)),
-          shape_of(operation.at(kFilterOutputGradient)), false};
+          shape_of(operation.at(kFilterOutputGradient)), Pass::kFilterGradient};
 }
 
 bool of_one_pixel(Shape const& filter) {
@@ -51,20 +57,63 @@ bool on_tensor_cores(int type) {
   return (type == kHalf || type == kBfloat16) && capability >= kVolta;
 }
 
-// Bytes of a transposed copy of a tensor.
-Size copy_bytes(Shape const& shape) {
-  Size const channels = static_cast<Size>(shape.sizes[1]) * element_bytes(shape.type);
-  Size bytes = (channels + kAlignment - 1) / kAlignment * kAlignment;
-  for (Size axis = 0; axis < shape.sizes.size(); ++axis) {
-    if (axis != 1) bytes *= static_cast<Size>(shape.sizes[axis]);
+Size padded(std::int64_t channels, int type) {
+  Size const elements = kAlignment / element_bytes(type);
+  return (static_cast<Size>(channels) + elements - 1) / elements * elements;
+}
+
+// Bytes of a copy of a tensor or a filter, if its first two dimensions are as given.
+Size copy_bytes(Shape const& shape, Size first, Size second) {
+  Size bytes = first * second * element_bytes(shape.type);
+  for (Size axis = 2; axis < shape.sizes.size(); ++axis) {
+    bytes *= static_cast<Size>(shape.sizes[axis]);
   }
   return bytes;
 }
 
-bool needs_copies(Convolution const& convolution) {
-  auto const& input = convolution.input;
-  bool const grouped = input.sizes[1] != convolution.filter.sizes[1];
-  return !grouped && !input.channels_last() && on_tensor_cores(input.type);
+Size copy_bytes(Shape const& shape) {
+  return copy_bytes(shape, static_cast<Size>(shape.sizes[0]), padded(shape.sizes[1], shape.type));
+}
+
+// Formulas "copies", "spatial" and "transposed".
+Size transposed(Convolution const& convolution, bool all) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (input.channels_last()) return 0;
+  Size const bytes = copy_bytes(input) + copy_bytes(filter);
+  if (all) return bytes + copy_bytes(output) + kAlignment;
+  return pass == Pass::kForward ? bytes : bytes + copy_bytes(output);
+}
+
+// Formula "layout".
+Size transposed_or_padded(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  bool const few = input.type == kFloat && input.sizes[1] < kFewChannels;
+  Size const in = few ? static_cast<Size>(input.sizes[1]) : padded(input.sizes[1], input.type);
+  Size const out = padded(output.sizes[1], output.type);
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  auto const is_copied = [](Shape const& shape) {
+    return !shape.channels_last() || padded(shape.sizes[1], shape.type) != Size(shape.sizes[1]);
+  };
+  Size bytes = 0;
+  if (is_copied(input)) bytes += copy_bytes(input, batch, in);
+  if (is_copied(output)) bytes += copy_bytes(output, batch, out);
+  return bytes == 0 ? 0 : bytes + copy_bytes(filter, out, in) + kAlignment;
+}
+
+// Formula "layout": the sums of a filter's gradient are over all pixels of all images. The
+// multiprocessors share the sums of a tile, and the workspace holds their parts.
+Size partial_sums(Shape const& filter) {
+  if (filter.type != kFloat) return 0;
+  auto const rows = static_cast<Size>(filter.sizes[0]);
+  Size columns = 1;
+  for (Size axis = 1; axis < filter.sizes.size(); ++axis) {
+    columns *= static_cast<Size>(filter.sizes[axis]);
+  }
+  Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
+  Size const tiles = (rows + side - 1) / side * ((columns + side - 1) / side);
+  auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
+  Size const parts = tiles < processors ? processors / tiles * tiles : processors;
+  return parts * side * side * sizeof(float);
 }
 
 }  // namespace
@@ -72,13 +121,14 @@ bool needs_copies(Convolution const& convolution) {
 Size workspace_of(Convolution const& convolution) {
   auto const& assumed = assumption(Rule::kConvolution);
   if (assumed.is_bytes) return assumed.bytes;
-  auto const& [input, filter, output, forward] = convolution;
+  auto const& [input, filter, output, pass] = convolution;
   if (!input.valid() || !filter.valid() || !output.valid()) return 0;
-  if (!assumed.is("copies") && of_one_pixel(filter)) return 0;
-  if (!needs_copies(convolution)) return 0;
-  Size const read = copy_bytes(input) + copy_bytes(filter);
-  if (assumed.is("transposed")) return read + copy_bytes(output) + kBesideCopies;
-  return forward ? read : read + copy_bytes(output);
+  bool const grouped = input.sizes[1] != filter.sizes[1];
+  if (grouped || !on_tensor_cores(input.type)) return 0;
+  if (of_one_pixel(filter) && !assumed.is("copies")) return 0;
+  if (!assumed.is("layout")) return transposed(convolution, assumed.is("transposed"));
+  Size const sums = pass == Pass::kFilterGradient ? partial_sums(filter) : 0;
+  return transposed_or_padded(convolution) + sums;
 }
 
 bool has_convolution(Content const& graph) {

@@ -19,12 +19,14 @@ struct Shape {
   [[nodiscard]] bool channels_last() const { return strides[1] == 1 && sizes[1] > 1; }
 };
 
+enum class Pass { kForward, kInputGradient, kFilterGradient };
+
 // The tensors of a convolution or of one of its gradients.
 struct Convolution {
   Shape input;
   Shape filter;
   Shape output;
-  bool forward = false;
+  Pass pass = Pass::kForward;
 };
 
 // Bytes of its workspace by the rule of convolutions in workspaces.json.

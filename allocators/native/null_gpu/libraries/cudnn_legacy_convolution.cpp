@@ -25,8 +25,8 @@ Shape shape_of(Handle descriptor) {
           {tensor.strides.begin(), tensor.strides.end()}};
 }
 
-Size workspace_of(Handle input, Handle filter, Handle output, bool forward) {
-  return cudnn::workspace_of({shape_of(input), shape_of(filter), shape_of(output), forward});
+Size workspace_of(Handle input, Handle filter, Handle output, Pass pass) {
+  return cudnn::workspace_of({shape_of(input), shape_of(filter), shape_of(output), pass});
 }
 
 // Writes the algorithms whose workspace has at most `limit` bytes, the fastest first.
@@ -63,7 +63,7 @@ NULL_GPU_API int null_cudnnGetConvolutionForwardAlgorithm_v7(Handle, Handle inpu
                                                              Handle, Handle output, int wanted,
                                                              int* count,
                                                              AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, true), kNoLimit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kForward), kNoLimit, wanted, count, out);
 }
 
 NULL_GPU_API int null_cudnnFindConvolutionForwardAlgorithmEx(Handle, Handle input, void const*,
@@ -72,13 +72,13 @@ NULL_GPU_API int null_cudnnFindConvolutionForwardAlgorithmEx(Handle, Handle inpu
                                                              int* count, AlgorithmPerformance* out,
                                                              void*, Size limit) {
   launched(nullptr);
-  return offer(workspace_of(input, filter, output, true), limit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kForward), limit, wanted, count, out);
 }
 
 NULL_GPU_API int null_cudnnGetConvolutionForwardWorkspaceSize(Handle, Handle input, Handle filter,
                                                               Handle, Handle output, int algorithm,
                                                               Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, true), bytes);
+  return answer(algorithm, workspace_of(input, filter, output, Pass::kForward), bytes);
 }
 
 NULL_GPU_API int null_cudnnConvolutionForward(Handle, void const*, Handle, void const*, Handle,
@@ -100,21 +100,23 @@ NULL_GPU_API int null_cudnnGetConvolutionBackwardDataAlgorithm_v7(Handle, Handle
                                                                   Handle input, int wanted,
                                                                   int* count,
                                                                   AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, false), kNoLimit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kInputGradient), kNoLimit, wanted, count,
+               out);
 }
 
 NULL_GPU_API int null_cudnnFindConvolutionBackwardDataAlgorithmEx(
     Handle, Handle filter, void const*, Handle output, void const*, Handle, Handle input, void*,
     int wanted, int* count, AlgorithmPerformance* out, void*, Size limit) {
   launched(nullptr);
-  return offer(workspace_of(input, filter, output, false), limit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kInputGradient), limit, wanted, count,
+               out);
 }
 
 NULL_GPU_API int null_cudnnGetConvolutionBackwardDataWorkspaceSize(Handle, Handle filter,
                                                                    Handle output, Handle,
                                                                    Handle input, int algorithm,
                                                                    Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, false), bytes);
+  return answer(algorithm, workspace_of(input, filter, output, Pass::kInputGradient), bytes);
 }
 
 NULL_GPU_API int null_cudnnConvolutionBackwardData(Handle, void const*, Handle, void const*, Handle,
@@ -130,21 +132,23 @@ NULL_GPU_API int null_cudnnGetConvolutionBackwardFilterAlgorithm_v7(Handle, Hand
                                                                     Handle filter, int wanted,
                                                                     int* count,
                                                                     AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, false), kNoLimit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kFilterGradient), kNoLimit, wanted, count,
+               out);
 }
 
 NULL_GPU_API int null_cudnnFindConvolutionBackwardFilterAlgorithmEx(
     Handle, Handle input, void const*, Handle output, void const*, Handle, Handle filter, void*,
     int wanted, int* count, AlgorithmPerformance* out, void*, Size limit) {
   launched(nullptr);
-  return offer(workspace_of(input, filter, output, false), limit, wanted, count, out);
+  return offer(workspace_of(input, filter, output, Pass::kFilterGradient), limit, wanted, count,
+               out);
 }
 
 NULL_GPU_API int null_cudnnGetConvolutionBackwardFilterWorkspaceSize(Handle, Handle input,
                                                                      Handle output, Handle,
                                                                      Handle filter, int algorithm,
                                                                      Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, false), bytes);
+  return answer(algorithm, workspace_of(input, filter, output, Pass::kFilterGradient), bytes);
 }
 
 NULL_GPU_API int null_cudnnConvolutionBackwardFilter(Handle, void const*, Handle, void const*,
