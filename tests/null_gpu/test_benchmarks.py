@@ -38,7 +38,7 @@ def results_of_asv(folder: Path) -> dict[str, list[Any]]:
     shutil.copytree(
         ROOT / "benchmarks",
         folder / "benchmarks",
-        ignore=shutil.ignore_patterns("results", "truth", "__pycache__"),
+        ignore=shutil.ignore_patterns("results", "truth", "measured", "__pycache__"),
     )
     (folder / "benchmarks" / "small.py").write_text(SMALL)
     shutil.copy(ROOT / "asv.conf.json", folder)

@@ -139,7 +139,8 @@ def test_convert_adds_it_on_demand() -> None:
     assert full.labels[-2:] == ("scratch::convolution", "scratch::cublas")
     assert full.allocs == 4
     refused = error("convert resnet50-train new.parquet --scratch sm90")
-    assert "null:h100-sxm-80gb already has the scratch of its kernels" in refused
+    assert "a trace of null:h100-sxm-80gb,convolution_workspace=0" in refused
+    assert "already has the scratch of its kernels" in refused
     assert "no model" not in output("inspect full.parquet")
     assert error("convert good.csv new.csv --scratch sm80").startswith(
         "error: kernel scratch needs"

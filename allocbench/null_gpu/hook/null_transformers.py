@@ -9,6 +9,7 @@ can then go without: masks mostly come from host memory, where the answer is kno
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -62,7 +63,9 @@ def extend_masks(utils: ModuleType) -> None:
             _mark_known(result[1], known)
             return result
 
-        mixin._expand_inputs_for_generation = staticmethod(expanded)
+        # in older versions of transformers, a static method
+        static = isinstance(inspect.getattr_static(mixin, expand.__name__), staticmethod)
+        setattr(mixin, expand.__name__, staticmethod(expanded) if static else expanded)
     if update := getattr(mixin, "_update_model_kwargs_for_generation", None):
 
         @functools.wraps(update)
