@@ -25,17 +25,21 @@ _SMALL = {
     "buddy": "buddy:region=64MiB",
     "free_lists": "free_lists:buffer=64MiB",
     "rmm_pool": "rmm_pool:initial_pool_size=64MiB",
-}  # their defaults leave no room below the limit, as in test_same_as_native.py
-_NOT_CANDIDATES = ("bump", "rmm_arena")
-"""The first reuses no memory; the second never grows."""
+}
+"""What they take by default for each stream and graph leaves no room below the limit."""
+_NEVER_GROWS = "rmm_arena"
+"""A program that needs more memory later fails with it."""
 NATIVE = "native"
 EVERY = (
     NATIVE,
-    *(_SMALL.get(name, name) for name in allocators.names() if name not in _NOT_CANDIDATES),
-    *(name for name in ("cuda_async",) if name not in allocators.names()),
+    *(
+        _SMALL.get(info.name, info.name)
+        for info in allocators.strategies()
+        if info.candidate and info.name != _NEVER_GROWS
+    ),
     "caching:expandable_segments=true",
 )
-"""PyTorch's own allocator, and the strategies."""
+"""PyTorch's own allocator, and the strategies that can be recommended."""
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

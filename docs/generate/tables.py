@@ -267,7 +267,7 @@ def agreement_operators() -> str:
 
 
 def agreement_context() -> str:
-    """The bytes beside PyTorch's own on a real and on a null GPU."""
+    """The bytes outside of PyTorch's allocator, on a real and on a null GPU."""
     headings = ("after", "H100", "null GPU")
     return table(headings, agreement.memory_rows())
 

@@ -266,7 +266,7 @@ def run_scripts(into: Path, jobs: int, *scripts: tuple[str, int]) -> int:
 
 
 def test_tasks_run_at_the_same_time_if_their_memory_fits(tmp_path: Path) -> None:
-    # Each of the two can end only while the other runs; the first one does not fit beside them.
+    # Each of the two small tasks ends only while the other runs; a large one needs all memory.
     one, two = tmp_path / "one", tmp_path / "two"
     meet = "touch {}; until test -e {}; do sleep 0.01; done"
     small = [(meet.format(one, two), 30), (meet.format(two, one), 30)]

@@ -13,25 +13,13 @@ from typing import Any
 
 import pytest
 
-from allocbench import allocators
+from allocbench.gpu import same_results
 from allocbench.reports import results
 from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
 
 CARD = "null:h100,memory=2GiB,count=2"
 CHECKS = str(PROGRAMS / "checks.py")
-SMALL = {
-    "buddy": "buddy:region=64MiB",
-    "free_lists": "free_lists:buffer=64MiB",
-    "rmm_pool": "rmm_pool:initial_pool_size=64MiB",
-}
-"""What they take by default for each stream and graph leaves no room on a card of 2 GiB."""
-UNSUITED = {"bump", "rmm_arena"}
-"""The first reuses no memory; the second never grows, so a program that needs more later fails."""
-EVERY = (
-    *(SMALL.get(name, name) for name in allocators.names() if name not in UNSUITED),
-    "cuda_async",  # names() leaves it out: it needs memory pools
-    "caching:expandable_segments=true",
-)
+EVERY = tuple(spec for spec in same_results.EVERY if spec != same_results.NATIVE)
 of_each_version = pytest.mark.parametrize("version", VERSIONS)
 
 

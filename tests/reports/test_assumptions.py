@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocbench.reports import assumptions, findings, ranking, tables, units
+from allocbench.reports import assumptions, findings, html, ranking, tables, units
 from allocbench.reports.assumptions import Cost, Estimate, condition, largest_ratio, to_text
 from allocbench.reports.output import ResultError
 from allocbench.reports.ranking import cases
@@ -155,6 +155,7 @@ def test_no_mark_and_no_verdict_names_a_winner_that_the_costs_decide() -> None:
         " takes less than calls only if cudaMalloc takes more than 40.0 us for 20.0 MiB (0.80x the"
         " estimate))"
     )
+    assert "<b>pages</b>, <b>calls</b> <span" in html.render(rows)
 
 
 def test_a_verdict_that_holds_with_all_costs_names_the_winner() -> None:

@@ -48,7 +48,8 @@ class DriverPools {
   // The devices that may access the memory of a pool; its own always may.
   Status set_access(Handle pool, AccessDescription const* access, std::size_t count);
   Status allowed(Handle pool, int device, bool* allowed);
-  // The block that contains an address, with size 0 if there is none; empty outside of all pools.
+  // The block that contains an address: of size 0 where the pool has no block, and none outside of
+  // all pools.
   std::optional<Range> range_of(Address address);
   // The pool of that block; null if none does.
   Handle pool_of(Address address);

@@ -56,6 +56,13 @@ class Pool:
         """Free a block in the order of a stream; the status."""
         return self.cuda.call("cuMemFreeAsync", address, stream)
 
+    def close(self, *blocks: int) -> None:
+        """Free blocks, wait for the GPU, and destroy the pool."""
+        for block in blocks:
+            self.free(block)
+        self.cuda.need("cuCtxSynchronize")
+        self.cuda.need("cuMemPoolDestroy", self.handle)
+
     def show(self, label: str) -> None:
         """Print the four numbers of bytes, in MiB where they are whole."""
         names = ("reserved", "reserved high", "used", "used high")
@@ -154,8 +161,7 @@ def thresholds(cuda: Cuda) -> None:
                 status,
                 reserved=[before // MIB, freed // MIB, after // MIB, pool.get("reserved") // MIB],
             )
-            cuda.need("cuCtxSynchronize")
-            cuda.need("cuMemPoolDestroy", pool.handle)
+            pool.close()
 
 
 def trims(cuda: Cuda) -> None:
@@ -204,10 +210,7 @@ def fragmentation(cuda: Cuda) -> None:
             reserved=[before, pool.get("reserved") // MIB],
             raw=[large - blocks[0], [block - blocks[0] for block in blocks]],
         )
-        for block in (large, *blocks[1::2]):
-            pool.free(block)
-        cuda.need("cuCtxSynchronize")
-        cuda.need("cuMemPoolDestroy", pool.handle)
+        pool.close(large, *blocks[1::2])
 
 
 def between_streams(cuda: Cuda) -> None:
@@ -246,8 +249,7 @@ def between_streams(cuda: Cuda) -> None:
             cuda.idle(first)
             cuda.need("cuCtxSynchronize")
             pool.free(again, asking)
-            cuda.need("cuCtxSynchronize")
-            cuda.need("cuMemPoolDestroy", pool.handle)
+            pool.close()
 
 
 def wrong_calls(cuda: Cuda) -> None:
@@ -360,10 +362,7 @@ def random_calls(cuda: Cuda) -> None:
             used += size
             history.append([0, size, address - origin, pool.get("reserved") // MIB])
         line(f"{name} blocks", raw=history, peak=pool.get("reserved high") // MIB)
-        for _, address, _ in blocks:
-            pool.free(address)
-        cuda.need("cuCtxSynchronize")
-        cuda.need("cuMemPoolDestroy", pool.handle)
+        pool.close(*(address for _, address, _ in blocks))
 
 
 SCENARIOS = (

@@ -1,4 +1,4 @@
-"""What cuDNN's attention requests from PyTorch's allocator beside its results."""
+"""What cuDNN's attention requests from PyTorch's allocator in addition to its results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What operators request from PyTorch's allocator beside their results, one shape after another.
+"""What operators request from PyTorch's allocator in addition to their results, shape by shape.
 
 Prints, for each case, the bytes of each alloc in order, from PyTorch's own memory history.
 Arguments choose parts: `workspace_sizes.py convolutions recurrent`.
