@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiment runner and the command line, on top of allocators, workloads and reports."""
 
+from __future__ import annotations
+
 __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """`__version__`, read from the installed package when it is first asked for."""
+    """`__version__`, of the installed package or of the checkout, read when it is first needed."""
     if name != "__version__":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from importlib import metadata  # takes longer to import than the rest of this package
@@ -13,6 +15,19 @@ def __getattr__(name: str) -> str:
     try:
         version = metadata.version("allocbench")
     except metadata.PackageNotFoundError:
-        version = "unknown (not installed)"
+        version = _of_checkout() or "unknown (not installed)"
     globals()["__version__"] = version
     return version
+
+
+def _of_checkout() -> str | None:
+    """The version in the pyproject.toml of the checkout that this file belongs to, if any."""
+    import tomllib
+    from pathlib import Path
+
+    try:
+        text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+        project = tomllib.loads(text).get("project", {})
+    except (OSError, ValueError):
+        return None
+    return project.get("version") if project.get("name") == "allocbench" else None

@@ -41,7 +41,9 @@ def show(held: pd.DataFrame, explanation: Explanation | None) -> None:
     when = "at the peak of the load" if explanation is None else "when the request failed"
     out, numbers = console(), ("bytes", "share", "blocks")
     if held["kind"].any():
-        table = plain_table(f"what holds memory {when}", *numbers, "kind", "most", right=numbers)
+        table = plain_table(
+            f"what holds memory {when}", *numbers, "kind", "largest parts", right=numbers
+        )
         for row in by_kind(held).to_dict("records"):
             cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
             places = Text(places_in_words(row["places"]))
@@ -52,7 +54,7 @@ def show(held: pd.DataFrame, explanation: Explanation | None) -> None:
     if modules:
         count = f"the largest {_MODULES} of {len(modules)}" if len(modules) > _MODULES else "all"
         title = f"by module: {count}"
-        table = plain_table(title, *numbers[:2], "module", "of it", right=numbers[:2])
+        table = plain_table(title, *numbers[:2], "module", "largest parts", right=numbers[:2])
         for row in modules[:_MODULES]:
             name = row["module"] + (f" ({row['modules']})" if row["modules"] > 1 else "")
             sizes = units.size(row["bytes"]), units.percent(row["share"])

@@ -91,9 +91,9 @@ Values = Annotated[
     typer.Option(
         "--value",
         metavar="NAME=NUMBER",
-        help="On a null GPU: the number that lines of the program with this name read, such as"
-        " loss=1.0 or train.py:88=1; *=1.0 sets it for all lines. Default: 0. Can be given more"
-        " than once.",
+        help="On a null GPU: the number that a line of the program reads instead of a computed"
+        " value. loss=1.0 applies to lines that contain the name loss, train.py:88=1 to one line,"
+        " *=1.0 to all lines. Default: 0. Can be given more than once.",
     ),
 ]
 
@@ -210,7 +210,7 @@ Json = Annotated[
 Scratch = Annotated[
     Gpu | None,
     typer.Option(
-        help="Add modelled scratch memory of the kernels of such a GPU, labeled as a model."
+        help="Add the scratch memory of the kernels of such a GPU, computed by a model and labeled."
     ),
 ]
 ConvolutionScratch = Annotated[

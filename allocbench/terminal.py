@@ -10,11 +10,13 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from typing import Any, TypeAlias
 
 import rich.box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +34,8 @@ _WATCHED = (
     "failures",
 )
 _PIPE_WIDTH = 120  # characters, without a terminal
+_LEAST_TEXT = 12  # characters of a column of text: narrower ones cannot be read
+_GAP = 2  # characters to the right of each column
 
 
 def console() -> Console:
@@ -40,20 +44,73 @@ def console() -> Console:
     return Console(width=_PIPE_WIDTH if wide else None, highlight=False)
 
 
-def plain_table(title: str, *headings: str, right: Collection[str] = ()) -> Table:
+class _PlainTable(Table):
+    """A table that stays readable on a narrow terminal.
+
+    If its columns do not fit, it leaves out those in `spare`. If they still do not fit, each row is
+    a list of its cells, one below the other.
+    """
+
+    spare: Collection[str] = ()
+    """Headings of columns that repeat what others say."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.show_header or self._least_width(console, options) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+        elif self.spare:
+            smaller = copy(self)
+            smaller.columns = [c for c in self.columns if str(c.header) not in self.spare]
+            smaller.spare = ()
+            yield smaller
+        else:
+            yield from self._one_below_the_other()
+
+    def _least_width(self, console: Console, options: ConsoleOptions) -> int:
+        """Characters that the columns need: whole numbers, and text that can be read."""
+
+        def width(cell: RenderableType) -> int:
+            return Measurement.get(console, options, cell).maximum
+
+        widths = [max(map(width, [c.header, *c.cells])) for c in self.columns]
+        folded = [not column.no_wrap for column in self.columns]
+        return sum(
+            _GAP + (min(size, _LEAST_TEXT) if folds else size)
+            for size, folds in zip(widths, folded, strict=True)
+        )
+
+    def _one_below_the_other(self) -> RenderResult:
+        if self.title is not None:
+            yield self.title
+        headings = [str(column.header).replace("\n", " ") for column in self.columns]
+        for number, cells in enumerate(zip(*(c.cells for c in self.columns), strict=True)):
+            if number:
+                yield ""
+            row = plain_table("", "", "")
+            row.title = None
+            for heading, cell in zip(headings, cells, strict=True):
+                if str(cell):
+                    row.add_row(heading, cell)
+            yield row
+
+
+def plain_table(
+    title: str, *headings: str, right: Collection[str] = (), spare: Collection[str] = ()
+) -> Table:
     """An empty table with these headings; columns in `right` hold numbers, aligned right.
 
-    On a narrow terminal, text is folded; numbers never are.
+    On a narrow terminal, text is folded; numbers never are. If the columns still do not fit, those
+    in `spare` are left out, and then the cells of each row are shown one below the other.
     """
     narrow = console().width < _PIPE_WIDTH
-    table = Table(
+    table = _PlainTable(
         title=Text(title, "bold"),
         title_justify="left",
         box=rich.box.SIMPLE_HEAD,
-        padding=(0, 2, 0, 0),
+        padding=(0, _GAP, 0, 0),
         show_edge=False,
         show_header=any(headings),
     )
+    table.spare = spare
     for heading in headings:
         if heading in right:
             words = heading.replace(" ", "\n") if narrow else heading

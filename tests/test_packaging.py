@@ -88,3 +88,19 @@ def test_a_program_may_have_modules_of_these_names(tmp_path: Path) -> None:
     ended = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "allocbench.api\n"
+
+
+def test_a_checkout_that_is_not_installed_knows_its_version(tmp_path: Path) -> None:
+    package, project = tmp_path / "allocbench", tmp_path / "pyproject.toml"
+    package.mkdir()
+    (package / "__init__.py").write_bytes(Path(allocbench.__file__).read_bytes())
+
+    def version() -> str:
+        line = [sys.executable, "-S", "-c", "import allocbench; print(allocbench.__version__)"]
+        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True).stdout.strip()
+
+    assert version() == "unknown (not installed)"
+    project.write_text('[project]\nname = "another"\nversion = "7.8.9"\n')
+    assert version() == "unknown (not installed)"
+    project.write_text('[project]\nname = "allocbench"\nversion = "7.8.9"\n')
+    assert version() == "7.8.9"

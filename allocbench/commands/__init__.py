@@ -30,7 +30,7 @@ class Command:
 COMMANDS = (
     Command(
         "list",
-        "List allocators, workloads, devices, workspaces, planners and formats: their options.",
+        "List allocators, workloads, devices, workspaces, planners and formats, and their options.",
     ),
     Command(
         "compare",
@@ -45,11 +45,12 @@ COMMANDS = (
     Command("fit", "Find the smallest device on which each allocator completes a trace."),
     Command(
         "serving",
-        "Show what fills a card on which vLLM or SGLang serves a model, and how much to give it.",
+        "Show what fills a card when vLLM or SGLang serves a model on it, and the share to give"
+        " it.",
     ),
     Command(
         "explain",
-        "Explain the first request that fails: was the device full, or its memory in pieces?",
+        "Explain the first request that fails: was the device full, or its free memory fragmented?",
     ),
     Command(
         "tune",
@@ -92,7 +93,7 @@ COMMANDS = (
     Command("asv-compare", "Run benchmarks on two commits and compare them.", ASV),
     Command(
         "asv-machine",
-        "Write GPU, driver, CUDA, torch, and whether the device is simulated, for asv.",
+        "Record the GPU, driver, CUDA and torch of this machine, for asv.",
         ASV,
     ),
     Command(

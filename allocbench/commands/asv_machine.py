@@ -23,10 +23,11 @@ def run(
         typer.Option(metavar="FILE", help=f"File of asv; default: {files.MACHINES}."),
     ] = None,
 ) -> None:
-    """Write GPU, driver, CUDA, torch, and whether the device is simulated, for asv.
+    """Record the GPU, driver, CUDA and torch of this machine, for asv.
 
-    They become part of each result and an axis of the published site. Everything else in the
-    machine's record stays. Running the command again changes nothing.
+    The record also says whether the device is simulated. It becomes part of each result and an axis
+    of the published site. Everything else in the machine's record stays. Running the command again
+    changes nothing.
     """
     name = machine or files.host()
     record = files.update_machine(Path(file or files.MACHINES).expanduser(), name)

@@ -48,7 +48,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Explain the first request that fails: was the device full, or its memory in pieces?
+    """Explain the first request that fails: was the device full, or its free memory fragmented?
 
     The command shows the request and the operator that made it, the memory held and free, the
     blocks in the way, a map of the address space, and which single change of a setting or of the
@@ -74,12 +74,15 @@ def run(
     holders = held.held_by(trace, explanation)
     with records_written(held.facts(explanation, holders), json):
         cards = note(run.device, trace.provenance.device)
-        if json != STDOUT:
-            held.show(holders, explanation)
         if json != STDOUT and explanation is None:
+            held.show(holders, None)
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and explanation is not None:
-            _print(title, explanation, cards)
+            out = console()
+            out.print(_facts(title, explanation))
+            out.print()
+            held.show(holders, explanation)
+            _print(explanation, cards)
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
@@ -91,16 +94,11 @@ def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
     out.print(Text(cards, "dim"))
 
 
-def _print(title: str, explanation: Explanation, cards: str) -> None:
+def _print(explanation: Explanation, cards: str) -> None:
     from allocbench.questions.explain import verdict
 
     out = console()
-    for part in (
-        _facts(title, explanation),
-        _map(explanation),
-        _pins(explanation),
-        _changes(explanation),
-    ):
+    for part in (_map(explanation), _pins(explanation), _changes(explanation)):
         if part is not None:
             out.print(part)
             out.print()
@@ -110,7 +108,7 @@ def _print(title: str, explanation: Explanation, cards: str) -> None:
 
 def _facts(title: str, explanation: Explanation) -> Table:
     failure = explanation.failure
-    table = plain_table(f"{title}: the first request that fails", "", "")
+    table = plain_table(f"{title}: first failing request", "", "")
     by = f" by {one_line(failure.operator)}" if failure.operator else ""
     table.add_row("request", Text(f"{_size(failure.requested)}{by}"))
     table.add_row("when", f"event {failure.event:,} (from 0), step {failure.step:,}")

@@ -52,9 +52,9 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME=A..B",
-            help="Find the largest value of {NAME} in the command line of a program with which it"
-            " fits the card of --device. Without --device, estimate that value for every card."
-            " Also A..B:EVERY or A,B,C.",
+            help="Replace {NAME} in the command line of a program by numbers from A to B, and find"
+            " the largest one with which the program fits on the card of --device. Without"
+            " --device, estimate it for every card. A..B:EVERY and A,B,C are possible, too.",
         ),
     ] = None,
     every_card: Annotated[

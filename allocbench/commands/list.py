@@ -26,7 +26,7 @@ _FEW = 5  # formats with more options refer to `list workloads`
 
 
 def run(context: typer.Context) -> None:
-    """List allocators, workloads, devices, workspaces, planners and formats: their options.
+    """List allocators, workloads, devices, workspaces, planners and formats, and their options.
 
     Without a subcommand, list everything.
     """
@@ -102,7 +102,7 @@ def _devices() -> list[Table]:
 
 
 def _workspaces() -> list[Table]:
-    """What the libraries of NVIDIA ask for on a null GPU: a model, its sources and its options."""
+    """The model of the workspaces of NVIDIA's libraries on a null GPU: sources and options."""
     table = plain_table(
         "workspaces on a null GPU, a model; to change one, write null:h100,OPTION=VALUE",
         "option",

@@ -60,7 +60,9 @@ def run(
     ] = None,
     json: Annotated[
         str | None,
-        typer.Option("--json", metavar="FILE", help="Write the numbers as JSON; - is stdout."),
+        typer.Option(
+            "--json", metavar="FILE", help="Write the numbers as JSON; - is standard output."
+        ),
     ] = None,
     output: Annotated[
         str | None,
@@ -69,7 +71,7 @@ def run(
             "-o",
             metavar="PLAN",
             help="Write the plan as CSV of id,lower,upper,size,offset; for a model of"
-            " tensor,name,placement,bytes,offset,owner; - is stdout.",
+            " tensor,name,placement,bytes,offset,owner; - is standard output.",
         ),
     ] = None,
 ) -> None:

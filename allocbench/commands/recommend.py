@@ -52,7 +52,7 @@ def run(
     model: options.Model = None,
     orders: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Number of perturbed traces to test."),
+        typer.Option(metavar="N", min=0, help="Number of traces with shuffled steps to test."),
     ] = ORDERS,
     tuning: Annotated[
         int,

@@ -128,7 +128,8 @@ def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
 def _metrics(row: Row) -> Table:
     """Every number of a row, rounded and exact."""
     title = f"{row['workload']} through {row['allocator']} on {row['device']}"
-    table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
+    headings = "metric", "value", "exactly"
+    table = plain_table(title, *headings, right=headings[1:], spare=headings[2:])
     group = ""
     for column in results.COLUMNS:
         if not column.unit or row[column.name] is None:

@@ -278,7 +278,8 @@ def _device(report: Report, null_name: str | None) -> str:
 def _table(report: Report, allocator: str, null_name: str | None) -> Table:
     device = f"{_device(report, null_name)}, {report.gpu}"
     title = f"{allocator} on {device} (process {report.pid})"
-    table = plain_table(title, "metric", "value", "exactly", right=("value", "exactly"))
+    headings = "metric", "value", "exactly"
+    table = plain_table(title, *headings, right=headings[1:], spare=headings[2:])
     extra = report.extra
     for name in ("requests", "frees", "deferred_frees"):
         if name in extra:

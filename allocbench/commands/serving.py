@@ -101,14 +101,23 @@ def run(
     ] = 1,
     quantization: Annotated[
         Weights | None,
-        typer.Option(help="How matrices are stored; int4 as AWQ and GPTQ do. Default: config."),
+        typer.Option(
+            help="How weight matrices are stored; int4 is the format of AWQ and GPTQ. Default: as"
+            " in the model's config."
+        ),
     ] = None,
     kv_dtype: Annotated[
-        Cache, typer.Option(help="How keys and values are stored; auto: as the model.")
+        Cache,
+        typer.Option(help="How keys and values are stored; auto: in the data type of the model."),
     ] = Cache.AUTO,
     block_size: Annotated[
         int | None,
-        typer.Option(metavar="TOKENS", min=1, max=4096, help="Default: 16; SGLang: 1."),
+        typer.Option(
+            metavar="TOKENS",
+            min=1,
+            max=4096,
+            help="Tokens in a block of the KV cache. Default: 16; SGLang: 1.",
+        ),
     ] = None,
     max_model_len: Annotated[
         int | None,
@@ -117,12 +126,20 @@ def run(
     max_num_batched_tokens: Annotated[
         int | None,
         typer.Option(
-            metavar="TOKENS", min=1, max=10**6, help="Of a pass; default: the engine's rule."
+            metavar="TOKENS",
+            min=1,
+            max=10**6,
+            help="The most tokens in a pass; default: the engine's rule.",
         ),
     ] = None,
     max_num_seqs: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=10**5, help="Of a pass; default: the engine's rule."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=10**5,
+            help="The most sequences in a pass; default: the engine's rule.",
+        ),
     ] = None,
     capture_sizes: Annotated[
         str | None,
@@ -138,7 +155,7 @@ def run(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A log of requests, see `list formats`: how much of its load is survived.",
+            help="A log of requests (see `list formats`) for the server to answer.",
         ),
     ] = None,
     requests: Annotated[
@@ -147,12 +164,12 @@ def run(
     ] = 1000,
     json: options.Json = None,
 ) -> None:
-    """Show what fills a card on which vLLM or SGLang serves a model, and how much to give it.
+    """Show what fills a card when vLLM or SGLang serves a model on it, and the share to give it.
 
     The lines are the memory outside of PyTorch, the weights, the activations of the largest batch,
     the KV cache, the pools of CUDA graphs and what the allocator wastes. Each is exact, replayed,
-    modelled or given. With a log of requests, the command also says how large a KV cache it needs,
-    and up to which arrival rate no sequence is preempted or refused.
+    modelled or given. With a log of requests, the command also shows how large a KV cache these
+    requests need, and the highest arrival rate at which no sequence is preempted or refused.
     """
     from allocbench.questions.serving import answer  # imported late: --help stays fast
     from allocbench.questions.serving_load import load
