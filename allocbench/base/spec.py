@@ -53,12 +53,13 @@ def parse(text: str, *, first: str | None = None) -> Spec:
     `first` names the option that may be written without its name right after the colon, as the
     capacity in `sim:80GiB`. Raises SpecSyntaxError when the text is not a spec.
     """
-    name, _, rest = text.strip().partition(":")
+    before, _, rest = text.partition(":")
+    name = before.strip()
     if not name:
         raise SpecSyntaxError(
             f"'{text}' is not a spec: write name or name:option=value,option=value"
         )
-    return _parse(text, name, rest, first)
+    return _parse(text, name, rest.rstrip(), first)
 
 
 def name_of(text: str) -> str:

@@ -29,6 +29,7 @@ from tests.fuzz.seeds import seeds
 SEQUENCES = "sequences"
 MOST_SECONDS = 10  # for an input
 MOST_MIB = 4096  # of memory
+_BLIND = "no interesting inputs were found"
 _FOLDER = Path("build/fuzz")
 _LIMITS = (
     f"-timeout={MOST_SECONDS}",
@@ -106,12 +107,14 @@ def _fuzz(target: str, seconds: float, inputs: int | None, seed: int) -> Outcome
         f"{int(tried[1]):,} inputs" if tried else "",
         time.monotonic() - began,
         f"{memory[1]} MiB" if memory else "",
-        _failure(target, done.stderr) if done.returncode else "",
+        _failure(target, done.stderr) if done.returncode or _BLIND in done.stderr else "",
     )
 
 
 def _failure(target: str, log: str) -> str:
     """What libFuzzer says about a failure, and the command that repeats it."""
+    if _BLIND in log:
+        return "libFuzzer does not see which code an input reaches"
     said = re.findall(r"^(?:.*Error.*|.*(?:ERROR|ALARM): .*|AssertionError.*)$", log, re.MULTILINE)
     kept = re.search(r"Test unit written to (\S+)", log)
     repeat = f"python -m tests.fuzz.worker {target} {kept[1]}" if kept else log[-2000:]

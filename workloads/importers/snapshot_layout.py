@@ -89,10 +89,13 @@ class _Allocs:
         frees = np.flatnonzero(~events.is_alloc)
         freed, first = np.unique(events.address[frees], return_index=True)
         self._freed, self._first = freed, frees[first]
+        self._end = len(events.address)
 
     def next_above(self, address: int, low: int, high: int) -> int | None:
         """The lowest alloc in [low, high) while the first block at `address` was alive."""
-        until = self._first[np.searchsorted(self._freed, np.uint64(address))]
+        found = int(np.searchsorted(self._freed, np.uint64(address)))
+        freed = found < len(self._freed) and self._freed[found] == address
+        until = self._first[found] if freed else self._end
         begin, end = np.searchsorted(self._address, np.array([low, high], np.uint64))
         before = self._address[begin:end][self._at[begin:end] < until]
         return int(before[0]) if len(before) else None

@@ -66,7 +66,8 @@ def _graph(tflite: Any, model: Any, size: int) -> OperatorGraph:
     types = {value: name for name, value in vars(tflite.TensorType).items() if name[0] != "_"}
     kinds = {value: name for name, value in vars(tflite.BuiltinOperator).items() if name[0] != "_"}
     tensors = [
-        _tensor(model, graph.Tensors(n), types) for n in range(_count(graph.TensorsLength(), size))
+        _tensor(model, graph.Tensors(n), types, size)
+        for n in range(_count(graph.TensorsLength(), size))
     ]
     operators = [
         _operator(model, graph.Operators(n), kinds, size)
@@ -81,10 +82,10 @@ def _graph(tflite: Any, model: Any, size: int) -> OperatorGraph:
     )
 
 
-def _tensor(model: Any, tensor: Any, types: dict[int, str]) -> TensorNode:
+def _tensor(model: Any, tensor: Any, types: dict[int, str], size: int) -> TensorNode:
     name = (tensor.Name() or b"").decode("utf-8", "replace")
     kind = types.get(tensor.Type(), str(tensor.Type()))
-    shape = [tensor.Shape(n) for n in range(tensor.ShapeLength())]
+    shape = _indices(tensor.Shape, tensor.ShapeLength(), size)
     if any(dimension < 0 for dimension in shape):
         raise TraceError(f"tensor '{name}' has the shape {shape}")
     placement: Placement = "arena"
@@ -105,7 +106,10 @@ def _is_constant(model: Any, number: int) -> bool:
 
 
 def _operator(model: Any, operator: Any, kinds: dict[int, str], size: int) -> OperatorNode:
-    code = model.OperatorCodes(operator.OpcodeIndex())
+    number = operator.OpcodeIndex()
+    if number >= model.OperatorCodesLength():
+        raise TraceError(f"is not a valid TensorFlow Lite model: no operator code {number:,}")
+    code = model.OperatorCodes(number)
     # Old files have the code in a field of one byte, new ones in both or in the larger one.
     kind = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     return OperatorNode(

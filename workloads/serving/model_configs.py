@@ -26,6 +26,8 @@ _FAMILIES: Mapping[str, Mapping[str, bool]] = {
 _DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4}
 _MOST_BYTES = 1 << 20
 _MOST = 10**7
+_MOST_LAYERS = 10_000
+_MOST_BITS = 32  # of a weight
 
 
 def read(path: Path) -> Architecture:
@@ -65,8 +67,10 @@ def parse(told: Mapping[str, Any]) -> Architecture:
     ffn = "moe_intermediate_size" if family.get("sparse") else "intermediate_size"
     _check_layers(told)
     attention_bias = bool(told.get("attention_bias", False))
+    if told.get("head_dim") is None and heads > hidden:
+        raise TraceError(f"num_attention_heads {heads} is larger than hidden_size {hidden}")
     model = Model(
-        layers=_count(told, "num_hidden_layers"),
+        layers=_count(told, "num_hidden_layers", most=_MOST_LAYERS),
         hidden=hidden,
         heads=heads,
         kv_heads=_count(told, "num_key_value_heads", heads),
@@ -84,7 +88,7 @@ def parse(told: Mapping[str, Any]) -> Architecture:
         tied=bool(told.get("tie_word_embeddings", family.get("tied", False))),
         qk_norm=family.get("qk_norm", False),
         output_bias=attention_bias,
-        quantization=_quantization(told.get("quantization_config")),
+        quantization=_quantization(told),
     )
 
 
@@ -98,50 +102,78 @@ def _check_layers(told: Mapping[str, Any]) -> None:
 def _positions(told: Mapping[str, Any]) -> int:
     """Rows of the rotary cache: YaRN and linear scaling have more than the configuration says."""
     positions = _count(told, "max_position_embeddings")
-    scaling = told.get("rope_scaling") or {}
+    scaling = _object(told, "rope_scaling")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "yarn":
         original = _count(scaling, "original_max_position_embeddings", positions)
-        return int(original * float(scaling.get("factor", 1)))
-    return int(positions * float(scaling.get("factor", 1))) if kind == "linear" else positions
+        return int(original * _factor(scaling))
+    return int(positions * _factor(scaling)) if kind == "linear" else positions
+
+
+def _factor(scaling: Mapping[str, Any]) -> float:
+    factor = scaling.get("factor", 1)
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor <= _MOST:
+        raise TraceError(
+            f"the factor {str(factor)[:40]} of rope_scaling is not from 1 to {_MOST:,}"
+        )
+    return float(factor)
 
 
 def _dtype(told: Mapping[str, Any]) -> int:
     name = told.get("torch_dtype", told.get("dtype", "bfloat16"))
-    if name not in _DTYPES:
-        raise TraceError(f"torch_dtype {name} is not one of {', '.join(_DTYPES)}")
+    if not isinstance(name, str) or name not in _DTYPES:
+        raise TraceError(f"torch_dtype {str(name)[:40]} is not one of {', '.join(_DTYPES)}")
     # vLLM and SGLang serve a float32 model with float16
     return min(_DTYPES[name], 2)
 
 
-def _quantization(told: object) -> Quantization | None:
-    if told is None:
+def _quantization(told: Mapping[str, Any]) -> Quantization | None:
+    if told.get("quantization_config") is None:
         return None
-    if not isinstance(told, dict):
-        raise TraceError("quantization_config is not an object")
-    method = told.get("quant_method")
+    config = _object(told, "quantization_config")
+    method = config.get("quant_method")
     if method in ("awq", "gptq"):
-        return Quantization(_count(told, "bits"), max(0, int(told.get("group_size", 128))))
+        return Quantization(_bits(config, "bits"), _group(config, 128))
     if method == "fp8":
         return Quantization(8)
     if method == "compressed-tensors":
-        groups: Mapping[str, Any] = told.get("config_groups") or {}
-        first: Mapping[str, Any] = next(iter(groups.values()), {})
-        weights: Mapping[str, Any] = first.get("weights") or {}
-        group = weights.get("group_size") or 0
-        return Quantization(_count(weights, "num_bits"), max(0, int(group)))
+        groups = _object(config, "config_groups")
+        weights = _object(_object(groups, next(iter(groups), "group_0")), "weights")
+        return Quantization(_bits(weights, "num_bits"), _group(weights, 0))
     raise TraceError(
-        f"quantization {method} is not one of awq, gptq, fp8, compressed-tensors; --quantization"
-        " replaces it"
+        f"quantization {str(method)[:40]} is not one of awq, gptq, fp8, compressed-tensors;"
+        " --quantization replaces it"
     )
 
 
-def _count(told: Mapping[str, Any], name: str, default: int | None = None) -> int:
+def _bits(told: Mapping[str, Any], name: str) -> int:
+    return _count(told, name, most=_MOST_BITS)
+
+
+def _group(told: Mapping[str, Any], default: int) -> int:
+    """Weights with a scale in common; 0 for null and -1, which stand for a whole row."""
+    size = told.get("group_size", default)
+    return 0 if size in (None, 0, -1) else _count(told, "group_size", default)
+
+
+def _object(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The object of this name; an empty one if there is none."""
+    value = told.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise TraceError(f"{name} is not an object")
+    return value
+
+
+def _count(
+    told: Mapping[str, Any], name: str, default: int | None = None, most: int = _MOST
+) -> int:
     number = told.get(name)
     if number is None:
         if default is None:
             raise TraceError(f"no {name}")
         return default
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST:
-        raise TraceError(f"{name} {str(number)[:40]} is not a whole number from 1 to {_MOST:,}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+        raise TraceError(f"{name} {str(number)[:40]} is not a whole number from 1 to {most:,}")
     return number

@@ -137,6 +137,22 @@ def test_a_configuration_says_what_differs() -> None:
         ({"mlp_only_layers": [0]}, "some layers have experts and some have not"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization mxfp4 is not one of"),
         ({"quantization_config": {"quant_method": "awq"}}, "no bits"),
+        ({"quantization_config": "awq"}, "quantization_config is not an object"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": "all"}},
+            "group_size all is not a whole number from 1 to 10,000,000",
+        ),
+        ({"torch_dtype": ["bfloat16"]}, "torch_dtype ['bfloat16'] is not one of"),
+        ({"rope_scaling": 8}, "rope_scaling is not an object"),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": "2"}},
+            "factor 2 of rope_scaling is not from 1 to 10,000,000",
+        ),
+        (
+            {"num_attention_heads": 8192, "head_dim": None},
+            "num_attention_heads 8192 is larger than hidden_size 4096",
+        ),
+        ({"num_hidden_layers": 10_001}, "num_hidden_layers 10001 is not a whole number"),
     ],
 )
 def test_a_wrong_configuration_is_named(changes: dict[str, Any], message: str) -> None:
