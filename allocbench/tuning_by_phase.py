@@ -146,18 +146,17 @@ def _verdict(found: PerPhase, run: Runner) -> str:
         fits = consequence(need, True, run.capacity, where, None)
         which = "the default" if kept == default else "one setting for the whole program"
         return (
-            f"Settings by phase do not help: {which} is as good. It completes on"
-            f" {units.size(need)}; {fits}."
+            f"Settings by phase do not help: {which} is as good. It needs"
+            f" {units.size(need)} and {fits}."
         )
     need = plan.capacity or 0
     fits = consequence(need, True, run.capacity, where, None)
+    words = f"With settings by phase, the program needs {units.size(need)} and {fits}."
     if single is None:
-        return f"Settings by phase complete on {units.size(need)}; {fits}. No one setting does:"
-    gains = [_memory(plan, single), *_device_time(plan, single)]
-    return (
-        f"Settings by phase complete on {units.size(need)}; {fits}. The best one setting needs"
-        f" {units.size(single.capacity or 0)}: {', '.join(gains)}."
-    )
+        return f"{words} With one setting for all phases, requests fail. To use them:"
+    gains = ", ".join([_memory(plan, single), *_device_time(plan, single)])
+    before = units.size(single.capacity or 0)
+    return f"{words} Compared with the best single setting ({before}): {gains}."
 
 
 def _device_time(plan: Trial, single: Trial) -> list[str]:

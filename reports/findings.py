@@ -24,7 +24,7 @@ class Claim:
 
     @property
     def sentence(self) -> str:
-        """The claim as a clause of plain text."""
+        """The claim as a sentence without its capital letter and its full stop."""
         number = f" {self.number}" if self.number else ""
         context = f" ({self.context})" if self.context else ""
         return f"{self.label}: {units.names(self.allocators)}{number}{context}"
@@ -47,8 +47,9 @@ def advice(case: Case) -> tuple[str, str]:
 
 def sentence(claims: Sequence[Claim]) -> str:
     """The claims as one line."""
-    text = "; ".join(claim.sentence for claim in claims) or "no candidate served every request"
-    return f"{text[0].upper()}{text[1:]}."
+    if not claims:
+        return "No candidate served every request."
+    return " ".join(f"{claim.sentence[0].upper()}{claim.sentence[1:]}." for claim in claims)
 
 
 def describe(cases: Sequence[Case], metric: str) -> str:
@@ -102,7 +103,7 @@ def _runner_up(case: Case, metric: str) -> str:
     order = ranked(case.rows, SCHEMA[metric])
     if len(order) < 2 or not order.iloc[0]:
         return ""
-    return f"next {order.index[1]}, {units.times(order.iloc[1] / order.iloc[0])} the time"
+    return f"next: {order.index[1]}, {units.times(order.iloc[1] / order.iloc[0])} the time"
 
 
 def _which(metric: str) -> str:
@@ -115,7 +116,7 @@ def _least_device_time(case: Case) -> Claim | None:
         return None
     source = str(case.rows.at[names[0], "device_seconds_source"])
     if source == "estimate" and (rival := _undecided(case, names)):
-        label = f"least device time ({source}), undecided within the assumed costs"
+        label = f"least device time ({source}, undecided within the assumed costs)"
         when = condition(ranking.estimate(case.rows, names[0]), ranking.estimate(case.rows, rival))
         return Claim(label, names, "", f"{names[0]} takes less than {rival} {when}" if when else "")
     calls = case.number(names[0], "device_calls")

@@ -88,8 +88,8 @@ def advise(
     if next_best and chosen.option is default is not None and _needs_more(next_best, default):
         need = f"{units.size(next_best.need or 0)}{_against(next_best, default)}"
         second = (
-            f"Best allocator: keep the default; the next best, {next_best.name}, completes on"
-            f" {need}{_time(next_best, default)}.{other.doubt}"
+            f"Best allocator: keep the default. The next best, {next_best.name}, needs"
+            f" {need}.{_time(next_best, default)}{other.doubt}"
         )
     lines = _line("setting", setting, default, options, capacity, name, unfit), second
     return Advice(
@@ -111,15 +111,16 @@ def consequence(
     device: str,
     default: tuple[int | None, bool] | None,
 ) -> str:
-    """Whether a program fits a device, and whether it does by default, in words.
+    """Whether a program fits a device, and whether it does by default: "fits X with Y to spare".
 
-    need: bytes. default: need and fits of the default, None if it should not be mentioned.
+    Empty if the capacity is not known. need: bytes. default: need and fits of the default, None if
+    it should not be mentioned.
     """
     if capacity is None:
         return ""
     if not fits:
-        return f"it does not fit {device}"
-    words = f"it fits {device} with {units.size(max(0, capacity - need))} to spare"
+        return f"does not fit {device}"
+    words = f"fits {device} with {units.size(max(0, capacity - need))} to spare"
     if default is None:
         return words
     least, default_fits = default
@@ -144,13 +145,19 @@ def _line(
         return head + _none(what, options, unfit or f"nothing that was tried fits {device}")
     if best.need is None:
         return f"{head}{best.name}"
-    verb = "completes on" if best.searched else "reserves"
-    if best.kind == "default":
-        words = f"keep the default, which {verb} {units.size(best.need)}"
-        return f"{head}{words}; {_ends(best, None, capacity, device)}.{found.doubt}"
-    words = f"{best.name} {verb} {units.size(best.need)}{_against(best, default)}"
-    ends = _ends(best, default, capacity, device)
-    return f"{head}{words}{_time(best, default)}; {ends}.{found.doubt}"
+    keeps = best.kind == "default"
+    other = None if keeps else default
+    against = _against(best, other)
+    fits = consequence(
+        best.need, best.fits, capacity, device, None if other is None else (other.need, other.fits)
+    )
+    words = f"{'needs' if best.searched else 'reserves'} {units.size(best.need)}{against}"
+    if fits:
+        words += f"{',' if against else ''} and {fits}"
+    name = "keep the default" if keeps else best.name
+    time = "" if keeps else _time(best, other)
+    unknown = "" if fits or best.card else " The capacity of the device is not known."
+    return f"{head}{name}. It {words}.{unknown}{_card(best, other)}{time}{found.doubt}"
 
 
 def _unfit(load: int, capacity: int | None, device: str) -> str:
@@ -193,24 +200,16 @@ def _against(best: Option, default: Option | None) -> str:
 def _time(best: Option, default: Option | None) -> str:
     if best.time is None:
         return ""
-    words = f", host and device time {best.time.text} per event"
-    if default is None or default.time is None:
-        return words
-    return f"{words} (the default {default.time.text})"
+    by_default = (
+        "" if default is None or default.time is None else f" (the default: {default.time.text})"
+    )
+    return f" Host and device time: {best.time.text} per event{by_default}."
 
 
-def _ends(best: Option, default: Option | None, capacity: int | None, device: str) -> str:
-    other = None if default is None else (default.need, default.fits)
-    parts = [consequence(best.need or 0, best.fits, capacity, device, other)]
-    if best.card:
-        where = (
-            ""
-            if default is None or not default.card
-            else (
-                ", the same as for the default"
-                if default.card == best.card
-                else f" (the default: {default.card})"
-            )
-        )
-        parts.append(f"smallest card {best.card}{where}")
-    return "; ".join(filter(None, parts)) or "the device's capacity is not known"
+def _card(best: Option, default: Option | None) -> str:
+    if not best.card:
+        return ""
+    by_default = "" if default is None or not default.card else f" (the default: {default.card})"
+    if default is not None and default.card == best.card:
+        by_default = ", as for the default"
+    return f" Smallest card: {best.card}{by_default}."

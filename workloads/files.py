@@ -132,13 +132,13 @@ def _format(head: bytes) -> Format:
     names = "; ".join(file_format.name for file_format in FORMATS)
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known are: {names}")
+        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known formats: {names}")
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(
-            f"its content is of no known format: line 1 is '{text[:_MOST_SHOWN]}'; expected the"
-            f" columns op,id,size for a trace as CSV. Known are: {names}"
+            f"its format is not recognized: line 1 is '{text[:_MOST_SHOWN]}'; expected the"
+            f" columns op,id,size for a trace as CSV. Known formats: {names}"
         )
-    raise TraceError(f"its content is of no known format; known are: {names}")
+    raise TraceError(f"its format is not recognized; known formats: {names}")
 
 
 def _check_options(file_format: Format, options: dict[str, str | int]) -> None:

@@ -89,8 +89,8 @@ def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
     enough = run.enough(allocator)
     need, out = enough["min_capacity"], console()
     fits = consequence(need, True, run.capacity, label(run.device), None)
-    card = f"; smallest card {enough['card']}" if enough["card"] else ""
-    out.print(Text(f"{title}: no request fails. It completes on {units.size(need)}; {fits}{card}."))
+    card = f" Smallest card: {enough['card']}." if enough["card"] else ""
+    out.print(Text(f"{title}: no request fails. It needs {units.size(need)} and {fits}.{card}"))
     out.print(Text(cards, "dim"))
 
 
@@ -158,10 +158,12 @@ def _changes(explanation: Explanation) -> Table | None:
         return None
     saved = explanation.saved_by
     passing = [change for change in explanation.changes if change.passes and not change.completes]
-    listed = f"listed: {_count(len(saved + passing), _CHANGES, 'first')}"
-    title = (
-        f"{len(saved)} of {len(explanation.changes)} single changes complete the trace ({listed})"
-    )
+    tried, shown = len(explanation.changes), len(saved + passing)
+    title = f"{len(saved)} of {tried} single changes complete the trace"
+    if passing:
+        title += f", {len(passing)} more serve only this request"
+    if shown > _CHANGES:
+        title += f"; the first {_CHANGES} of these {shown}"
     table = plain_table(title, "change", "spec", "")
     for change in (saved + passing)[:_CHANGES]:
         end = "" if change.completes else "serves this request but fails later"

@@ -177,16 +177,18 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     row = next(row for row in records(trials) if row["best"])
     need = row["min_capacity"]
     fits = consequence(need, True, run.capacity, where, None)
-    card = f"; smallest card {row['card']}" if row["card"] else ""
-    kept = f"{units.size(need)}; {fits}{card}"
+    fits = f" and {fits}" if fits else ""
+    card = f" Smallest card: {row['card']}." if row["card"] else ""
     if not tuned.helps:
-        return f"Keep the default: it completes on {kept}. No setting needs over 1% less."
+        words = f"It needs {units.size(need)}{fits}.{card}"
+        return f"Keep the default. {words} No setting needs over 1% less."
+    with_best = f"With the best settings, the program needs {units.size(need)}"
     if default.capacity is None:
-        return f"Completes on {kept}. By default no device is enough:"
-    before = units.size(default.capacity)
-    fails = "" if default.serves else f", and {default.failures:,} requests fail here by default"
-    less = units.percent(1 - need / default.capacity) + " less"
-    return f"Completes on {kept}. The default needs {before} ({less}){fails}:"
+        return f"{with_best}{fits}.{card} By default, no device is enough. To use them:"
+    less = units.percent(1 - need / default.capacity)
+    before = f", {less} less than by default ({units.size(default.capacity)})"
+    fails = "" if default.serves else f" By default, {default.failures:,} requests fail here."
+    return f"{with_best}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
 
 
 def _doubt(tuned: Tuned) -> str:

@@ -177,22 +177,23 @@ def verdict(explanation: Explanation) -> str:
     elif explanation.kind == "refused":
         words = (
             f"the device had room for {size(failure.room)} more, but the allocator could not use"
-            " it: it has a limit of its own, or it asks the device for more than the request"
+            " it: either the allocator has its own limit, or it asks the device for more than the"
+            " request"
         )
     else:
         words = (
-            f"fragmentation: {size(free)} are free; the allocator holds {size(failure.free)} of"
-            f" them in blocks of at most {size(failure.largest_free)}, and the device has"
+            f"fragmentation: {size(free)} are free. The allocator holds {size(failure.free)} of"
+            f" them, in blocks of at most {size(failure.largest_free)}; the device has"
             f" {size(failure.room)}"
         )
         if len(failure.pins):
             held = int(failure.workload.size[failure.pins].sum())
             blocks = f"{len(failure.pins):,} block{'s' * (len(failure.pins) > 1)}"
-            words += f"; the request would fit without {blocks} of {size(held)}"
+            words += f". The request would fit without {blocks} ({size(held)})"
     if explanation.min_capacity is not None:
-        words += f"; this allocator completes the trace on {size(explanation.min_capacity)}"
+        words += f". To complete the trace, this allocator needs {size(explanation.min_capacity)}"
         if explanation.card:
-            words += f", and the smallest card that is large enough is the {explanation.card}"
+            words += f"; the smallest card that is large enough is the {explanation.card}"
     return f"{words[0].upper()}{words[1:]}.{_growing(explanation)}"
 
 
@@ -206,7 +207,11 @@ def _growing(explanation: Explanation) -> str:
     more = (
         f", and {len(explanation.growths) - 1} more groups" if len(explanation.growths) > 1 else ""
     )
-    end = "without it the request would fit" if explanation.leaks else "that alone is not enough"
+    end = (
+        "without them, the request would fit"
+        if explanation.leaks
+        else "without them, the request would still fail"
+    )
     return (
         f" A leak, or a cache that grows: {first.blocks:,} blocks of {units.size(first.size)}{by}"
         f" from {where} are never freed{more}, {units.size(grown)} in all; {end}."

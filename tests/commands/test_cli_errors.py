@@ -45,8 +45,8 @@ EVERY = [info.name for info in allocators.strategies()]
         ("missing.csv:device=1", "missing.csv: neither a file nor a workload; "),
         (
             "text.csv",
-            "text.csv: its content is of no known format: line 1 is 'hello'; expected the columns"
-            " op,id,size for a trace as CSV. Known are: Parquet; CSV op,id,size; ",
+            "text.csv: its format is not recognized: line 1 is 'hello'; expected the columns"
+            " op,id,size for a trace as CSV. Known formats: Parquet; CSV op,id,size; ",
         ),
         ("broken.csv", "broken.csv: line 3: 'a,x,7q': size '7q' is not a whole number of bytes"),
         ("dead.csv", "dead.csv: line 4: 'f,0,': block 0 is not live; expected the id of a block"),
@@ -166,7 +166,7 @@ def test_the_module_runs_as_a_program() -> None:
     assert [row["allocator"] for row in json.loads(done.stdout)] == ["bfc"]
     done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"error: text.csv: its content is of no known format: .*\n", done.stderr)
+    assert re.fullmatch(r"error: text.csv: its format is not recognized: .*\n", done.stderr)
 
 
 @pytest.mark.parametrize(

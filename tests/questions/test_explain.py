@@ -73,7 +73,7 @@ def test_memory_in_two_pieces_is_pinned_by_the_one_block_between() -> None:
         "freed": 6,
     }
     assert "naive" in [change.spec for change in found.saved_by]
-    assert "the request would fit without 1 block of 1.00 MiB" in verdict(found)
+    assert "The request would fit without 1 block (1.00 MiB)" in verdict(found)
     assert found.min_capacity is not None
     assert found.min_capacity > 64 * MIB
 

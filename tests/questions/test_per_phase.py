@@ -182,8 +182,8 @@ def test_the_command_prints_the_calls() -> None:
     write(divided(), "divided.parquet")
     shown = output("tune divided.parquet --per-phase --phases load=0,steady=step1 --budget 60")
     words = " ".join(shown.split())
-    assert "Settings by phase complete on 32.0 MiB" in words
-    assert "needs 36.0 MiB: 11.1% less memory" in words
+    assert "With settings by phase, the program needs 32.0 MiB" in words
+    assert "best single setting (36.0 MiB): 11.1% less memory" in words
     assert "before the program starts (load): export PYTORCH_CUDA_ALLOC_CONF=large" in words
     assert (
         "before step 1, event 4, where steady begins:\n"

@@ -67,13 +67,13 @@ def test_the_default_is_kept_where_it_fits_with_room() -> None:
     assert found.chosen == found.setting == DEFAULT
     assert found.keeps
     assert found.lines[0] == (
-        "Best setting: keep the default, which completes on 2.60 GiB; it fits the card with"
-        " 21.4 GiB to spare."
+        "Best setting: keep the default. It needs 2.60 GiB and fits the card with 21.4 GiB to"
+        " spare."
     )
     assert found.lines[1] == (
-        "Best allocator: slab completes on 2.20 GiB, 15.4% less than the default (2.60 GiB), host"
-        " and device time 130-400 ns per event (the default 0.35-2.4 us); it fits the card with"
-        " 21.8 GiB to spare; the default leaves 21.4 GiB."
+        "Best allocator: slab. It needs 2.20 GiB, 15.4% less than the default (2.60 GiB), and fits"
+        " the card with 21.8 GiB to spare; the default leaves 21.4 GiB. Host and device time:"
+        " 130-400 ns per event (the default: 0.35-2.4 us)."
     )
 
 
@@ -101,7 +101,7 @@ def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
     )
     found = advise(given)
     assert (found.chosen, found.setting) == (OTHER, None)
-    assert "it fits the card with 1.00 GiB to spare; the default does not fit" in found.lines[1]
+    assert "and fits the card with 1.00 GiB to spare; the default does not fit." in found.lines[1]
     assert found.lines[0] == (
         f"Best setting: nothing that was tried fits the card; {SETTING} needs the least, 24.5 GiB."
     )
@@ -233,7 +233,7 @@ def test_a_study_runs_all_and_remembers() -> None:
 def test_the_command_answers_and_shows_how_to_switch() -> None:
     line = "recommend gpt2-train --device sim:8GiB --orders 1 --tuning 0"
     shown = output(line)
-    assert shown.startswith("Best setting: caching:conf=expandable_segments:True completes on")
+    assert shown.startswith("Best setting: caching:conf=expandable_segments:True. It needs ")
     assert "recommended: caching:conf=expandable_segments:True\n" in shown
     assert "\nexport PYTORCH_ALLOC_CONF=expandable_segments:True\n" in shown
     assert "\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown

@@ -324,8 +324,8 @@ def test_the_verdict_has_the_numbers() -> None:
     rows = [sized("lean", 9, 50), sized("quick", 12, 25, device_seconds=0.002), floor()]
     (case,) = cases(frame(rows))
     assert findings.sentence(findings.verdict(case)) == (
-        "Fastest: quick at 25.0 ns of host time per event (next lean, 2.00x the time);"
-        " least device time (estimate): quick at 1-5 ms (100 device calls)."
+        "Fastest: quick at 25.0 ns of host time per event (next: lean, 2.00x the time)."
+        " Least device time (estimate): quick at 1-5 ms (100 device calls)."
     )
 
 
@@ -342,8 +342,8 @@ def test_the_verdict_falls_back_to_what_was_measured() -> None:
     ]
     (case,) = cases(frame(rows))
     assert findings.sentence(findings.verdict(case)) == (
-        "Fastest (alloc): a and b at 30.0 ns of host time per call (no clear difference);"
-        " equal in every counted metric: a and b."
+        "Fastest (alloc): a and b at 30.0 ns of host time per call (no clear difference)."
+        " Equal in every counted metric: a and b."
     )
 
 
@@ -356,12 +356,12 @@ def test_the_two_lines_of_advice_come_first() -> None:
     (case,) = cases(frame(rows))
     setting, allocator = findings.advice(case)
     assert setting == (
-        "Best setting: caching:conf=expandable_segments:True completes on 76.0 GiB, 7.3% less than"
-        " the default (82.0 GiB), host and device time 2.1-10 us per event; it fits sim:80GiB with"
-        " 4.00 GiB to spare; the default does not fit; smallest card RTX 4070 12GB, the same as"
-        " for the default."
+        "Best setting: caching:conf=expandable_segments:True. It needs 76.0 GiB, 7.3% less than the"
+        " default (82.0 GiB), and fits sim:80GiB with 4.00 GiB to spare; the default does not fit."
+        " Smallest card: RTX 4070 12GB, as for the default. Host and device time: 2.1-10 us per"
+        " event."
     )
-    assert allocator.startswith("Best allocator: slab completes on 70.0 GiB, 14.6% less")
+    assert allocator.startswith("Best allocator: slab. It needs 70.0 GiB, 14.6% less")
 
 
 def test_a_lead_within_the_noise_is_no_lead() -> None:

@@ -260,4 +260,4 @@ def test_errors_name_standard_input() -> None:
         python("convert", "-", "-"), input="hello\n", capture_output=True, text=True
     )
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: standard input: its content is of no known format")
+    assert ended.stderr.startswith("error: standard input: its format is not recognized")

@@ -103,18 +103,18 @@ HEADER = {"version": FORMAT_VERSION, "labels": [], "provenance": {}}
 COLUMNS = make(GOOD).columns()
 NULL = pa.array([100, 7, None, 50, 0], pa.uint64())
 KNOWN = "; ".join(one.name for one in FORMATS)
-UNKNOWN = f"its content is of no known format; known are: {KNOWN}"
+UNKNOWN = f"its format is not recognized; known formats: {KNOWN}"
 WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "rubbish": (bytes(range(256)) * 64, UNKNOWN),
     "other header": (
         b"operation,id,size\na,0,1\n",
-        "its content is of no known format: line 1 is 'operation,id,size'; expected the columns"
-        f" op,id,size for a trace as CSV. Known are: {KNOWN}",
+        "its format is not recognized: line 1 is 'operation,id,size'; expected the columns"
+        f" op,id,size for a trace as CSV. Known formats: {KNOWN}",
     ),
     "UTF-16": (
         "op,id,size\na,0,1\n".encode("utf-16"),
-        f"is text in UTF-16; save it as UTF-8. Known are: {KNOWN}",
+        f"is text in UTF-16; save it as UTF-8. Known formats: {KNOWN}",
     ),
     "no events": (b"op,id,size\n", "holds no events"),
     "cut Parquet": (

@@ -146,7 +146,7 @@ def test_a_plan_is_the_csv_with_offsets() -> None:
     [
         ("", "is empty"),
         ("op,id,size\n", "holds no events"),
-        ("id,lower,upper\n", "its content is of no known format: line 1 is 'id,lower,upper'"),
+        ("id,lower,upper\n", "its format is not recognized: line 1 is 'id,lower,upper'"),
     ],
 )
 def test_other_files_hold_no_lifetimes(tmp_path: Path, text: str, told: str) -> None:

@@ -96,7 +96,7 @@ def _check_layers(told: Mapping[str, Any]) -> None:
     """Raise TraceError for layers that differ from each other."""
     sparse = _count(told, "decoder_sparse_step", 1) == 1 and not told.get("mlp_only_layers")
     if not sparse:
-        raise TraceError("some layers have experts and some have not, which is not supported")
+        raise TraceError("some layers have experts and others do not, which is not supported")
 
 
 def _positions(told: Mapping[str, Any]) -> int:

@@ -139,7 +139,7 @@ def test_a_number_where_one_part_ends_and_the_next_begins(digits: int) -> None:
     [
         ('{"traceEvents": []}', "holds no memory events; profile with profile_memory=True"),
         ('{"traceEvents": 3}', "is JSON, but has no array 'traceEvents'"),
-        ('{"a": "\\"traceEvents\\""} ', "its content is of no known format"),
+        ('{"a": "\\"traceEvents\\""} ', "its format is not recognized"),
         ('{"a": ["traceEvents"]}', "is JSON, but has no array 'traceEvents'"),
         ('{"traceEvents": [{}', "is truncated: its JSON does not end"),
         ('{"traceEvents": [{}]', "is truncated: its JSON does not end"),

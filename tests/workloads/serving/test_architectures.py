@@ -134,7 +134,7 @@ def test_a_configuration_says_what_differs() -> None:
         ({"hidden_size": "4096"}, "hidden_size 4096 is not a whole number from 1 to 10,000,000"),
         ({"num_hidden_layers": 0}, "num_hidden_layers 0 is not a whole number"),
         ({"torch_dtype": "int4"}, "torch_dtype int4 is not one of bfloat16, float16, float32"),
-        ({"mlp_only_layers": [0]}, "some layers have experts and some have not"),
+        ({"mlp_only_layers": [0]}, "some layers have experts and others do not"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "quantization mxfp4 is not one of"),
         ({"quantization_config": {"quant_method": "awq"}}, "no bits"),
         ({"quantization_config": "awq"}, "quantization_config is not an object"),
