@@ -49,6 +49,7 @@ from allocbench.allocators.replays import (
     ReplayResult,
     completes,
     replay,
+    time_calls,
     time_each,
     time_pass,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "recording",
     "replay",
     "strategies",
+    "time_calls",
     "time_each",
     "time_pass",
     "unavailable",

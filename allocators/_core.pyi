@@ -413,10 +413,17 @@ class Moment:
     @property
     def largest_free(self) -> int: ...
 
-class TraceArrays:
-    """The arrays of a trace, with one element per event."""
+class PartArrays:
+    """Consecutive events of a trace: arrays with one element per event."""
 
-    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], step_label: int, layout: Sequence[HeldSegment], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pools: Sequence[PoolTraits], changes: Sequence[Change]) -> None: ...
+    def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class TraceParts:
+    """
+    A trace. `parts`: an iterable of PartArrays, each with an element or more, `events` elements in all.
+    """
+
+    def __init__(self, events: int, parts: object, step_label: int, layout: Sequence[HeldSegment], pools: Sequence[PoolTraits], changes: Sequence[Change]) -> None: ...
 
 class Change:
     """What a program calls before an event of its trace."""
@@ -470,20 +477,20 @@ class Measurement:
     @property
     def detail(self) -> dict[str, dict[str, Any]] | None: ...
 
-def measure(trace: TraceArrays, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None, keep: bool, detail: bool) -> Measurement:
+def measure(trace: TraceParts, allocator: Allocator, samples: int, placements: Callable[[dict[str, Any]], None] | None, keep: bool, detail: bool) -> Measurement:
     """
     Replays a trace. `samples`: approximate length of the timeline. `placements` is called with batches of columns. With `keep`, live blocks are not freed at the end. Raises ValueError for an invalid trace.
     """
 
-def time_pass(trace: TraceArrays, allocator: Allocator) -> float:
+def time_pass(trace: TraceParts, allocator: Allocator) -> float:
     """Seconds per event of one replay of the whole trace."""
 
-def time_each(trace: TraceArrays, allocator: Allocator) -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))], float]:
+def time_each(trace: TraceParts, allocator: Allocator, seen: Callable[[Annotated[NDArray[numpy.float32], dict(shape=(None,))], Annotated[NDArray[numpy.float32], dict(shape=(None,))]], None]) -> float:
     """
-    Seconds of each alloc and of each free, without the cost of reading the timer, and that cost.
+    Calls `seen` for each part with the seconds of each alloc and of each free, without the cost of reading the timer. Returns that cost.
     """
 
-def completes(trace: TraceArrays, allocator: Allocator) -> bool:
+def completes(trace: TraceParts, allocator: Allocator) -> bool:
     """Whether every request succeeds. Stops at the first failure."""
 
 class Latency:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
+Seconds: TypeAlias = "NDArray[np.float32]"
 CALL_KINDS = ("malloc", "free", "map", "unmap")
 """Names for the values of `kind` in device calls."""
 
 
-class Trace(Protocol):
-    """Arrays of equal length with one element per event.
+class Part(Protocol):
+    """Consecutive events of a trace: arrays of equal length with one element per event.
 
     `op` is one of base/op_codes.py. `size` is in bytes and used only for allocs. A mark whose
-    `block` is `step_label` begins a step. A trim gives free segments back: with pool 0 those
-    outside of private pools and in released pools, with another pool those of that pool if it is
-    released.
+    `block` is the `step_label` of the trace begins a step. A trim gives free segments back: with
+    pool 0 those outside of private pools and in released pools, with another pool those of that
+    pool if it is released.
     """
 
     @property
@@ -35,7 +36,7 @@ class Trace(Protocol):
 
     @property
     def block(self) -> NDArray[np.uint32]:
-        """Id of the block, or the label of a mark."""
+        """Number of the block, or the label of a mark."""
         ...
 
     @property
@@ -49,13 +50,26 @@ class Trace(Protocol):
         ...
 
     @property
-    def step_label(self) -> int:
-        """Label of the marks that begin a step, or -1."""
-        ...
-
-    @property
     def pool(self) -> NDArray[np.uint16] | None:
         """Private pool of each event, 0 for none; a free may have any. None: no event has one."""
+        ...
+
+
+class NumberedPart(Part, Protocol):
+    """A part whose blocks have numbers that are used again after a free."""
+
+    @property
+    def id(self) -> NDArray[np.uint32]:
+        """What placements and errors call the block of each alloc and free."""
+        ...
+
+
+class Head(Protocol):
+    """What holds for all events of a trace."""
+
+    @property
+    def step_label(self) -> int:
+        """Label of the marks that begin a step, or -1."""
         ...
 
     @property
@@ -66,6 +80,26 @@ class Trace(Protocol):
     @property
     def layout(self) -> Layout | None:
         """What the recorded allocator held at the start, where that is known."""
+        ...
+
+
+class Trace(Part, Head, Protocol):
+    """A trace in memory."""
+
+
+@runtime_checkable
+class TraceInParts(Head, Protocol):
+    """A trace that is read part by part, such as one in a large file."""
+
+    def __len__(self) -> int:
+        """Number of events."""
+        ...
+
+    def parts(self) -> Iterator[NumberedPart]:
+        """The parts in order, none of them empty; each call begins with the first.
+
+        The first part has all allocs of the blocks of the layout.
+        """
         ...
 
 
@@ -141,7 +175,8 @@ class ReplayResult:
     `peak` is the moment at which reserved bytes first reached their maximum. `stats`, `device` and
     `counters` hold the values after the last event. `timeline` and `placements` are columns: arrays
     of equal length with one element per sampled event and per alloc event. The placement of a
-    failed request is segment -1, offset -1, size 0.
+    failed request is segment -1, offset -1, size 0. Each placement also has the requested bytes and
+    the number of steps that had begun.
 
     `detail`, if requested, contains columns too, with sizes in bytes:
     placements: address, size; one element per alloc event, both 0 for a failed one.
@@ -166,7 +201,7 @@ class ReplayResult:
 
 
 def replay(
-    trace: Trace,
+    trace: Trace | TraceInParts,
     allocator: Allocator,
     *,
     samples: int = 1000,
@@ -188,7 +223,7 @@ def replay(
     """
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
-    measurement = _core.measure(_arrays(trace, changes), allocator, samples, sink, keep, detail)
+    measurement = _core.measure(_parts(trace, changes), allocator, samples, sink, keep, detail)
     return ReplayResult(
         max_load=measurement.max_load,
         peak=measurement.peak,
@@ -203,24 +238,38 @@ def replay(
     )
 
 
-def time_pass(trace: Trace, allocator: Allocator) -> float:
+def time_pass(trace: Trace | TraceInParts, allocator: Allocator) -> float:
     """Host seconds per event of one pass, including the allocator's lock."""
-    return _core.time_pass(_arrays(trace), allocator)
+    return _core.time_pass(_parts(trace), allocator)
 
 
-def time_each(
-    trace: Trace, allocator: Allocator
-) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+def time_calls(
+    trace: Trace | TraceInParts, allocator: Allocator, seen: Callable[[Seconds, Seconds], None]
+) -> float:
+    """Call `seen` for each part with the host seconds of each alloc and of each free, in order.
+
+    Returns the cost of reading the timer in seconds, already subtracted from each.
+    """
+    return _core.time_each(_parts(trace), allocator, seen)
+
+
+def time_each(trace: Trace, allocator: Allocator) -> tuple[Seconds, Seconds, float]:
     """Host seconds of each alloc and of each free, in trace order.
 
     The third value is the cost of reading the timer, already subtracted from each.
     """
-    return _core.time_each(_arrays(trace), allocator)
+    import numpy as np
+
+    calls = [(np.empty(0, np.float32), np.empty(0, np.float32))]
+    timer = time_calls(trace, allocator, lambda alloc, free: calls.append((alloc, free)))
+    return *calls[-1], timer  # a trace in memory is one part
 
 
-def completes(trace: Trace, allocator: Allocator, changes: Iterable[Change] = ()) -> bool:
+def completes(
+    trace: Trace | TraceInParts, allocator: Allocator, changes: Iterable[Change] = ()
+) -> bool:
     """Whether every request succeeds; stops at the first failure. `changes`: as for `replay`."""
-    return _core.completes(_arrays(trace, changes), allocator)
+    return _core.completes(_parts(trace, changes), allocator)
 
 
 def _joined(parts: list[Columns]) -> Columns:
@@ -230,20 +279,37 @@ def _joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def _arrays(trace: Trace, changes: Iterable[Change] = ()) -> _core.TraceArrays:
+def _parts(trace: Trace | TraceInParts, changes: Iterable[Change] = ()) -> _core.TraceParts:
+    parts: Iterable[_core.PartArrays]
+    if isinstance(trace, TraceInParts):
+        events = len(trace)
+        parts = (_arrays(part, part.id) for part in trace.parts())
+    else:
+        events, parts = len(trace.op), [_arrays(trace, None)]
+    return _core.TraceParts(
+        events,
+        parts,
+        trace.step_label,
+        [] if trace.layout is None else _held(trace.layout, _first_sizes(trace)),
+        [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
+        _changes(changes, events),
+    )
+
+
+def _first_sizes(trace: Trace | TraceInParts) -> NDArray[np.uint64]:
+    return next(trace.parts()).size if isinstance(trace, TraceInParts) else trace.size
+
+
+def _arrays(part: Part, id_: NDArray[np.uint32] | None) -> _core.PartArrays:
     import numpy as np
 
-    layout = [] if trace.layout is None else _held(trace.layout, trace.size)
-    return _core.TraceArrays(
-        trace.op,
-        trace.block,
-        trace.size,
-        trace.stream,
-        trace.step_label,
-        layout,
-        np.empty(0, np.uint16) if trace.pool is None else trace.pool,
-        [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
-        _changes(changes, len(trace.op)),
+    return _core.PartArrays(
+        part.op,
+        part.block,
+        part.size,
+        part.stream,
+        np.empty(0, np.uint16) if part.pool is None else part.pool,
+        np.empty(0, np.uint32) if id_ is None else id_,
     )
 
 

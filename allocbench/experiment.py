@@ -29,8 +29,8 @@ from allocbench.questions.capacity import roomy
 from allocbench.questions.recorded import in_force, takes_over
 from allocbench.questions.runner import (
     Arrays,
+    LargeRunner,
     Row,
-    Runner,
     can_be_made,
     counted,
     fresh,
@@ -40,7 +40,7 @@ from allocbench.questions.runner import (
 from allocbench.questions.timing import Times, time_passes
 from allocbench.reports.details import Details, join
 from allocbench.reports.results import SCHEMA
-from allocbench.workloads import Features, Trace, features
+from allocbench.workloads import AnyTrace, Features, StreamedTrace, Trace, features
 
 _MOST_AT_ONCE = 4  # runs in threads: each needs memory in proportion to the trace
 _BEGINS = {None: None, True: "segments", False: "blocks"}
@@ -78,7 +78,7 @@ def check(specs: Sequence[str], device: str) -> None:
 
 
 def run(
-    trace: Trace,
+    trace: AnyTrace,
     allocator: str,
     device: str,
     effort: Effort = Effort(),
@@ -110,7 +110,9 @@ def run(
     """
     stage("replay")
     row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
-    row |= asdict(described or features(trace))
+    if described is None:
+        described = trace.features if isinstance(trace, StreamedTrace) else features(trace)
+    row |= asdict(described)
     row["begins_with"] = _BEGINS[takes_over(allocator, trace, device)]
     try:
         instance = fresh(allocator, device, trace)
@@ -138,18 +140,18 @@ def run(
             details |= of_latency(prepared, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
-        row |= Runner(trace, device, proceed=proceed).enough(allocator)
+        row |= LargeRunner(trace, device, proceed=proceed).enough(allocator)
     return {name: row.get(name) for name in SCHEMA}, with_key(details, row)
 
 
-def without_result(trace: Trace, allocator: str, device: str, why: str, *, workload: str) -> Row:
+def without_result(trace: AnyTrace, allocator: str, device: str, why: str, *, workload: str) -> Row:
     """The row of a run that has no result; `why` follows the allocator's name and "it"."""
     row = _identity(trace, allocator, device, workload) | _origin() | {"unavailable": why}
     return {name: row.get(name) for name in SCHEMA}
 
 
 def times_of(
-    trace: Trace,
+    trace: AnyTrace,
     specs: Sequence[str],
     device: str,
     passes: int,
@@ -164,7 +166,7 @@ def times_of(
     return time_passes(trace, on, passes, begin)
 
 
-def _timed_on(trace: Trace, spec: str, device: str) -> str:
+def _timed_on(trace: AnyTrace, spec: str, device: str) -> str:
     return device if allocators.info(innermost(spec)).candidate else roomy(device, trace)
 
 
@@ -239,7 +241,7 @@ def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame
     return of_replay(prepared, result, allocator.device.capacity, keeps)
 
 
-def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
+def _identity(trace: AnyTrace, allocator: str, device: str, workload: str) -> Row:
     """What is known before anything is run; the device is not opened."""
     return {
         "workload": workload or trace.name,
@@ -253,7 +255,7 @@ def _identity(trace: Trace, allocator: str, device: str, workload: str) -> Row:
     }
 
 
-def _settings(trace: Trace, allocator: str) -> str | None:
+def _settings(trace: AnyTrace, allocator: str) -> str | None:
     """The spec that replaces the allocator for this trace, if it differs."""
     actual = in_force(allocator, trace)
     return actual if actual != allocator else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import typer
@@ -21,12 +22,15 @@ from allocbench.options import ALL
 from allocbench.programs import program
 from allocbench.questions import recorded
 from allocbench.workloads import (
+    AnyTrace,
     Lifetimes,
     OperatorGraph,
+    StreamedTrace,
     Trace,
     catalog,
     lifetimes,
     read,
+    read_large,
     read_plannable,
 )
 
@@ -43,13 +47,29 @@ def load(workload: str, model: str | None = None) -> Trace:
     Raises UsageError if the text names neither a workload nor a file, TraceError if a file contains
     no trace, and the errors of `programs.program.load`.
     """
+    return _load(workload, model, read)
+
+
+def load_large(workload: str, model: str | None = None) -> tuple[str, AnyTrace]:
+    """The name and the trace of a workload, as `load_all` gives them.
+
+    A large file that can be read part by part stays where it is. Raises as `load` does.
+    """
+    trace = _load(workload, model, read_large)
+    return own_name(workload, trace), trace
+
+
+_Read = TypeVar("_Read", Trace, AnyTrace)
+
+
+def _load(workload: str, model: str | None, reader: Callable[..., _Read]) -> _Read | Trace:
     if program.is_program(workload):
         return program.load(program.of_text(workload))
     more = {} if model is None else {"model": model}
     if catalog.knows(workload):
         return catalog.load(workload, **more)
     path, options = _file_and_options(workload)
-    return read(path, **more | options)
+    return reader(path, **more | options)
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
@@ -106,15 +126,17 @@ def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Tr
         twice = next(name for name in workloads if workloads.count(name) > 1)
         raise UsageError(f"{twice}: given twice")
     traces = [load(workload, model) for workload in workloads]
-    names = [
-        one_line(trace.name or Path(workload).stem)
-        for workload, trace in zip(workloads, traces, strict=True)
-    ]
+    names = [own_name(workload, trace) for workload, trace in zip(workloads, traces, strict=True)]
     written = [one_line(workload) for workload in workloads]
     return {
         own if names.count(own) == 1 and own not in written else argument: trace
         for own, argument, trace in zip(names, written, traces, strict=True)
     }
+
+
+def own_name(workload: str, trace: AnyTrace) -> str:
+    """The name of a trace from its provenance, or else from its file."""
+    return one_line(trace.name or Path(workload).stem)
 
 
 def allocator_specs(text: str, device: str | None = None) -> list[str]:
@@ -186,11 +208,21 @@ def check_largest_request(traces: Mapping[str, Trace], device: str) -> None:
             )
 
 
-def tell_recorded(traces: Mapping[str, Trace], specs: Sequence[str], device: str) -> None:
+def tell_recorded(traces: Mapping[str, AnyTrace], specs: Sequence[str], device: str) -> None:
     """Say on standard error what recordings decide about allocators: settings, first segments."""
     for name, trace in traces.items():
         for line in recorded.told(name, trace, specs, device):
             typer.echo(f"note: {line}", err=True)
+
+
+def tell_streamed(name: str, trace: AnyTrace) -> None:
+    """Say on standard error that a trace is read again for each replay."""
+    if isinstance(trace, StreamedTrace):
+        typer.echo(
+            f"note: {name}: {len(trace):,} events are not kept in memory; the file is read again "
+            "for each replay. --time 0 and --no-min-capacity need fewer of them",
+            err=True,
+        )
 
 
 def free_of(device: str) -> tuple[int, int] | None:

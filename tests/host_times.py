@@ -8,17 +8,19 @@ on its history. The functions are patched for the whole test run.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from allocbench.allocators import Allocator, _core
 
-REAL = {"time_pass": _core.time_pass, "time_each": _core.time_each}
+REAL: dict[str, Callable[..., Any]] = {"time_pass": _core.time_pass, "time_each": _core.time_each}
 TIMER = 20e-9
+Seconds: TypeAlias = NDArray[np.float32]
 
 
 def _seed(allocator: Allocator) -> int:
@@ -31,16 +33,18 @@ def time_pass(trace: Any, allocator: Allocator) -> float:
     return seconds if REAL["time_pass"](trace, allocator) else 0.0
 
 
-def time_each(trace: Any, allocator: Allocator) -> tuple[Any, Any, float]:
+def time_each(trace: Any, allocator: Allocator, seen: Callable[[Seconds, Seconds], None]) -> float:
     """About 50 ns for each call, a hundred times as long for one in a thousand."""
     random = np.random.default_rng(_seed(allocator))
-    calls = REAL["time_each"](trace, allocator)[:2]  # type: ignore[index]
-    told = []
-    for call in calls:
-        seconds = random.lognormal(np.log(50e-9), 0.4, len(call))
-        seconds[random.random(len(call)) < 1e-3] *= 100
-        told.append(seconds.astype(np.float32))
-    return told[0], told[1], TIMER
+
+    def told(*calls: Seconds) -> None:
+        made = [random.lognormal(np.log(50e-9), 0.4, len(call)) for call in calls]
+        for seconds in made:
+            seconds[random.random(len(seconds)) < 1e-3] *= 100
+        seen(made[0].astype(np.float32), made[1].astype(np.float32))
+
+    REAL["time_each"](trace, allocator, told)
+    return TIMER
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ import pytest
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
+from allocbench.workloads.layout import Layout
+from allocbench.workloads.streaming import Source, StreamedTrace
 
+MIB, GIB = 1 << 20, 1 << 30
 Event = tuple[int, int, int]
 GOOD: list[Event] = [(ALLOC, 0, 100), (ALLOC, 1, 7), (FREE, 0, 0), (ALLOC, 0, 50), (FREE, 1, 0)]
 
@@ -25,6 +28,34 @@ def make(events: Iterable[Event], **others: Any) -> Trace:
         stream=others.pop("stream", np.zeros(len(op), np.uint16)),
         **others,
     )
+
+
+def held_at_start() -> tuple[list[Event], Layout]:
+    """The allocs of two blocks, and the segment of 20 MiB that has them."""
+    layout = Layout(
+        address=np.array([2 * GIB], np.uint64),
+        size=np.array([20 * MIB], np.uint64),
+        stream=np.zeros(1, np.uint16),
+        small=np.zeros(1, np.bool_),
+        reservation=np.zeros(1, np.uint64),
+        rank=np.zeros(1, np.uint32),
+        block_address=np.array([2 * GIB, 2 * GIB + 4 * MIB], np.uint64),
+        block_size=np.array([2 * MIB, 6 * MIB], np.uint64),
+    )
+    return [(ALLOC, 0, 2 * MIB), (ALLOC, 1, 6 * MIB)], layout
+
+
+def in_parts(trace: Trace, events: int) -> StreamedTrace:
+    """A trace that is read from its arrays, some events at a time."""
+    columns = trace.columns()
+
+    def read(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+        for first in range(0, len(trace), events):
+            yield {name: columns[name][first : first + events] for name in names}
+
+    head = {name: getattr(trace, name) for name in ("labels", "provenance", "layout", "pools")}
+    source = Source(len(trace), trace.allocs, tuple(columns), head, read)
+    return StreamedTrace(source, "trace", lambda: None)
 
 
 def assert_same(left: Trace, right: Trace) -> None:

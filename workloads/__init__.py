@@ -15,11 +15,12 @@ if TYPE_CHECKING:
         read_lifetimes,
         write_plan,
     )
-    from allocbench.workloads.files import read, read_plannable, write
+    from allocbench.workloads.files import read, read_large, read_plannable, write
     from allocbench.workloads.graph_files import read_graph
     from allocbench.workloads.graphs import OperatorGraph
     from allocbench.workloads.parquet import write_parquet
     from allocbench.workloads.plain_csv import write_csv
+    from allocbench.workloads.streaming import AnyTrace, StreamedTrace, first_events
     from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
     from allocbench.workloads.trace_features import Features, features
     from allocbench.workloads.vocabulary import PrivatePool
@@ -29,17 +30,21 @@ __all__ = [
     "FREE",
     "MARK",
     "TRIM",
+    "AnyTrace",
     "Features",
     "Lifetimes",
     "OperatorGraph",
     "PrivatePool",
     "Provenance",
+    "StreamedTrace",
     "Trace",
     "TraceError",
     "features",
+    "first_events",
     "lifetimes",
     "read",
     "read_graph",
+    "read_large",
     "read_lifetimes",
     "read_plannable",
     "write",
@@ -55,11 +60,12 @@ _MODULES = {
         "read_lifetimes",
         "write_plan",
     ),
-    "files": ("read", "read_plannable", "write"),
+    "files": ("read", "read_large", "read_plannable", "write"),
     "graph_files": ("read_graph",),
     "graphs": ("OperatorGraph",),
     "parquet": ("write_parquet",),
     "plain_csv": ("write_csv",),
+    "streaming": ("AnyTrace", "StreamedTrace", "first_events"),
     "trace": ("Trace",),
     "trace_features": ("Features", "features"),
     "vocabulary": ("ALLOC", "FREE", "MARK", "TRIM", "PrivatePool", "Provenance", "TraceError"),

@@ -106,3 +106,84 @@ def pair_events(is_alloc: Annotated[NDArray[numpy.uint8], dict(shape=(None,), or
     """
     Which of the events that name blocks by address belong together. Raises ValueError if the arrays differ in length.
     """
+
+class BlockNumbers:
+    """
+    Gives the live blocks of a trace numbers that are used again after a free, so that all are below the largest number of live blocks.
+    """
+
+    def __init__(self) -> None: ...
+
+    def number(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.uint32], dict(shape=(None,))], int]:
+        """
+        The next events: the number of the block of each alloc and free, `block` of any other event; and the index of the first event that allocates a live block or frees one that is not, from which on there are no numbers, or the number of events.
+        """
+
+class TraceScan:
+    """What the features of a valid trace need."""
+
+    def __init__(self, step_label: int) -> None: ...
+
+    def add(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Adds the next events."""
+
+    def finish(self) -> None:
+        """Call it once, after the last event."""
+
+    @property
+    def events(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    @property
+    def streams(self) -> int: ...
+
+    @property
+    def live_peak(self) -> int: ...
+
+    @property
+    def live_sum(self) -> int:
+        """of the live blocks after each event"""
+
+    @property
+    def load_max(self) -> int: ...
+
+    @property
+    def load_max_at(self) -> int:
+        """the first event with the maximum"""
+
+    @property
+    def load_sum(self) -> int:
+        """of the live bytes after each event"""
+
+    def sizes(self) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """
+        The distinct sizes of the allocs, ascending, and how many allocs have each.
+        """
+
+    def lifetimes(self) -> tuple[Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
+        """The distinct lifetimes, ascending, and how many blocks have each."""
+
+    @property
+    def repeated(self) -> int:
+        """
+        The sum of |S_k intersected with S_(k-1)|, where S_k is the multiset of the sizes requested in step k.
+        """
+
+    @property
+    def compared(self) -> int:
+        """The sum of max(|S_k|, |S_(k-1)|)."""
+
+class HighLoad:
+    """
+    Counts the events of a valid trace after which the live bytes are at least a threshold.
+    """
+
+    def __init__(self, threshold: float) -> None: ...
+
+    def add(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Adds the next events."""
+
+    @property
+    def count(self) -> int: ...

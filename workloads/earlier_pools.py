@@ -11,18 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from allocbench.workloads.trace import TRIM, PrivatePool, Trace
+from allocbench.workloads.trace import TRIM, PrivatePool, Provenance, Trace
 from allocbench.workloads.vocabulary import POOL_RELEASE
+
+
+def has_streams_of_pools(provenance: Provenance) -> bool:
+    """Whether a trace without a column of pools has private pools."""
+    return any("pool" in stream for stream in _meant(provenance))
+
+
+def _meant(provenance: Provenance) -> list[dict[str, Any]]:
+    """What each stream was."""
+    stored = provenance.extra.get("streams")
+    streams = stored if isinstance(stored, list) else []
+    return [stream if isinstance(stream, dict) else {} for stream in streams]
 
 
 def with_pools(trace: Trace) -> Trace:
     """The same trace with a pool for each event; unchanged if no stream was a private pool."""
-    stored = trace.provenance.extra.get("streams")
-    if trace.pool is not None or not isinstance(stored, list):
+    if trace.pool is not None or not has_streams_of_pools(trace.provenance):
         return trace
-    meant: list[dict[str, Any]] = [stream if isinstance(stream, dict) else {} for stream in stored]
-    if not any("pool" in stream for stream in meant):
-        return trace
+    meant = _meant(trace.provenance)
     streams: dict[Any, int] = {0: 0}
     names: dict[str, int] = {"": 0}
     stream_of = np.arange(1 << 16, dtype=np.uint16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -20,10 +21,11 @@ from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import FORMATS, HEAD, OUTPUTS, Format, format_of
 from allocbench.workloads.graph_files import is_graph, parse_graph
 from allocbench.workloads.graphs import OperatorGraph
-from allocbench.workloads.input_files import open_input
+from allocbench.workloads.input_files import open_input, told
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv
 from allocbench.workloads.recordings import Recording
+from allocbench.workloads.streaming import AnyTrace, StreamedTrace
 from allocbench.workloads.trace import Trace, TraceError
 
 
@@ -37,6 +39,29 @@ def read(path: str | Path, **options: str | int) -> Trace:
     CSV (the header is line 1) or the event (the first is event 0).
     """
     with open_input(path) as (file, name):
+        return _read(file, name, options, Format.read, _itself)
+
+
+MOST_IN_MEMORY = 10_000_000
+"""Events of the largest trace that `read_large` reads as a whole."""
+
+
+def read_large(
+    path: str | Path, *, most_in_memory: int | None = None, **options: str | int
+) -> AnyTrace:
+    """Read and validate a trace, part by part if it has more than `most_in_memory` events.
+
+    most_in_memory: default: MOST_IN_MEMORY. Parquet can be read part by part, and CSV as allocbench
+    writes it; other files are read as a whole. path, options and errors as in `read`.
+    """
+    most = MOST_IN_MEMORY if most_in_memory is None else most_in_memory
+    with ExitStack() as opened:
+        file, name = opened.enter_context(open_input(path))
+        file_format = _format_of(file, options)
+        source = file_format.stream(file, name, most)
+        if source is not None:
+            return StreamedTrace(source, told(path), opened.pop_all().close)
+        file.seek(0)
         return _read(file, name, options, Format.read, _itself)
 
 
@@ -77,10 +102,7 @@ def _read(
     reader: Callable[..., _Read],
     trace_of: Callable[[_Read], Trace],
 ) -> _Read:
-    head = file.read(HEAD)
-    file.seek(0)
-    file_format = _format(head)
-    _check_options(file_format, options)
+    file_format = _format_of(file, options)
     content = reader(file_format, file, name, **options)
     trace = trace_of(content)
     if not len(trace):
@@ -88,6 +110,15 @@ def _read(
     if broken := trace.first_broken():
         raise TraceError(f"event {broken.event or 0}: {broken.rule}")
     return content
+
+
+def _format_of(file: BinaryIO, options: Mapping[str, str | int]) -> Format:
+    """The format of an open file, which has these options."""
+    head = file.read(HEAD)
+    file.seek(0)
+    file_format = _format(head)
+    _check_options(file_format, options)
+    return file_format
 
 
 def _itself(trace: Trace) -> Trace:
@@ -141,7 +172,7 @@ def _format(head: bytes) -> Format:
     raise TraceError(f"its format is not recognized; known formats: {names}")
 
 
-def _check_options(file_format: Format, options: dict[str, str | int]) -> None:
+def _check_options(file_format: Format, options: Mapping[str, str | int]) -> None:
     for name in options:
         if name not in file_format.options:
             valid = (

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from allocbench.workloads.recordings import Recording
+    from allocbench.workloads.streaming import Source
     from allocbench.workloads.trace import Trace
 
 OUTPUTS = ("parquet", "csv", "lifetimes")
@@ -32,7 +33,7 @@ class Format:
     name, summary: for users. sniffer, reader: `module:function` in this package, imported when a
     file is read. options: names and meanings of what a user can choose in
     `workloads.read(path, name=value)`. recorder: reads a trace together with what the recorded
-    allocator did, if the format contains it.
+    allocator did, if the format contains it. streamer: says how to read a large file part by part.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Format:
     reader: str
     options: Mapping[str, str] = field(default_factory=dict)
     recorder: str | None = None
+    streamer: str | None = None
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most HEAD, has this format."""
@@ -50,6 +52,16 @@ class Format:
         """Read the trace of an open file, named by its path; raises TraceError if it has none."""
         trace: Trace = _function(self.reader)(file, path, **options)
         return trace
+
+    def stream(self, file: BinaryIO, path: Path, more_than: int) -> Source | None:
+        """How to read a file with more than some events part by part; None if it is not read so.
+
+        Raises TraceError like `read`.
+        """
+        if self.streamer is None:
+            return None
+        source: Source | None = _function(self.streamer)(file, path, more_than)
+        return source
 
     def record(self, file: BinaryIO, path: Path, **options: str | int) -> Recording:
         """Read the recording of an open file; raises TraceError if the format has none."""
@@ -75,12 +87,14 @@ FORMATS = (
         "the native format, which stores everything that a trace can hold",
         "parquet:is_parquet",
         "parquet:read_parquet",
+        streamer="parquet:stream_parquet",
     ),
     Format(
         "CSV op,id,size",
         "a trace of allocs and frees",
         "plain_csv:is_csv",
         "plain_csv:read_csv",
+        streamer="plain_csv:stream_csv",
     ),
     Format(
         "CSV id,lower,upper,size",

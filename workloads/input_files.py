@@ -34,8 +34,7 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
     Errors of reading become a TraceError of one line that names the file.
     """
     path = Path(path)
-    named = "standard input" if str(path) == STANDARD_INPUT else path
-    with errors_naming(named), ExitStack() as closing:
+    with errors_naming(told(path)), ExitStack() as closing:
         if path.is_dir():
             raise TraceError("is a folder, not a file")
         file: IO[bytes]
@@ -52,6 +51,11 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
             file = closing.enter_context(_expanded(file))
             name = name.with_suffix("") if name.suffix == ".gz" else name
         yield cast(BinaryIO, file), name
+
+
+def told(path: str | Path) -> str:
+    """What errors call a path."""
+    return "standard input" if str(path) == STANDARD_INPUT else str(path)
 
 
 def _name(path: Path) -> Path:

@@ -2,13 +2,14 @@
 """Traces as Parquet, the format that can hold every part of a trace.
 
 A file is read in small parts into arrays that are preallocated at full length, so that reading
-needs little memory beyond the trace itself.
+needs little memory beyond the trace itself; or part by part whenever the events are needed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,8 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from allocbench.workloads import layout
-from allocbench.workloads.earlier_pools import with_pools
+from allocbench.workloads.earlier_pools import has_streams_of_pools, with_pools
+from allocbench.workloads.streaming import PART_EVENTS, Arrays, Source
 from allocbench.workloads.trace import (
+    ALLOC,
     COLUMNS,
     OPTIONAL_COLUMNS,
     PrivatePool,
@@ -67,6 +70,40 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
 
 def read_parquet(file: BinaryIO, path: Path) -> Trace:
     """Read a trace from an open Parquet file. Raises TraceError if it does not contain one."""
+    parquet, columns, header = _open(file)
+    events = parquet.metadata.num_rows
+    arrays: dict[str, Any] = {name: np.empty(events, dtype) for name, dtype in columns.items()}
+    rows_read = 0
+    for part in _parts(parquet, tuple(columns), _PART_EVENTS):
+        count = len(part["op"])
+        for name, array in arrays.items():
+            array[rows_read : rows_read + count] = part[name]
+        rows_read += count
+    return with_pools(Trace(**arrays, **header))
+
+
+def stream_parquet(file: BinaryIO, path: Path, more_than: int) -> Source | None:
+    """How to read an open Parquet file with more than some events part by part.
+
+    None: it has fewer events, or it must be read as a whole, because its private pools are streams,
+    as in earlier files. Raises TraceError like `read_parquet`.
+    """
+    parquet, columns, header = _open(file)
+    events = parquet.metadata.num_rows
+    if events <= more_than or (
+        "pool" not in columns and has_streams_of_pools(header["provenance"])
+    ):
+        return None
+
+    def read(names: tuple[str, ...]) -> Iterator[Arrays]:
+        return _parts(parquet, names, PART_EVENTS)
+
+    allocs = sum(int(np.count_nonzero(part["op"] == ALLOC)) for part in read(("op",)))
+    return Source(events, allocs, tuple(columns), header, read)
+
+
+def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any]]:
+    """An open file, the types of its columns by name, and what its metadata holds."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
     events, size = parquet.metadata.num_rows, file.seek(0, os.SEEK_END)
     if events > max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size):
@@ -79,20 +116,25 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
         if name in COLUMNS and name not in schema.names:
             raise TraceError(f"column '{name}' is missing")
     present = {n: d for n, d in (COLUMNS | OPTIONAL_COLUMNS).items() if n in schema.names}
+    return parquet, present, header
 
-    arrays: dict[str, Any] = {name: np.empty(events, dtype) for name, dtype in present.items()}
-    rows_read = 0
-    for batch in parquet.iter_batches(_PART_EVENTS, columns=list(arrays), use_threads=False):
-        for name, array in arrays.items():
+
+def _parts(parquet: pq.ParquetFile, names: tuple[str, ...], events: int) -> Iterator[Arrays]:
+    """Some columns of at most `events` events at a time."""
+    rows_read, claimed = 0, parquet.metadata.num_rows
+    for batch in parquet.iter_batches(events, columns=list(names), use_threads=False):
+        part = {}
+        for name in names:
             column = batch.column(name)
             if column.null_count:
                 row = rows_read + int(pc.index(column.is_null(), True).as_py())
                 raise TraceError(f"event {row}: column '{name}' is null")
-            array[rows_read : rows_read + len(column)] = column.to_numpy()
+            part[name] = column.to_numpy()
         rows_read += len(batch)
-    if rows_read != events:
-        raise TraceError(f"contains {rows_read} events, but its metadata says {events}")
-    return with_pools(Trace(**arrays, **header))
+        if rows_read <= claimed:
+            yield part
+    if rows_read != claimed:
+        raise TraceError(f"contains {rows_read} events, but its metadata says {claimed}")
 
 
 def _parse_pools(stored: Any) -> tuple[PrivatePool, ...]:

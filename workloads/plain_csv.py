@@ -14,6 +14,7 @@ error, is left to `written_csv`, which reads row by row.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,13 +24,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.pool_csv import rows_with_pools
-from allocbench.workloads.trace import ALLOC, FREE, Provenance, Trace, TraceError
+from allocbench.workloads.streaming import Arrays, Source
+from allocbench.workloads.trace import ALLOC, COLUMNS, FREE, Provenance, Trace, TraceError
 from allocbench.workloads.written_csv import is_written, read_written
 
 HEADER = "op,id,size"
 _ROW = r"^(?:a,(?P<alloc>[0-9]{1,10}),(?P<size>[0-9]{1,19})|f,(?P<free>[0-9]{1,10}),?)\r?\n?$"
 _MAX_ID = 2**32 - 1
+_SHORTEST_ROW = len("f,0\n")
 _PART_BYTES = 1 << 18
 _PART_EVENTS = 1 << 15
 
@@ -79,29 +83,67 @@ def read_csv(file: BinaryIO, path: Path) -> Trace:
     return read_written(file, path)
 
 
+def stream_csv(file: BinaryIO, path: Path, more_than: int) -> Source | None:
+    """How to read an open CSV file with more than some events part by part.
+
+    None: it has fewer events, another form, or a row that breaks the rule, which `read_csv` shows.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    if size < more_than * _SHORTEST_ROW or not _is_plain(file.readline(len(HEADER) + 2)):
+        return None
+    body = file.tell()
+    events = allocs = most = 0
+    numbers = BlockNumbers()
+    for arrays in _plain_parts(file, body):
+        if arrays is None:
+            return None
+        trace = Trace(**arrays)
+        if trace.first_broken_in(slice(0, len(trace)), _MAX_ID + 1, numbers) is not None:
+            return None
+        events, allocs, most = events + len(trace), allocs + trace.allocs, max(most, trace.blocks)
+    if events <= more_than or most > allocs:
+        return None
+
+    def read(names: tuple[str, ...]) -> Iterator[Arrays]:
+        for arrays in _plain_parts(file, body):
+            if arrays is None:
+                raise TraceError("the file has changed")
+            yield {name: arrays[name] for name in names}
+
+    return Source(events, allocs, tuple(COLUMNS), {"provenance": _provenance(path)}, read)
+
+
+def _plain_parts(file: BinaryIO, body: int) -> Iterator[Arrays | None]:
+    """The arrays of the rows that begin at `body`, and None for the first of another form."""
+    file.seek(body)
+    for lines in _whole_lines(file):
+        parsed = _parse_rows(lines)
+        if parsed is None:
+            yield None
+            return
+        yield dict(zip(COLUMNS, (*parsed, np.zeros(len(lines), np.uint16)), strict=True))
+
+
 def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
     """The trace of the rows that follow the header; None if a row has another form."""
     body = file.tell()
     rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
-    file.seek(body)
-
-    op, block = np.empty(rows, np.uint8), np.empty(rows, np.uint32)
-    size = np.empty(rows, np.uint64)
+    columns: dict[str, Any] = {name: np.empty(rows, dtype) for name, dtype in COLUMNS.items()}
     rows_read = 0
-    for lines in _whole_lines(file):
-        part = slice(rows_read, rows_read + len(lines))
-        parsed = _parse_rows(lines)
-        if parsed is None:
+    for arrays in _plain_parts(file, body):
+        if arrays is None:
             return None
-        op[part], block[part], size[part] = parsed
-        rows_read += len(lines)
-    return Trace(
-        op=op[:rows_read],
-        block=block[:rows_read],
-        size=size[:rows_read],
-        stream=np.zeros(rows_read, np.uint16),
-        provenance=Provenance(name=path.stem, kind="imported", source=path.name),
-    )
+        part = slice(rows_read, rows_read + len(arrays["op"]))
+        for name, array in arrays.items():
+            columns[name][part] = array
+        rows_read = part.stop
+    columns = {name: array[:rows_read] for name, array in columns.items()}
+    return Trace(**columns, provenance=_provenance(path))
+
+
+def _provenance(path: Path) -> Provenance:
+    return Provenance(name=path.stem, kind="imported", source=path.name)
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[pa.BinaryArray]:
@@ -133,8 +175,9 @@ def _parse_rows(lines: pa.BinaryArray) -> tuple[Any, Any, Any] | None:
     broken = ~matches.is_valid().to_numpy(zero_copy_only=False) | (block > _MAX_ID)
     if broken.any():
         return None
-    op = np.where(pc.equal(size, b"").to_numpy(zero_copy_only=False), FREE, ALLOC)
-    return op, block, _numbers(size)
+    is_free = pc.equal(size, b"").to_numpy(zero_copy_only=False)
+    op = np.where(is_free, FREE, ALLOC).astype(np.uint8)
+    return op, block.astype(np.uint32), _numbers(size)
 
 
 def _numbers(digits: pa.BinaryArray) -> Any:

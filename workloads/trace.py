@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.vocabulary import ALLOC as ALLOC
@@ -119,6 +120,12 @@ class Trace:
             yield event, names[int(self.op[event])], self.pool_of(event)
 
     @property
+    def requested(self) -> int:
+        """Sum of the requested bytes of all allocs."""
+        high, low = self.size >> np.uint64(32), self.size & np.uint64(2**32 - 1)
+        return (int(high.sum()) << 32) + int(low.sum())  # the sum may exceed 64 bits
+
+    @property
     def steps(self) -> int:
         """Number of marks that begin a step."""
         return int(np.count_nonzero((self.op == MARK) & (self.block == self.step_label)))
@@ -166,16 +173,17 @@ class Trace:
                 return Broken(f"column '{name}' is {array.dtype}, not {dtype}")
             if array.shape != (len(self),):
                 return Broken(f"column '{name}' has shape {array.shape}, not ({len(self)},)")
-        if len(self.pools) > MOST_POOLS:
-            return Broken(f"{len(self.pools)} private pools are more than {MOST_POOLS}")
-        live = np.zeros(self.allocs, np.bool_)
+        allocs, numbers = self.allocs, BlockNumbers()
         for start in range(0, len(self), _CHUNK):
-            if broken := self._first_broken_in(slice(start, start + _CHUNK), live):
+            part = slice(start, start + _CHUNK)
+            if broken := self.first_broken_in(part, allocs, numbers):
                 return broken
-        return self._broken_layout() if self.layout is not None else None
+        return self.broken_layout()
 
-    def _broken_layout(self) -> Broken | None:
-        assert self.layout is not None
+    def broken_layout(self) -> Broken | None:
+        """The rule that the layout breaks, or None; the first events must be valid."""
+        if self.layout is None:
+            return None
         if rule := self.layout.first_broken():
             return Broken(rule)
         if np.any(self.layout.pool > len(self.pools)):
@@ -187,16 +195,22 @@ class Trace:
             return Broken("a block of the layout is smaller than its request")
         return None
 
-    def _first_broken_in(self, part: slice, live: NDArray[np.bool_]) -> Broken | None:
-        """Check one part and update `live`, the state by block id."""
+    def first_broken_in(self, part: slice, allocs: int, numbers: BlockNumbers) -> Broken | None:
+        """The rule broken by the earliest invalid event of a part, whose arrays must be right.
+
+        allocs: those of the whole trace. numbers: of the blocks that are live before the part; they
+        are those after the part if it is valid.
+        """
+        if len(self.pools) > MOST_POOLS:
+            return Broken(f"{len(self.pools)} private pools are more than {MOST_POOLS}")
         op, block, size = self.op[part], self.block[part], self.size[part]
         is_alloc, is_mark = op == ALLOC, op == MARK
         of_labels = f"is out of range: there are {len(self.labels)} labels"
         rules = [
             (op > POOL_RELEASE, "unknown op {op}"),
             (
-                (op <= FREE) & (block >= len(live)),
-                f"block id {{block}} is out of range: there are {len(live)} allocs",
+                (op <= FREE) & (block >= allocs),
+                f"block id {{block}} is out of range: there are {allocs} allocs",
             ),
             (is_mark & (block >= len(self.labels)), f"mark label {{block}} {of_labels}"),
             (is_alloc & (size == 0), "alloc of block {block} has size 0"),
@@ -219,9 +233,9 @@ class Trace:
         broken = [(int(mask.argmax()), rule) for mask, rule in rules if mask.any()]
         row, rule = min(broken, key=itemgetter(0), default=(len(op), ""))
 
-        out_of_turn = _first_out_of_turn(op[:row], block[:row], live)
-        if out_of_turn is not None:
-            row = out_of_turn
+        _, in_turn = numbers.number(op[:row], block[:row])
+        if in_turn < row:
+            row = in_turn
             rule = (
                 "alloc of block {block}, which is already live"
                 if is_alloc[row]
@@ -252,23 +266,3 @@ def spans(
     ends[events] = np.where(freed, following, len(op))
     allocs = np.flatnonzero(op == ALLOC)
     return allocs, ends[allocs]
-
-
-def _first_out_of_turn(
-    op: NDArray[np.uint8], block: NDArray[np.uint32], live: NDArray[np.bool_]
-) -> int | None:
-    """First event that allocates a live block or frees a dead one; updates `live`.
-
-    The events of a block must alternate, and its first event must match `live`.
-    """
-    events = by_block(op, block)
-    if not len(events):
-        return None
-    ids, is_alloc = block[events], op[events] == ALLOC
-    begins = np.append(True, ids[1:] != ids[:-1])
-    was_live = np.append(False, is_alloc[:-1])
-    was_live[begins] = live[ids[begins]]
-    ends = np.append(begins[1:], True)
-    live[ids[ends]] = is_alloc[ends]
-    wrong = events[was_live == is_alloc]
-    return int(wrong.min()) if len(wrong) else None

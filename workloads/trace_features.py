@@ -9,12 +9,16 @@ in step k, k = 1..K.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
+from allocbench.workloads._native import HighLoad, TraceScan
+from allocbench.workloads.trace import Trace
 
 NEAR_PEAK = 0.9
 """Fraction of the max load above which the load counts as near its peak."""
@@ -57,49 +61,61 @@ class Features:
     """First t at which L(t) is the max load, / n: 0 at the start of the trace, 1 at its end."""
 
 
-def features(trace: Trace) -> Features:
-    """The features of a valid trace; takes about half a second for a million events."""
-    allocs, ends = spans(trace.op, trace.block)
-    sizes, of_alloc, counts = np.unique(trace.size[allocs], return_inverse=True, return_counts=True)
-    shares = counts / max(1, len(allocs))
-    live = np.cumsum((trace.op == ALLOC).astype(np.int64) - (trace.op == FREE))
-    load = trace.load
-    max_load = int(load.max(initial=0))
-    lifetimes = ends - allocs
-    some = len(allocs) > 0
+class Part(Protocol):
+    """Consecutive events of a trace: arrays of equal length, as in `Trace`."""
 
-    def lifetime(quantile: float) -> int | None:
-        value = np.quantile(lifetimes, quantile, method="inverted_cdf") if some else None
-        return None if value is None else int(value)
+    @property
+    def op(self) -> NDArray[np.uint8]: ...  # noqa: D102
+    @property
+    def block(self) -> NDArray[np.uint32]: ...  # noqa: D102
+    @property
+    def size(self) -> NDArray[np.uint64]: ...  # noqa: D102
+    @property
+    def stream(self) -> NDArray[np.uint16]: ...  # noqa: D102
+
+
+def features(trace: Trace) -> Features:
+    """The features of a valid trace."""
+    return features_of_parts(lambda: (trace,), trace.step_label)
+
+
+def features_of_parts(parts: Callable[[], Iterable[Part]], step_label: int) -> Features:
+    """The features of a valid trace whose parts, in order, come from each call of `parts`.
+
+    It is called twice, because the second reading needs the max load. Memory: in proportion to the
+    largest block number, the distinct sizes and lifetimes, and the distinct sizes in two steps.
+    """
+    scan = TraceScan(step_label)
+    for part in parts():
+        scan.add(part.op, part.block, part.size, part.stream)
+    scan.finish()
+    sizes, of_size = scan.sizes()
+    lifetimes, of_lifetime = scan.lifetimes()
+    events, allocs, max_load = scan.events, int(of_size.sum()), scan.load_max
+    if not allocs:
+        return Features(scan.steps, scan.streams, 0, 0, None, 0, *[None] * 8)
+    high = HighLoad(NEAR_PEAK * max_load)
+    for part in parts():
+        high.add(part.op, part.block, part.size, part.stream)
+    shares = of_size / allocs
+    up_to = np.cumsum(of_lifetime)
+
+    def lifetime(quantile: float) -> int:
+        return int(lifetimes[np.searchsorted(up_to, math.ceil(quantile * allocs))])
 
     return Features(
-        steps=trace.steps,
-        streams=len(np.unique(trace.stream[trace.op <= FREE])),
-        live_blocks_peak=int(live.max(initial=0)),
-        live_blocks_mean=round(float(live.mean())) if len(live) else 0,
-        largest_request=int(sizes[-1]) if some else None,
+        steps=scan.steps,
+        streams=scan.streams,
+        live_blocks_peak=scan.live_peak,
+        live_blocks_mean=round(scan.live_sum / events),
+        largest_request=int(sizes[-1]),
         distinct_sizes=len(sizes),
-        size_entropy=abs(float(shares @ np.log2(shares))) if some else None,
+        size_entropy=abs(float(shares @ np.log2(shares))),
         lifetime_p50=lifetime(0.5),
         lifetime_p90=lifetime(0.9),
         lifetime_p99=lifetime(0.99),
-        repeat_rate=_repeat_rate(trace, allocs, of_alloc),
-        load_mean=float(load.mean() / max_load) if some else None,
-        peak_width=float(np.mean(load >= NEAR_PEAK * max_load)) if some else None,
-        peak_position=float(load.argmax() / len(load)) if some else None,
+        repeat_rate=scan.repeated / scan.compared if scan.compared else None,
+        load_mean=scan.load_sum / events / max_load,
+        peak_width=high.count / events,
+        peak_position=scan.load_max_at / events,
     )
-
-
-def _repeat_rate(trace: Trace, allocs: NDArray[np.intp], size: NDArray[np.intp]) -> float | None:
-    """The repeat rate; `size` has the number of the distinct size of each alloc."""
-    begins = (trace.op == MARK) & (trace.block == trace.step_label)
-    step = np.cumsum(begins)[allocs]
-    inside = step > 0  # events before the first step belong to no step
-    step, size, steps = step[inside], size[inside], int(begins.sum())
-    allocs_per_step = np.bincount(step, minlength=steps + 1)[1:]
-    most = int(np.maximum(allocs_per_step[1:], allocs_per_step[:-1]).sum())
-    if not most:
-        return None
-    kinds, counts = np.unique(size * (steps + 2) + step, return_counts=True)
-    follows = np.diff(kinds) == 1  # the same size one step later, since no step has number 0
-    return float(np.minimum(counts[1:], counts[:-1])[follows].sum() / most)

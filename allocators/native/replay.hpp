@@ -29,6 +29,8 @@ struct BlockPlacement {
   std::int64_t segment;
   std::int64_t offset;
   Size size;
+  Size requested;
+  std::uint64_t step;  // steps that had begun
 };
 
 // Receives the placements in order, in batches.
@@ -47,10 +49,10 @@ struct Measurement {
   std::optional<Detail> detail;
 };
 
-// The following functions throw std::invalid_argument, with the event, if the arrays are not a
-// valid trace, and SpecError for a change that the allocator cannot make. A failing request is
-// counted and the replay continues; the free of its block is skipped. Blocks still alive at the end
-// are freed after the measurement.
+// The following functions read the trace once. They throw std::invalid_argument, with the event, if
+// a part is not that of a valid trace, SpecError for a change that the allocator cannot make, and
+// what reading a part throws. A failing request is counted and the replay continues; the free of
+// its block is skipped. Blocks still alive at the end, or when something is thrown, are freed.
 
 // `samples` is the approximate length of the timeline; `placements` may be empty. With `keep`,
 // blocks still alive at the end are not freed. With `detail`, the replay also takes snapshots at
@@ -58,16 +60,19 @@ struct Measurement {
 Measurement measure(TraceView const& trace, Allocator& allocator, std::size_t samples,
                     PlacementSink const& placements, bool keep, bool detail);
 
-// Seconds per event of one pass over the whole trace.
+// Seconds per event of one pass over the whole trace, without reading its parts.
 double time_pass(TraceView const& trace, Allocator& allocator);
 
-// Seconds of each alloc and each free, minus the cost of reading the timer.
+// Seconds of each alloc and each free of a part, minus the cost of reading the timer.
 struct Latencies {
   std::vector<float> alloc;
   std::vector<float> free;
-  double timer_seconds = 0;  // cost of a timer reading, subtracted from each
 };
-Latencies time_each(TraceView const& trace, Allocator& allocator);
+using LatencySink = std::function<void(Latencies)>;
+
+// Gives the latencies of each part to `sink`. Returns the seconds that reading the timer costs,
+// which are subtracted from each latency.
+double time_each(TraceView const& trace, Allocator& allocator, LatencySink const& sink);
 
 // True if every request succeeds. Stops at the first failure.
 bool completes(TraceView const& trace, Allocator& allocator);

@@ -56,22 +56,55 @@ std::map<std::string, std::uint64_t> to_map(Counters const& counters) {
   return {counters.begin(), counters.end()};
 }
 
-// The arrays of a trace, kept alive during a replay.
-struct TraceArrays {
+// The arrays of a part of a trace, kept alive while it is replayed.
+struct PartArrays {
   Array<std::uint8_t> op;
   Array<std::uint32_t> block;
   Array<std::uint64_t> size;
   Array<std::uint16_t> stream;
+  Array<std::uint16_t> pool;
+  Array<std::uint32_t> id;
+
+  TracePart view_all() const {
+    return {view(op), view(block), view(size), view(stream), view(pool), view(id)};
+  }
+};
+
+// A trace with an iterable of PartArrays.
+struct TraceParts {
+  std::size_t events;
+  nb::object parts;
   std::int64_t step_label;
   std::vector<HeldSegment> layout;
-  Array<std::uint16_t> pool;
   std::vector<PoolTraits> pools;
   std::vector<Change> changes;
+};
 
-  TraceView view_all() const {
-    return {view(op), view(block), view(size), view(stream), step_label,
-            layout,   view(pool),  pools,      changes};
+// Reads a trace once, and keeps one part of it alive. Made and destroyed with the GIL.
+class Reading {
+ public:
+  explicit Reading(TraceParts const& trace)
+      : view_{trace.events, trace.step_label, trace.layout,
+              trace.pools,  trace.changes,    [this] { return next(); }},
+        iterator_(nb::iter(trace.parts)) {}
+  Reading(Reading const&) = delete;
+  Reading& operator=(Reading const&) = delete;
+
+  TraceView const& view() const { return view_; }
+
+ private:
+  TracePart next() {
+    nb::gil_scoped_acquire acquire;
+    part_.reset();  // before the next one needs memory
+    part_ = nb::steal(PyIter_Next(iterator_.ptr()));
+    if (part_.is_valid()) return nb::cast<PartArrays const&>(part_).view_all();
+    if (PyErr_Occurred()) throw nb::python_error();
+    return {};
   }
+
+  TraceView view_;
+  nb::object iterator_;
+  nb::object part_;
 };
 
 }  // namespace
@@ -83,12 +116,18 @@ void bind_replay(nb::module_& m) {
       .def_ro("allocated", &Moment::allocated)
       .def_ro("reserved", &Moment::reserved)
       .def_ro("largest_free", &Moment::largest_free);
-  nb::class_<TraceArrays>(m, "TraceArrays", "The arrays of a trace, with one element per event.")
+  nb::class_<PartArrays>(m, "PartArrays",
+                         "Consecutive events of a trace: arrays with one element per event.")
       .def(nb::init<Array<std::uint8_t>, Array<std::uint32_t>, Array<std::uint64_t>,
-                    Array<std::uint16_t>, std::int64_t, std::vector<HeldSegment>,
-                    Array<std::uint16_t>, std::vector<PoolTraits>, std::vector<Change>>(),
+                    Array<std::uint16_t>, Array<std::uint16_t>, Array<std::uint32_t>>(),
            "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
-           "step_label"_a, "layout"_a, "pool"_a.noconvert(), "pools"_a, "changes"_a);
+           "pool"_a.noconvert(), "id"_a.noconvert());
+  nb::class_<TraceParts>(m, "TraceParts",
+                         "A trace. `parts`: an iterable of PartArrays, each with an element or "
+                         "more, `events` elements in all.")
+      .def(nb::init<std::size_t, nb::object, std::int64_t, std::vector<HeldSegment>,
+                    std::vector<PoolTraits>, std::vector<Change>>(),
+           "events"_a, "parts"_a, "step_label"_a, "layout"_a, "pools"_a, "changes"_a);
   nb::class_<Change>(m, "Change", "What a program calls before an event of its trace.")
       .def(nb::init<std::size_t, bool, std::optional<std::string>, std::optional<double>>(),
            "event"_a, "trim"_a, "settings"_a.none(), "memory_fraction"_a.none());
@@ -137,7 +176,7 @@ void bind_replay(nb::module_& m) {
 
   m.def(
       "measure",
-      [](TraceArrays const& trace, Allocator& allocator, std::size_t samples,
+      [](TraceParts const& trace, Allocator& allocator, std::size_t samples,
          std::optional<nb::typed<nb::callable, void(Columns)>> placements, bool keep, bool detail) {
         PlacementSink sink;
         if (placements) {
@@ -146,11 +185,14 @@ void bind_replay(nb::module_& m) {
             (*placements)(columns(part, std::pair("block", &BlockPlacement::block),
                                   std::pair("segment", &BlockPlacement::segment),
                                   std::pair("offset", &BlockPlacement::offset),
-                                  std::pair("size", &BlockPlacement::size)));
+                                  std::pair("size", &BlockPlacement::size),
+                                  std::pair("requested", &BlockPlacement::requested),
+                                  std::pair("step", &BlockPlacement::step)));
           };
         }
+        Reading reading(trace);
         nb::gil_scoped_release release;
-        return measure(trace.view_all(), allocator, samples, sink, keep, detail);
+        return measure(reading.view(), allocator, samples, sink, keep, detail);
       },
       "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a,
       "Replays a trace. `samples`: approximate length of the timeline. `placements` is called with "
@@ -159,30 +201,34 @@ void bind_replay(nb::module_& m) {
       "an invalid trace.");
   m.def(
       "time_pass",
-      [](TraceArrays const& trace, Allocator& allocator) {
+      [](TraceParts const& trace, Allocator& allocator) {
+        Reading reading(trace);
         nb::gil_scoped_release release;
-        return time_pass(trace.view_all(), allocator);
+        return time_pass(reading.view(), allocator);
       },
       "trace"_a, "allocator"_a, "Seconds per event of one replay of the whole trace.");
   m.def(
       "time_each",
-      [](TraceArrays const& trace, Allocator& allocator) {
-        Latencies latencies;
-        {
-          nb::gil_scoped_release release;
-          latencies = time_each(trace.view_all(), allocator);
-        }
-        return std::tuple(to_numpy(std::move(latencies.alloc)), to_numpy(std::move(latencies.free)),
-                          latencies.timer_seconds);
+      [](TraceParts const& trace, Allocator& allocator,
+         nb::typed<nb::callable, void(NumpyArray<float>, NumpyArray<float>)> seen) {
+        Reading reading(trace);
+        LatencySink const sink = [&seen](Latencies latencies) {
+          nb::gil_scoped_acquire acquire;
+          seen(to_numpy(std::move(latencies.alloc)), to_numpy(std::move(latencies.free)));
+        };
+        nb::gil_scoped_release release;
+        return time_each(reading.view(), allocator, sink);
       },
-      "trace"_a, "allocator"_a,
-      "Seconds of each alloc and of each free, without the cost of reading the timer, and that "
-      "cost.");
+      "trace"_a, "allocator"_a, "seen"_a,
+      "Calls `seen` for each part with the seconds of each alloc and of each free, without the "
+      "cost "
+      "of reading the timer. Returns that cost.");
   m.def(
       "completes",
-      [](TraceArrays const& trace, Allocator& allocator) {
+      [](TraceParts const& trace, Allocator& allocator) {
+        Reading reading(trace);
         nb::gil_scoped_release release;
-        return completes(trace.view_all(), allocator);
+        return completes(reading.view(), allocator);
       },
       "trace"_a, "allocator"_a, "Whether every request succeeds. Stops at the first failure.");
 }

@@ -1,9 +1,10 @@
-// trace_view.hpp: the arrays of a trace, and what makes them valid.
+// trace_view.hpp: a trace as parts, which are arrays, and what makes them valid.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,31 +23,54 @@ struct Change {
   std::optional<double> memory_fraction;
 };
 
-// Arrays of equal length with one element per event. A mark whose `block` is `step_label` begins a
-// step; allocators ignore other marks.
-struct TraceView {
+// Consecutive events of a trace: arrays of equal length with one element per event. A mark whose
+// `block` is the trace's `step_label` begins a step; allocators ignore other marks.
+struct TracePart {
   std::span<std::uint8_t const> op;
   std::span<std::uint32_t const> block;
   std::span<std::uint64_t const> size;
   std::span<std::uint16_t const> stream;
-  std::int64_t step_label;
-  // The segments that the program held when the trace began. The trace begins with the allocs of
-  // the blocks in them, in order of address. If the allocator can adopt the segments, these allocs
-  // are not replayed.
-  std::vector<HeldSegment> layout = {};
-  // The private pool of each event, 0 for memory outside of them; empty: none has one. A free may
-  // have any, because its block knows its pool.
+  // The private pool of each event, 0 for memory outside of them; empty in all parts of a trace
+  // without pools. A free may have any, because its block knows its pool.
   std::span<std::uint16_t const> pool = {};
-  std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
-  std::vector<Change> changes = {};    // in the order of their events
+  // What results and errors call the block of each alloc and free; empty: the same as `block`.
+  std::span<std::uint32_t const> id = {};
 
   std::size_t events() const { return op.size(); }
   PoolId pool_at(std::size_t event) const { return pool.empty() ? 0 : pool[event]; }
+  std::uint32_t id_at(std::size_t event) const { return id.empty() ? block[event] : id[event]; }
 };
 
-// Checks what can be checked without a replay: lengths, ops, ids and the sum of the sizes. Returns
-// a number above every block id, 0 for an empty trace. Throws as bad_trace does.
-std::size_t check_arrays(TraceView const& trace);
+// A trace that is read once, part by part. A trace in memory is one part.
+struct TraceView {
+  std::size_t events;
+  std::int64_t step_label;
+  // The segments that the program held when the trace began. The trace begins with the allocs of
+  // the blocks in them, in order of address, all in the first part. If the allocator can adopt the
+  // segments, these allocs are not replayed.
+  std::vector<HeldSegment> layout = {};
+  std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
+  std::vector<Change> changes = {};    // in the order of their events
+  // Returns the next part, which is valid until the next call; an empty one after the last.
+  std::function<TracePart()> next = {};
+};
+
+// Checks what can be checked without a replay: lengths, ops, block numbers and the sum of the
+// sizes.
+class PartChecks {
+ public:
+  explicit PartChecks(TraceView const& trace) : trace_(trace) {}
+
+  // Checks the next part, whose first event is the event `first` of the trace. Returns a number
+  // above all block numbers of the part. Throws as bad_trace does.
+  std::size_t check(TracePart const& part, std::size_t first);
+
+ private:
+  void find_bad_event(TracePart const& part, std::size_t first) const;
+
+  TraceView const& trace_;
+  std::uint64_t low_ = 0, high_ = 0;  // sums of the lower and upper halves of the sizes
+};
 
 // Throws std::invalid_argument that names the event and the rule that it breaks.
 [[noreturn]] void bad_trace(std::size_t event, std::string const& rule);

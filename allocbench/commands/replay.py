@@ -20,6 +20,7 @@ from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
     from allocbench.questions.runner import Arrays, Row
+    from allocbench.workloads import AnyTrace
     from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 EXAMPLES = (
@@ -71,7 +72,9 @@ def run(
     """Replay a trace through one allocator and show every metric.
 
     A failed request is counted, and the replay continues without its block. If a file goes to
-    standard output, nothing else is printed.
+    standard output, nothing else is printed. A trace of more than 10 million events is not kept in
+    memory if it is Parquet or CSV as allocbench writes it: the file is read again for each replay,
+    unless --snapshot or --perfetto needs all of it.
     """
     from allocbench import experiment, inputs, replayed  # imported late: --help stays fast
     from allocbench.experiment import Effort
@@ -81,8 +84,14 @@ def run(
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json, placements, snapshot, perfetto)
     inputs.pin(pin)
-    ((name, trace),) = inputs.load_all([workload], model).items()
+    trace: AnyTrace
+    if snapshot or perfetto:
+        whole = inputs.load(workload, model)
+        name, trace = inputs.own_name(workload, whole), whole
+    else:
+        name, trace = inputs.load_large(workload, model)
     inputs.tell_recorded({name: trace}, [allocator], device)
+    inputs.tell_streamed(name, trace)
 
     effort, free = Effort(time, min_capacity), inputs.free_of(device)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
@@ -92,7 +101,7 @@ def run(
         outputs: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
         inputs.tell_free(row["failures"], device, free)
         if snapshot or perfetto:
-            after = replayed.replayed(trace, allocator, device)
+            after = replayed.replayed(whole, allocator, device)
             exports = {snapshot: write_snapshot, perfetto: write_perfetto}
             outputs |= {path: partial(_export, after, to) for path, to in exports.items() if path}
     with written(outputs, ".json", partial(results.write, [row])):

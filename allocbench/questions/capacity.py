@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
 from allocbench.questions.recorded import in_force
-from allocbench.workloads import Trace
+from allocbench.workloads import AnyTrace
 
 STEP = 2 << 20
 """Bytes; capacities are searched in multiples of this."""
@@ -146,7 +146,7 @@ def with_capacity(device: str, capacity: int) -> str:
     return str(spec.Spec(parsed.name, kept | {option: str(capacity)}))
 
 
-def roomy(device: str, trace: Trace) -> str:
+def roomy(device: str, trace: AnyTrace) -> str:
     """The spec of the same device, with room for twice all that `trace` ever allocates.
 
     The factor covers bytes at the end of segments into which no block fits. The
@@ -154,7 +154,7 @@ def roomy(device: str, trace: Trace) -> str:
     """
     if _is_cuda(device):
         return device
-    needed = 2 * int(trace.size.sum()) + (1 << 40)
+    needed = 2 * trace.requested + (1 << 40)
     return with_capacity(device, max(needed, allocators.make_device(device).capacity))
 
 
@@ -163,7 +163,7 @@ def _is_cuda(device: str) -> bool:
 
 
 def completes_on(
-    trace: Trace, allocator: str, device: str, capacity: int, changes: Iterable[Change] = ()
+    trace: AnyTrace, allocator: str, device: str, capacity: int, changes: Iterable[Change] = ()
 ) -> bool:
     """Whether every request succeeds on the same device with another capacity in bytes.
 

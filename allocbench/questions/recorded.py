@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 from allocbench import allocators
 from allocbench.allocators import SpecError, human_bytes
 from allocbench.allocators.spec import Spec, parse
-from allocbench.workloads import Trace
+from allocbench.workloads import AnyTrace, first_events
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
 """Options of `caching` with which recorded settings still apply."""
 _OLDEST, _NEWEST = 1, 13  # minor versions of PyTorch 2 whose rules `caching` implements
 
 
-def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
+def in_force(text: str, trace: AnyTrace, *, version: bool = True) -> str:
     """The spec with the recorded settings and version, if it is `caching` without settings.
 
     A spec with its own settings has only those, like a program with its own PYTORCH_ALLOC_CONF;
@@ -38,7 +36,7 @@ def in_force(text: str, trace: Trace, *, version: bool = True) -> str:
     return str(actual)
 
 
-def settings_of(trace: Trace) -> dict[str, str]:
+def settings_of(trace: AnyTrace) -> dict[str, str]:
     """The options of `caching` for the settings that a trace was recorded with."""
     settings = trace.provenance.extra.get("settings")
     if not isinstance(settings, Mapping):
@@ -47,7 +45,7 @@ def settings_of(trace: Trace) -> dict[str, str]:
     return {str(name): str(value) for name, value in settings.items() if name in valid}
 
 
-def version_of(trace: Trace) -> dict[str, str]:
+def version_of(trace: AnyTrace) -> dict[str, str]:
     """The option of `caching` for the version that a trace was recorded with, if known.
 
     The newest version that `caching` implements is also used for all later ones.
@@ -58,7 +56,7 @@ def version_of(trace: Trace) -> dict[str, str]:
     return {"version": f"2.{minor}"} if _OLDEST <= minor < _NEWEST else {}
 
 
-def takes_over(text: str, trace: Trace, device: str) -> bool | None:
+def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
     """Whether an allocator begins with the segments that a recording began with.
 
     If not, it starts by allocating the blocks in them. None if the trace begins with no segments,
@@ -66,9 +64,7 @@ def takes_over(text: str, trace: Trace, device: str) -> bool | None:
     """
     if trace.layout is None:
         return None
-    first = trace.provenance.live_at_start
-    cut: dict[str, Any] = {name: array[:first] for name, array in trace.columns().items()}
-    begin = replace(trace, **cut)
+    begin = first_events(trace, trace.provenance.live_at_start)
     try:
         instance = allocators.make(in_force(text, trace), allocators.make_device(device))
     except SpecError:
@@ -77,7 +73,7 @@ def takes_over(text: str, trace: Trace, device: str) -> bool | None:
     return counts.malloc_calls + counts.map_calls == 0
 
 
-def told(name: str, trace: Trace, specs: Sequence[str], device: str) -> list[str]:
+def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[str]:
     """Notes on what a recording decides about the allocators of the specs."""
     lines = []
     changed = {spec: in_force(spec, trace) for spec in specs}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -21,17 +21,17 @@ from allocbench.questions import PASSES
 from allocbench.questions.assumed import assumed
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.questions.recorded import in_force
-from allocbench.questions.stability import Addresses, stability
+from allocbench.questions.stability import Stability
 from allocbench.questions.timing import device_seconds, time_passes
 from allocbench.reports.results import SCHEMA
-from allocbench.workloads import Trace
+from allocbench.workloads import AnyTrace, Trace
 
 Row: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 
-class Runner:
-    """One trace on one device. Results are cached by spec.
+class LargeRunner:
+    """One trace, which may be read part by part, on one device. Results are cached by spec.
 
     capacity: bytes of the device that a program can use. changes: what the program calls on the
     way; they hold for counts and capacities, not for times. proceed: called before each trial of a
@@ -41,7 +41,7 @@ class Runner:
 
     def __init__(
         self,
-        trace: Trace,
+        trace: AnyTrace,
         device: str,
         workload: str = "",
         known: dict[tuple[str, int], bool] | None = None,
@@ -65,9 +65,11 @@ class Runner:
         self.seconds = cache(self._seconds)
         """Host seconds per event, as `time_passes` measures them for this spec alone."""
 
-    def on(self, device: str) -> Runner:
+    def on(self, device: str) -> Self:
         """A runner of the same trace on a device that differs only in capacity."""
-        return Runner(self.trace, device, self.workload, self._known, self.changes, self._proceed)
+        return type(self)(
+            self.trace, device, self.workload, self._known, self.changes, self._proceed
+        )
 
     def min_capacity(self, spec: str) -> int | None:
         """Bytes of the smallest device that is enough, or None."""
@@ -143,7 +145,13 @@ class Runner:
         return times[spec].row
 
 
-def fresh(allocator: str, device: str, trace: Trace | None = None) -> Allocator:
+class Runner(LargeRunner):
+    """A runner of a trace in memory."""
+
+    trace: Trace
+
+
+def fresh(allocator: str, device: str, trace: AnyTrace | None = None) -> Allocator:
     """A new allocator on a new device, for a trace as it was recorded; raises SpecError."""
     spec = allocator if trace is None else in_force(allocator, trace)
     return allocators.make(spec, allocators.make_device(device))
@@ -160,20 +168,21 @@ def device_kind(device: Device) -> str:
 
 
 def counted(
-    trace: Trace,
+    trace: AnyTrace,
     allocator: Allocator,
     placements: Callable[[Arrays], None] | None = None,
     changes: Sequence[Change] = (),
 ) -> Row:
     """The counts of a replay through a new allocator: bytes, ratios, device calls, failures."""
-    addresses = Addresses()
+    stability = Stability()
 
     def seen(batch: Arrays) -> None:
-        addresses(batch)
+        stability(batch)
         if placements is not None:
             placements(batch)
 
-    result = allocators.replay(trace, allocator, placements=seen, changes=changes)
+    wanted = placements is not None or trace.step_label >= 0
+    result = allocators.replay(trace, allocator, placements=wanted and seen, changes=changes)
     row = {
         "device_kind": device_kind(allocator.device),
         "capacity": allocator.device.capacity,
@@ -186,11 +195,11 @@ def counted(
         "retries": result.stats.retries,
     }
     row |= _memory(result) | _fragmentation(result, allocator.info)
-    row |= stability(trace, addresses.places)
+    row |= stability.shares()
     return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
 
 
-def steady_calls(trace: Trace, allocator: Allocator) -> int:
+def steady_calls(trace: AnyTrace, allocator: Allocator) -> int:
     """The device calls of the third pass of an allocator that has made one pass."""
     allocators.time_pass(trace, allocator)
     before = allocator.device.stats().calls

@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, DeviceStats
+from allocbench.questions.latencies import Latencies
 from allocbench.questions.recorded import in_force
 from allocbench.reports.results import SCHEMA
-from allocbench.workloads import Trace
+from allocbench.workloads import AnyTrace, StreamedTrace
 
 Row: TypeAlias = dict[str, Any]
 Seconds: TypeAlias = NDArray[np.float32]
 
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "p999": 99.9}
 """In percent, by their names in columns."""
+_NO_CALLS = np.empty(0, np.float32), np.empty(0, np.float32)
 
 
 @dataclass
@@ -30,7 +32,8 @@ class Times:
 
     cold, steady: host seconds per event of each pass. statistics: other columns, a row for each
     pass. calls: host seconds of every alloc and of every free of the last pass, in order of the
-    trace; None if single calls were not timed. device_calls: those of the last steady replay.
+    trace; None if single calls were not timed, or if the trace is not in memory. device_calls:
+    those of the last steady replay.
     """
 
     cold: list[float] = field(default_factory=list)
@@ -52,7 +55,7 @@ class Times:
 
 
 def time_passes(
-    trace: Trace,
+    trace: AnyTrace,
     devices: Mapping[str, str],
     passes: int,
     begin: Callable[[str], None] = lambda spec: None,
@@ -82,7 +85,7 @@ def time_passes(
     return times
 
 
-def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
+def _one_pass(trace: AnyTrace, spec: str, device: str, times: Times, single_calls: bool) -> Row:
     instance = _fresh(trace, spec, device)
     times.cold.append(allocators.time_pass(trace, instance))
     allocators.time_pass(trace, instance)
@@ -91,9 +94,7 @@ def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: 
     times.device_calls = instance.device.stats().calls - before
     columns: Row = {}
     if single_calls:
-        alloc, free, timer = allocators.time_each(trace, instance)
-        times.calls = alloc, free
-        columns = _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
+        columns = _calls(trace, instance, times)
     if single_calls and not instance.device.simulated:
         del instance
         columns |= device_seconds(
@@ -102,7 +103,22 @@ def _one_pass(trace: Trace, spec: str, device: str, times: Times, single_calls: 
     return columns
 
 
-def device_seconds(trace: Trace, device: DeviceStats) -> Row:
+def _calls(trace: AnyTrace, instance: Allocator, times: Times) -> Row:
+    """The columns with the latencies of single calls. Keeps each call of a trace in memory."""
+    alloc, free = Latencies(), Latencies()
+    times.calls = None if isinstance(trace, StreamedTrace) else _NO_CALLS
+
+    def seen(of_allocs: Seconds, of_frees: Seconds) -> None:
+        alloc.add(of_allocs)
+        free.add(of_frees)
+        if times.calls is not None:
+            times.calls = of_allocs, of_frees  # all of them, because the trace is one part
+
+    timer = allocators.time_calls(trace, instance, seen)
+    return _summary("alloc", alloc) | _summary("free", free) | {"timer_seconds": timer}
+
+
+def device_seconds(trace: AnyTrace, device: DeviceStats) -> Row:
     """The columns with the device seconds of a replay of the trace."""
     return {
         "device_seconds": device.seconds,
@@ -110,7 +126,7 @@ def device_seconds(trace: Trace, device: DeviceStats) -> Row:
     }
 
 
-def _fresh(trace: Trace, spec: str, device: str) -> Allocator:
+def _fresh(trace: AnyTrace, spec: str, device: str) -> Allocator:
     return allocators.make(in_force(spec, trace), allocators.make_device(device))
 
 
@@ -130,12 +146,11 @@ def _of_passes(which: str, seconds: Sequence[float]) -> Row:
     }
 
 
-def _summary(call: str, seconds: Seconds) -> Row:
-    row: Row = {f"{call}_count": len(seconds)}
-    if len(seconds):
-        row[f"{call}_mean_seconds"] = float(seconds.mean(dtype=np.float64))
-        row[f"{call}_max_seconds"] = float(seconds.max())
-        percentiles = np.percentile(seconds, list(PERCENTILES.values()))
-        for name, value in zip(PERCENTILES, percentiles, strict=True):
-            row[f"{call}_{name}_seconds"] = float(value)
+def _summary(call: str, latencies: Latencies) -> Row:
+    row: Row = {f"{call}_count": len(latencies)}
+    if len(latencies):
+        row[f"{call}_mean_seconds"] = latencies.mean()
+        row[f"{call}_max_seconds"] = latencies.max()
+        for name, percent in PERCENTILES.items():
+            row[f"{call}_{name}_seconds"] = latencies.percentile(percent)
     return row

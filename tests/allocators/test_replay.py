@@ -14,10 +14,9 @@ import pytest
 
 from allocbench import allocators
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
-from allocbench.workloads.layout import Layout
 from tests.allocators.test_conformance import in_steps
 from tests.conftest import GIB, MIB, Case
-from tests.traces import Event
+from tests.traces import Event, held_at_start
 from tests.traces import make as trace_of
 
 
@@ -116,8 +115,12 @@ def test_every_number_matches_a_recomputation(case: Case, capacity: int) -> None
     assert result.external_fragmentation_mean == pytest.approx(mean(external))
     assert moments == [Moment(*row) for row in zip(*columns(result.timeline), strict=True)]
     if by_hand.device.stats().map_calls == 0:  # a segment mapped in parts has no start here
-        assert placements == list(zip(*columns(result.placements)[1:], strict=True))
+        assert placements == list(zip(*columns(result.placements)[1:4], strict=True))
     assert result.placements["block"].tolist() == [b for op, b, _ in rows(trace) if op == ALLOC]
+    is_alloc = trace.op == ALLOC
+    assert result.placements["requested"].tolist() == trace.size[is_alloc].tolist()
+    steps = np.cumsum((trace.op == MARK) & (trace.block == trace.step_label))
+    assert result.placements["step"].tolist() == steps[is_alloc].tolist()
 
     for name in ("requested", "allocated", "reserved"):
         assert getattr(result.stats, name) == getattr(by_hand.stats(), name)
@@ -215,7 +218,7 @@ def test_an_empty_trace_has_an_empty_result() -> None:
     assert (result.max_load, result.peak.reserved, result.stats.allocations) == (0, 0, 0)
     assert result.internal_fragmentation_mean == result.external_fragmentation_mean == 0
     assert [len(column) for column in columns(result.timeline)] == [0] * 5
-    assert [len(column) for column in columns(result.placements)] == [0] * 4
+    assert [len(column) for column in columns(result.placements)] == [0] * 6
     assert allocators.time_pass(trace_of([]), allocator) == 0
     assert allocators.completes(trace_of([]), allocator)
 
@@ -323,17 +326,7 @@ def test_completes_is_true_if_every_request_succeeds() -> None:
 
 
 def test_a_trial_frees_the_blocks_of_a_layout_that_it_adopted() -> None:
-    layout = Layout(
-        address=np.array([2 * GIB], np.uint64),
-        size=np.array([20 * MIB], np.uint64),
-        stream=np.zeros(1, np.uint16),
-        small=np.zeros(1, np.bool_),
-        reservation=np.zeros(1, np.uint64),
-        rank=np.zeros(1, np.uint32),
-        block_address=np.array([2 * GIB, 2 * GIB + 4 * MIB], np.uint64),
-        block_size=np.array([2 * MIB, 6 * MIB], np.uint64),
-    )
-    held = [(ALLOC, 0, 2 * MIB), (ALLOC, 1, 6 * MIB)]
+    held, layout = held_at_start()
     for rest, completes in (([], True), ([(FREE, 0, 0)], True), ([(ALLOC, 2, GIB)], False)):
         allocator = allocators.make("caching", allocators.SimulatedDevice("1GiB"))
         assert allocators.completes(trace_of(held + rest, layout=layout), allocator) is completes

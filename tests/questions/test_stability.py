@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocbench import allocators
 from allocbench.experiment import Effort, run
-from allocbench.questions.stability import Addresses, stability
+from allocbench.questions.stability import Stability
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.traces import make
@@ -52,7 +51,18 @@ def test_random_traces_agree_with_the_definition(seed: int) -> None:
         events.append((ALLOC, block, int(random.choice([1, 512, 700, 4096]))))
         places.append((int(random.integers(-1, 2)), int(random.integers(0, 2))))
     trace = make(events, labels=("step",))
-    found = stability(trace, np.array(places, np.int64).T)
+    stability = Stability(at_once=int(random.integers(0, 40)))
+    batch = int(random.integers(1, 60))
+    allocs = trace.op == ALLOC
+    columns = {
+        "step": np.cumsum(trace.op == MARK)[allocs].astype(np.uint64),
+        "requested": trace.size[allocs],
+        "segment": np.array(places, np.int64)[:, 0],
+        "offset": np.array(places, np.int64)[:, 1],
+    }
+    for first in range(0, len(places), batch):
+        stability({name: column[first : first + batch] for name, column in columns.items()})
+    found = stability.shares()
     expected = by_definition(trace, places)
     assert expected is not None
     assert [found[name] for name in SHARES] == pytest.approx(list(expected))
@@ -88,15 +98,6 @@ def test_a_block_of_another_size_has_moved() -> None:
 def test_without_a_third_step_there_is_nothing_to_compare() -> None:
     assert shares(three_steps(MIB, MIB), "caching") == [None, None]
     assert shares(make([(ALLOC, 0, 5)]), "caching") == [None, None]
-
-
-def test_places_are_collected_in_batches() -> None:
-    collected = Addresses()
-    trace = three_steps(MIB, MIB, MIB)
-    made = allocators.make("caching", allocators.SimulatedDevice("1GiB"))
-    allocators.replay(trace, made, placements=collected)
-    assert collected.places.shape == (2, 6)
-    assert Addresses().places.shape == (2, 0)
 
 
 def test_the_definition_says_what_is_compared() -> None:

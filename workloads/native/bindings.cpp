@@ -8,13 +8,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <span>
 #include <tuple>
 #include <utility>
 
+#include "block_numbers.hpp"
 #include "event_scanner.hpp"
 #include "pairing.hpp"
 #include "rmm_rows.hpp"
+#include "trace_scan.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -44,6 +47,35 @@ using Array = nb::ndarray<T const, nb::numpy, nb::ndim<1>, nb::c_contig, nb::dev
 template <class T>
 std::span<T const> view(Array<T> const& array) {
   return {array.data(), array.size()};
+}
+
+// The arrays of consecutive events. Raises ValueError if they differ in length.
+Events events_of(Array<std::uint8_t> const& op, Array<std::uint32_t> const& block,
+                 Array<std::uint64_t> const& size, Array<std::uint16_t> const& stream) {
+  if (block.size() != op.size() || size.size() != op.size() || stream.size() != op.size())
+    throw nb::value_error("the arrays differ in length");
+  return {view(op), view(block), view(size), view(stream)};
+}
+
+// Sums of bytes as Python integers.
+nb::object to_int(Wide wide) {
+  nb::object const high = nb::int_(static_cast<std::uint64_t>(wide >> 64));
+  return (high << nb::int_(64)) | nb::int_(static_cast<std::uint64_t>(wide));
+}
+
+// The numbers that occurred, ascending, and how often each did.
+auto sorted(Counts const& counts) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> pairs;
+  pairs.reserve(counts.distinct());
+  counts.each(
+      [&](std::uint64_t number, std::uint64_t count) { pairs.emplace_back(number, count); });
+  std::ranges::sort(pairs);
+  std::vector<std::uint64_t> numbers, times;
+  for (auto const& [number, count] : pairs) {
+    numbers.push_back(number);
+    times.push_back(count);
+  }
+  return std::pair(to_numpy(std::move(numbers)), to_numpy(std::move(times)));
 }
 
 using OfPlace = nb::typed<nb::callable, int(int)>;
@@ -206,6 +238,74 @@ NB_MODULE(_native, m) {
       "is_alloc"_a, "address"_a, "size"_a,
       "Which of the events that name blocks by address belong together. Raises ValueError if the "
       "arrays differ in length.");
+  nb::class_<BlockNumbers>(m, "BlockNumbers",
+                           "Gives the live blocks of a trace numbers that are used again after a "
+                           "free, so that all are below the largest number of live blocks.")
+      .def(nb::init<>())
+      .def(
+          "number",
+          [](BlockNumbers& self, Array<std::uint8_t> op, Array<std::uint32_t> block) {
+            if (block.size() != op.size()) throw nb::value_error("the arrays differ in length");
+            std::vector<std::uint32_t> numbers(op.size());
+            std::size_t valid = 0;
+            {
+              nb::gil_scoped_release release;
+              valid = self.number(view(op), view(block), numbers);
+            }
+            return std::pair(to_numpy(std::move(numbers)), valid);
+          },
+          "op"_a, "block"_a,
+          "The next events: the number of the block of each alloc and free, `block` of any other "
+          "event; and the index of the first event that allocates a live block or frees one that "
+          "is not, from which on there are no numbers, or the number of events.");
+  nb::class_<TraceScan>(m, "TraceScan", "What the features of a valid trace need.")
+      .def(nb::init<std::int64_t>(), "step_label"_a)
+      .def(
+          "add",
+          [](TraceScan& self, Array<std::uint8_t> op, Array<std::uint32_t> block,
+             Array<std::uint64_t> size, Array<std::uint16_t> stream) {
+            Events const events = events_of(op, block, size, stream);
+            nb::gil_scoped_release release;
+            self.add(events);
+          },
+          "op"_a, "block"_a, "size"_a, "stream"_a, "Adds the next events.")
+      .def("finish", &TraceScan::finish, "Call it once, after the last event.")
+      .def_ro("events", &TraceScan::events)
+      .def_ro("steps", &TraceScan::steps)
+      .def_prop_ro("streams", &TraceScan::streams)
+      .def_ro("live_peak", &TraceScan::live_peak)
+      .def_ro("live_sum", &TraceScan::live_sum, "of the live blocks after each event")
+      .def_prop_ro(
+          "load_max", [](TraceScan const& scan) { return to_int(scan.load_max); },
+          nb::sig("def load_max(self) -> int"))
+      .def_ro("load_max_at", &TraceScan::load_max_at, "the first event with the maximum")
+      .def_prop_ro(
+          "load_sum", [](TraceScan const& scan) { return to_int(scan.load_sum); },
+          nb::sig("def load_sum(self) -> int"), "of the live bytes after each event")
+      .def(
+          "sizes", [](TraceScan const& scan) { return sorted(scan.sizes); },
+          "The distinct sizes of the allocs, ascending, and how many allocs have each.")
+      .def(
+          "lifetimes", [](TraceScan const& scan) { return sorted(scan.lifetimes); },
+          "The distinct lifetimes, ascending, and how many blocks have each.")
+      .def_ro("repeated", &TraceScan::repeated,
+              "The sum of |S_k intersected with S_(k-1)|, where S_k is the multiset of the sizes "
+              "requested in step k.")
+      .def_ro("compared", &TraceScan::compared, "The sum of max(|S_k|, |S_(k-1)|).");
+  nb::class_<HighLoad>(m, "HighLoad",
+                       "Counts the events of a valid trace after which the live bytes are at least "
+                       "a threshold.")
+      .def(nb::init<double>(), "threshold"_a)
+      .def(
+          "add",
+          [](HighLoad& self, Array<std::uint8_t> op, Array<std::uint32_t> block,
+             Array<std::uint64_t> size, Array<std::uint16_t> stream) {
+            Events const events = events_of(op, block, size, stream);
+            nb::gil_scoped_release release;
+            self.add(events);
+          },
+          "op"_a, "block"_a, "size"_a, "stream"_a, "Adds the next events.")
+      .def_ro("count", &HighLoad::count);
 }
 
 }  // namespace allocbench

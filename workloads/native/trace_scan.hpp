@@ -1,0 +1,97 @@
+// trace_scan.hpp: what the features of a trace need, counted in one reading of its events.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hash_tables.hpp"
+#include "ops.hpp"
+
+namespace allocbench {
+
+__extension__ using Wide = unsigned __int128;  // sums of bytes exceed 64 bits
+
+// Consecutive events: arrays of equal length with one element per event.
+struct Events {
+  std::span<std::uint8_t const> op;
+  std::span<std::uint32_t const> block;
+  std::span<std::uint64_t const> size;
+  std::span<std::uint16_t const> stream;
+};
+
+// The live requested bytes of a valid trace, event by event.
+class Load {
+ public:
+  // Returns the live bytes after an event.
+  Wide after(std::uint8_t op, std::uint32_t block, std::uint64_t size) {
+    if (op == kAlloc) {
+      if (block >= size_.size()) size_.resize(std::size_t{block} + 1);
+      size_[block] = size;
+      load_ += size;
+    } else if (op == kFree && block < size_.size()) {
+      load_ -= size_[block];
+    }
+    return load_;
+  }
+
+ private:
+  std::vector<std::uint64_t> size_;  // by block
+  Wide load_ = 0;
+};
+
+// Memory: in proportion to the largest block number, the distinct sizes and the distinct lifetimes.
+// n events with b live blocks on average have at most sqrt(2 n b) distinct lifetimes, because the
+// sum of the lifetimes is n b.
+class TraceScan {
+ public:
+  // A mark whose block is `step_label` begins a step.
+  explicit TraceScan(std::int64_t step_label) : step_label_(step_label), streams_(1 << 16) {}
+
+  void add(Events const& events);
+  // Call it after the last event. Blocks that are alive end there, and so does the last step.
+  void finish();
+
+  std::uint64_t events = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t live_peak = 0;
+  std::uint64_t live_sum = 0;  // of the live blocks after each event
+  Wide load_max = 0;
+  std::uint64_t load_max_at = 0;  // the first event with it
+  Wide load_sum = 0;
+  Counts sizes;
+  Counts lifetimes;
+  // Sums over the steps from the second on: of the requests that have the size of one of the step
+  // before, each of which counts once, and of the requests of the larger of the two steps.
+  std::uint64_t repeated = 0;
+  std::uint64_t compared = 0;
+
+  std::uint64_t streams() const;
+
+ private:
+  void end_step();
+
+  std::int64_t step_label_;
+  std::vector<std::uint8_t> streams_;  // whether an alloc or a free used it
+  std::vector<std::uint64_t> begin_;   // by block: 1 + the event of its alloc, 0 if it is not alive
+  std::uint64_t live_ = 0;
+  Load load_;
+  Counts step_sizes_, last_step_sizes_;
+  std::uint64_t step_allocs_ = 0, last_step_allocs_ = 0;
+};
+
+// Counts the events after which the live bytes are at least `threshold`.
+class HighLoad {
+ public:
+  explicit HighLoad(double threshold) : threshold_(threshold) {}
+  void add(Events const& events);
+  std::uint64_t count = 0;
+
+ private:
+  double threshold_;
+  Load load_;
+};
+
+}  // namespace allocbench
