@@ -31,8 +31,9 @@ def _latency(call: str, verb: str) -> tuple[Column, ...]:
     for key, words in statistics.items():
         name, heading = f"{call}_{key}_seconds", f"{call} {shown.get(key, key)}"
         definition = (
-            f"Host seconds to {verb} one block: {words} over the {call}_count calls of a pass, the"
-            " timer's own cost subtracted, device seconds not added; median of the passes."
+            f"Host seconds to {verb} one block: {words} over the {call}_count calls of a pass;"
+            " median of the passes. The cost of the timer is subtracted, and device time is not"
+            " included."
         )
         columns.append(_timed(name, "latency", heading, definition))
         columns += _interval(name, "latency", heading)
@@ -219,9 +220,9 @@ COLUMNS: tuple[Column, ...] = (
         "stable addresses",
         "Share of the allocs in steps 3 to K that are at the address of their counterpart in the"
         " step before. The counterpart of the j-th alloc of a size in step k is the j-th alloc of"
-        " that size in step k-1; an alloc without one, and one that failed, counts as not stable."
-        " n/a if these steps have no alloc. A graph must be captured again when the address of an"
-        " input changes.",
+        " that size in step k-1. An alloc that has no counterpart, or that failed, counts as not"
+        " stable. n/a if these steps have no alloc. A graph must be captured again when the address"
+        " of an input changes.",
         False,
         fraction=True,
     ),
@@ -243,8 +244,8 @@ COLUMNS: tuple[Column, ...] = (
         "timer cost",
         "Host seconds to read the timer once; subtracted from every timed call.",
     ),
-    *_per_event("steady", "an allocator replaying the trace for the third time"),
-    *_per_event("cold", "a new allocator replaying the trace"),
+    *_per_event("steady", "when an allocator replays the trace for the third time"),
+    *_per_event("cold", "when a new allocator replays the trace"),
     Column("passes", "time", "count", "passes", "Number of passes for each time per event."),
     Column(
         "device_calls",
@@ -259,8 +260,9 @@ COLUMNS: tuple[Column, ...] = (
         "device",
         "count",
         "device calls, steady",
-        "Calls to the device in a third pass of one allocator over the trace, after two passes that"
-        " each ended with every block freed: what remains once all steps have occurred before.",
+        "Calls to the device when one allocator replays the trace for the third time. Each block is"
+        " freed at the end of each pass. So these are the calls that remain when all steps have"
+        " occurred before.",
         True,
     ),
     _timed(

@@ -37,9 +37,11 @@ def scaling(table: pd.DataFrame) -> str:
         if len(mine) > 1 and mine[0]["median"] > 0:
             times = units.times(mine[-1]["median"] / mine[0]["median"])
             parts.append(
-                f"{name} {times} from {mine[0]['live_from']:,} to {mine[-1]['live_from']:,}"
+                f"{name} {times} from {mine[0]['live_from']:,} to {mine[-1]['live_from']:,} blocks"
             )
-    return f"Median alloc by number of live blocks: {', '.join(parts) or 'only one class'}."
+    if not parts:
+        return "The number of live blocks is of one class only."
+    return f"Change of the median alloc with the number of live blocks: {', '.join(parts)}."
 
 
 def free_blocks(table: pd.DataFrame) -> str:
@@ -127,8 +129,8 @@ def _losses(case: Case, name: str) -> str:
     if internal is None or stranded is None or bound is None or peak is None:
         return f"{units.times(peak / bound)} the max load." if peak and bound else "n/a."
     return (
-        f"{units.times(peak / bound)} the max load: {units.size(stranded)} of it not"
-        f" allocated, {units.percent(internal)} of the allocated bytes lost to rounding."
+        f"{units.times(peak / bound)} the max load. Of these, {units.size(stranded)} are not"
+        f" allocated; rounding takes {units.percent(internal)} of the allocated bytes."
     )
 
 

@@ -26,12 +26,17 @@ def _lifetime(percent: int) -> Column:
 WORKLOAD: tuple[Column, ...] = (
     _feature("steps", "count", "steps", "Marks of the trace that begin a step."),
     _feature("streams", "count", "streams", "Distinct streams of the allocs and frees."),
-    _feature("live_blocks_peak", "count", "live blocks, peak", "max over time of the live blocks."),
+    _feature(
+        "live_blocks_peak",
+        "count",
+        "live blocks, peak",
+        "Largest number of live blocks at any time.",
+    ),
     _feature(
         "live_blocks_mean",
         "count",
         "live blocks, mean",
-        "Live blocks, mean over the events, rounded.",
+        "Mean number of live blocks over the events, rounded.",
     ),
     _feature("largest_request", "bytes", "largest request", "Largest requested size."),
     _feature("distinct_sizes", "count", "distinct sizes", "Number of distinct requested sizes."),
