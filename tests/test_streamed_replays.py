@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from allocbench import allocators, experiment
 from allocbench.allocators import Change
+from allocbench.distribution import Distribution
 from allocbench.experiment import Effort
-from allocbench.questions.latencies import Latencies
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import (
     ALLOC,
@@ -205,7 +205,7 @@ def test_a_layout_is_taken_over_from_the_first_part() -> None:
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=50), st.integers(1, 20))
 def test_percentiles_are_those_of_all_calls(values: list[float], events: int) -> None:
     seconds = np.array(values, np.float32)
-    latencies = Latencies()
+    latencies = Distribution()
     for first in range(0, len(seconds), events):
         latencies.add(seconds[first : first + events])
     assert len(latencies) == len(seconds)

@@ -7,10 +7,11 @@ The label of such an alloc ends with its rule: "aten::convolution [modelled: fft
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from allocbench.workloads.streaming import Part
 from allocbench.workloads.trace import ALLOC, Trace
 
 _MARK = re.compile(r"\[modelled: (\w+)\]$")
@@ -29,13 +30,18 @@ def rule_of(label: str) -> str:
 
 def modelled(trace: Trace) -> dict[str, tuple[int, int]]:
     """The modelled allocs of a trace: rule -> how many there are, and the sum of their bytes."""
+    return modelled_in(trace, trace.labels)
+
+
+def modelled_in(part: Trace | Part, labels: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """As `modelled`, for a part of a trace with these labels."""
     by_rule = dict[str, tuple[int, int]]()
-    if trace.label is None:
+    if part.label is None:
         return by_rule
-    for number, label in enumerate(trace.labels):
+    for number, label in enumerate(labels):
         if not (rule := rule_of(label)):
             continue
-        sizes = trace.size[(trace.op == ALLOC) & (trace.label == number)]
+        sizes = part.size[(part.op == ALLOC) & (part.label == number)]
         if len(sizes):
             count, total = by_rule.get(rule, (0, 0))
             by_rule[rule] = count + len(sizes), total + int(sizes.sum(dtype=np.uint64))

@@ -58,7 +58,7 @@ class Part:
 
     block: uint32 (n,), a number for the block of each alloc and free, below the largest number of
         blocks that are alive at once; a number is used again after its block's free.
-    id: uint32 (n,), `block` as it is in the file.
+    id: uint32 (n,), `block` as it is in the trace.
     """
 
     op: NDArray[np.uint8]
@@ -67,6 +67,7 @@ class Part:
     stream: NDArray[np.uint16]
     pool: NDArray[np.uint16] | None
     id: NDArray[np.uint32]
+    label: NDArray[np.uint32] | None = None
 
 
 class StreamedTrace:
@@ -105,13 +106,15 @@ class StreamedTrace:
         """Index of the label "step" in `labels`, or -1 if there is none."""
         return self.labels.index("step") if "step" in self.labels else -1
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self, *, labels: bool = False) -> Iterator[Part]:
         """All events in order, from the beginning. The first part has the layout's blocks.
+
+        labels: whether parts have the labels of their events, if the trace has labels.
 
         Raises TraceError if the file has changed so that it can no longer be read.
         """
         with errors_naming(self._path):
-            yield from self._numbered()
+            yield from self._numbered(labels)
 
     def first_events(self, count: int) -> Trace:
         """The trace cut after its first events, at most those of the first part."""
@@ -123,10 +126,11 @@ class StreamedTrace:
         cut: dict[str, Any] = {name: array[:count] for name, array in columns.items()}
         return Trace(**cut, **self._source.head)
 
-    def _numbered(self) -> Iterator[Part]:
+    def _numbered(self, labels: bool = False) -> Iterator[Part]:
+        wanted = (*_REPLAYED, "label") if labels else _REPLAYED
         numbers = BlockNumbers()
         first = 0
-        for arrays in self._read(tuple(n for n in _REPLAYED if n in self._source.columns)):
+        for arrays in self._read(tuple(n for n in wanted if n in self._source.columns)):
             block, in_turn = numbers.number(arrays["op"], arrays["block"])
             if in_turn < len(block):
                 raise TraceError(f"event {first + in_turn}: the file has changed")
@@ -161,6 +165,14 @@ class StreamedTrace:
 AnyTrace: TypeAlias = Trace | StreamedTrace
 
 
+def parts_of(trace: AnyTrace) -> Iterator[Part]:
+    """The parts of a trace with their labels. A trace in memory is one part."""
+    if isinstance(trace, StreamedTrace):
+        yield from trace.parts(labels=True)
+    elif len(trace):
+        yield _part(trace.columns(), trace.block)
+
+
 def first_events(trace: AnyTrace, count: int) -> Trace:
     """A trace cut after its first events, at most the allocs of its layout."""
     if isinstance(trace, StreamedTrace):
@@ -181,6 +193,6 @@ def _joined(parts: list[Arrays]) -> Arrays:
 
 
 def _part(arrays: Arrays, block: NDArray[np.uint32]) -> Part:
-    return Part(
-        arrays["op"], block, arrays["size"], arrays["stream"], arrays.get("pool"), arrays["block"]
-    )
+    op, size, stream = arrays["op"], arrays["size"], arrays["stream"]
+    pool, label = arrays.get("pool"), arrays.get("label")
+    return Part(op, block, size, stream, pool, arrays["block"], label)

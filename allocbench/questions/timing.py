@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, DeviceStats
-from allocbench.questions.latencies import Latencies
+from allocbench.distribution import Distribution
 from allocbench.questions.recorded import in_force
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import AnyTrace, StreamedTrace
@@ -105,7 +105,7 @@ def _one_pass(trace: AnyTrace, spec: str, device: str, times: Times, single_call
 
 def _calls(trace: AnyTrace, instance: Allocator, times: Times) -> Row:
     """The columns with the latencies of single calls. Keeps each call of a trace in memory."""
-    alloc, free = Latencies(), Latencies()
+    alloc, free = Distribution(), Distribution()
     times.calls = None if isinstance(trace, StreamedTrace) else _NO_CALLS
 
     def seen(of_allocs: Seconds, of_frees: Seconds) -> None:
@@ -146,7 +146,7 @@ def _of_passes(which: str, seconds: Sequence[float]) -> Row:
     }
 
 
-def _summary(call: str, latencies: Latencies) -> Row:
+def _summary(call: str, latencies: Distribution) -> Row:
     row: Row = {f"{call}_count": len(latencies)}
     if len(latencies):
         row[f"{call}_mean_seconds"] = latencies.mean()

@@ -14,6 +14,7 @@ import shutil
 from inspect import cleandoc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from allocbench import __version__, allocators
@@ -21,11 +22,22 @@ from allocbench.capturing import Where
 from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.reports import bundle, results
 from allocbench.reports.results import SCHEMA
-from allocbench.workloads import ALLOC, catalog, read, write
+from allocbench.workloads import (
+    ALLOC,
+    FREE,
+    PrivatePool,
+    catalog,
+    files,
+    first_events,
+    parquet,
+    read,
+    write,
+)
 from allocbench.workloads.formats import FORMATS
+from allocbench.workloads.vocabulary import POOL_RELEASE
 from tests.commands import EVENTS, QUICK, folder, output, run, undrawn
 from tests.tflite_models import tflite_file
-from tests.traces import assert_same, make
+from tests.traces import Event, assert_same, make
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
 from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_architectures import write as write_config
@@ -281,6 +293,24 @@ def test_inspect_tells_provenance_counts_sizes_and_load() -> None:
     assert "█" in shown
     write(make([(2, 0, 0), (3, 0, 0)], labels=("step",)), "marks.parquet")
     assert "0 allocs, 0 frees, 1 mark, 1 trim" in output("inspect marks.parquet")
+
+
+def test_inspect_tells_the_blocks_of_private_pools() -> None:
+    events: list[Event] = [(ALLOC, 0, 5), (ALLOC, 1, 7), (FREE, 1, 0), (POOL_RELEASE, 0, 0)]
+    pool = np.array([0, 2, 0, 2], np.uint16)
+    pools = (PrivatePool("0.1"), PrivatePool("0.7", no_split=True))
+    write(make(events, pool=pool, pools=pools), "pools.parquet")
+    shown = output("inspect pools.parquet")
+    assert "2: 0.1 (0 allocs), 0.7 (1 allocs, no_split); pool release 1" in shown
+
+
+def test_inspect_shows_the_same_of_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = first_events(catalog.load("gpt2-train"), 4000)
+    write(trace, "large.parquet")
+    whole = output("inspect large.parquet")
+    monkeypatch.setattr(files, "MOST_IN_MEMORY", 3999)
+    monkeypatch.setattr(parquet, "PART_EVENTS", 300)
+    assert output("inspect large.parquet") == whole
 
 
 def test_convert_goes_both_ways() -> None:
