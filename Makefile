@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -124,6 +124,16 @@ planted: $(VENV)/.test  ## plant bugs in a copy of the sources; a test must find
 SECONDS ?= 60
 fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+# libFuzzer also sees the native code that an input reaches, and AddressSanitizer watches it.
+CLANG ?= clang-16
+FUZZED := build/sanitized/address,fuzzer-no-link
+$(FUZZED)/.done: private export CC := $(CLANG)
+$(FUZZED)/.done: private export CXX := $(subst clang,clang++,$(CLANG))
+fuzz-native: $(VENV)/.fuzz $(FUZZED)/.done  ## the same with instrumented native code; needs CLANG=clang-16 or later
+	LD_PRELOAD="$$($(BIN)/python -c 'import atheris; print(atheris.path())')/asan_with_fuzzer.so" \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	  $(FUZZED)/bin/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, clang-format
 	$(BIN)/pre-commit run --all-files
