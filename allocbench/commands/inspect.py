@@ -31,6 +31,7 @@ EXAMPLES = (
 )
 _KINDS = {"alloc": ALLOC, "free": FREE, "mark": MARK, "trim": TRIM}
 _POOL_KINDS = {name.replace("_", " "): op for name, op in POOL_EVENTS.items()}
+_HEADINGS = {"sizes": "sizes are"}  # of the provenance, where its own names say too little
 _PERCENTILES = (0, 50, 90, 99, 100)
 _LARGEST = 10  # blocks shown
 _PLOT = 72  # the most letters of the plot
@@ -61,9 +62,12 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
     from allocbench.workloads import modelled
 
     table = plain_table(one_line(trace.name) or "trace", "", "")
-    for key, value in asdict(trace.provenance).items():
-        if value not in ("", None, {}) and (key, value) != ("live_at_start", 0):
-            table.add_row(key, Text(one_line(str(value))))
+    facts = asdict(trace.provenance)
+    extra = facts.pop("extra")
+    for key, value in [*facts.items(), *extra.items()]:
+        if value not in ("", None, {}, []) and (key, value) != ("live_at_start", 0):
+            heading = _HEADINGS.get(key, one_line(str(key)).replace("_", " "))
+            table.add_row(Text(heading), Text(one_line(_in_words(value))))
     counts = [units.count(found.events[op], kind) for kind, op in _KINDS.items()]
     table.add_row("events", f"{len(trace):,}: {', '.join(counts)}")
     if trace.pools:
@@ -79,6 +83,13 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
         percentiles = [units.size(found.sizes.percentile(percent)) for percent in _PERCENTILES]
         table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*percentiles))
     return table
+
+
+def _in_words(value: object) -> str:
+    """A value of the provenance; lists and dicts without their brackets."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _pools(trace: AnyTrace, found: Contents) -> str:

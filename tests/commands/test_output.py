@@ -123,6 +123,12 @@ def test_rows_that_do_not_fit_are_lists(monkeypatch: pytest.MonkeyPatch) -> None
     assert shown[first + 5 : first + 7] == ["", "allocator       bfc"]
 
 
+def test_inspect_shows_the_configuration_of_a_program_without_braces() -> None:
+    shown = run("inspect gpt2-train").stdout
+    assert re.search(r"^config +batch 8, dropout 0.1, heads 12,", shown, flags=re.MULTILINE)
+    assert "{" not in shown
+
+
 def test_pictures_fit_60_columns_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     bars = [
