@@ -1,86 +1,181 @@
-// planners/ejection.cpp: repairs a plan that is too high by moving the blocks that are in the way.
+// planners/ejection.cpp: lowers a plan by moving the blocks that are in the way.
 // SPDX-License-Identifier: Apache-2.0
 #include "planners/ejection.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "planners/load.hpp"
 
 namespace allocbench {
+namespace {
+
+constexpr Size kLevels = 20;  // of the load
+// The goal is below the best plan by this part of what the plan is above the lower bound.
+constexpr Size kStep = 10;
+constexpr Size kFinest = 20'000;  // goals closer to the best plan than this part are not tried
+constexpr std::uint64_t kIdleMoves = 10'000;  // before the goal is raised
+constexpr std::uint64_t kIdleMovesPerBlock = 10;
+constexpr std::size_t kCrowd = 8;  // a crowded block is alive together with more than 1/8 of all
+
+}  // namespace
 
 Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
     : lifetimes_(lifetimes), alignment_(alignment), overlaps_(lifetimes) {
   std::uint32_t horizon = 0;  // the end of blocks that are never freed
-  for (auto const& [size, first, last] : lifetimes)
+  std::vector<std::uint32_t> begins, ends;
+  for (auto const& [size, first, last] : lifetimes) {
     horizon = std::max(horizon, last == kForever ? first + 1 : last);
-  for (auto const& [size, first, last] : lifetimes)
-    cost_.push_back(std::sqrt(static_cast<double>(size) * (std::min(last, horizon) - first)));
+    begins.push_back(first);
+    ends.push_back(last);
+  }
+  std::ranges::sort(begins);
+  std::ranges::sort(ends);
+  auto const peaks = peak_loads(lifetimes);
+  Size const highest = peaks.empty() ? 1 : *std::ranges::max_element(peaks);
+  for (auto const& [size, first, last] : lifetimes) {
+    auto const block = rounded_.size();
+    rounded_.push_back(round_up(size, alignment));
+    level_.push_back(static_cast<std::uint32_t>(peaks[block] / (highest / kLevels + 1)));
+    first_cost_.push_back(std::sqrt(static_cast<double>(size) * (std::min(last, horizon) - first)));
+    auto const begun = std::ranges::lower_bound(begins, last) - begins.begin();
+    auto const ended = std::ranges::upper_bound(ends, first) - ends.begin();
+    crowded_.push_back(static_cast<std::size_t>(begun - ended) > lifetimes.size() / kCrowd);
+  }
+  any_crowded_ = std::ranges::find(crowded_, true) != crowded_.end();
+  cost_ = first_cost_;
 }
 
-std::optional<std::vector<Size>> Ejection::lower(std::vector<Size> offsets, Size height,
-                                                 std::uint64_t moves, std::uint64_t seed,
-                                                 Stop const& stop) {
-  random_.seed(seed);
-  offsets_ = std::move(offsets);
-  placed_.assign(lifetimes_.size(), true);
-  pool_.clear();
-  for (Index block = 0; block < lifetimes_.size(); ++block)
-    if (offsets_[block] + lifetimes_[block].size > height) {
-      placed_[block] = false;
-      pool_.push_back(block);
+std::optional<Plan> Ejection::lower(Plan const& plan, Size enough, std::uint64_t moves,
+                                    Stop const& stop) {
+  if (plan.height < best_.height) restart(plan);
+  if (waiting_.empty()) aim_below_best(enough);
+  for (; moves > 0 && !stop(); --moves) {
+    if (waiting_.size() < fewest_waiting_) {
+      fewest_waiting_ = waiting_.size();
+      idle_ = 0;
+    } else if (++idle_ > kIdleMoves + kIdleMovesPerBlock * lifetimes_.size()) {
+      raise_goal(enough);
     }
-  std::vector<double> const first_cost = cost_;
-  Size limit = height;
-  for (; !pool_.empty(); moves -= moves != 0) {
-    if (stop()) return {};
-    if (moves == 0) limit = std::numeric_limits<Size>::max();  // what is left goes on top
-    std::swap(pool_[random_() % pool_.size()], pool_.back());
-    Index const block = pool_.back();
-    Size const size = lifetimes_[block].size;
-    pool_.pop_back();
-    find_neighbors(block);
-    auto offset = lowest_gap(size, limit);
-    if (!offset) {
-      cost_[block] += first_cost[block];
-      offset = cheapest_place(size, height);
-      for (Neighbor const& other : neighbors_) {
-        if (other.offset >= *offset + size || other.end <= *offset) continue;
-        placed_[other.block] = false;
-        pool_.push_back(other.block);
-      }
-    }
-    offsets_[block] = *offset;
-    placed_[block] = true;
+    move();
+    if (!waiting_.empty()) continue;
+    best_ = {offsets_, 0};
+    for (Index block = 0; block < offsets_.size(); ++block)
+      best_.height = std::max(best_.height, offsets_[block] + lifetimes_[block].size);
+    if (best_.height <= enough) break;
+    aim_below_best(enough);
   }
-  return std::move(offsets_);
+  if (best_.height < plan.height) return best_;
+  return {};
+}
+
+void Ejection::restart(Plan const& plan) {
+  best_ = plan;
+  offsets_.resize(lifetimes_.size());
+  placed_.assign(lifetimes_.size(), false);
+  waiting_.clear();
+  by_offset_.clear();
+  by_end_.clear();
+  for (Index block = 0; block < lifetimes_.size(); ++block) put(block, plan.offsets[block]);
+}
+
+void Ejection::aim_below_best(Size enough) {
+  Size const excess = best_.height - std::min(enough, best_.height - 1);
+  goal_ = best_.height - std::min(excess, std::max(excess / kStep, alignment_));
+  for (Index block = 0; block < lifetimes_.size(); ++block)
+    if (placed_[block] && offsets_[block] + lifetimes_[block].size > goal_) take(block);
+  fewest_waiting_ = waiting_.size();
+  idle_ = 0;
+}
+
+void Ejection::raise_goal(Size enough) {
+  goal_ += (best_.height - goal_) / 2;
+  fewest_waiting_ = waiting_.size();
+  idle_ = 0;
+  if (best_.height - goal_ > best_.height / kFinest) return;
+  cost_ = first_cost_;
+  aim_below_best(enough);
+}
+
+// Puts one block back into the plan.
+void Ejection::move() {
+  std::ranges::pop_heap(waiting_, {}, &Waiting::rank);
+  Index const block = waiting_.back().block;
+  waiting_.pop_back();
+  Size const size = rounded_[block];
+  Size const highest = round_down(goal_ - lifetimes_[block].size, alignment_);
+  find_neighbors(block);
+  auto offset = lowest_gap(size, highest);
+  if (!offset) {
+    cost_[block] += first_cost_[block];
+    find_costs_by_end(block);
+    offset = cheapest_place(size, highest);
+    for (Neighbor const& other : neighbors_)
+      if (other.offset < *offset + size && other.end > *offset) take(other.block);
+  }
+  put(block, *offset);
+}
+
+void Ejection::put(Index block, Size offset) {
+  auto const& [size, first, last] = lifetimes_[block];
+  offsets_[block] = offset;
+  placed_[block] = true;
+  if (!any_crowded_) return;
+  by_offset_.insert(offset, first, last, block);
+  by_end_.insert(offset + rounded_[block], first, last, block);
+}
+
+void Ejection::take(Index block) {
+  placed_[block] = false;
+  waiting_.push_back({{level_[block], random_()}, block});
+  std::ranges::push_heap(waiting_, {}, &Waiting::rank);
+  if (!any_crowded_) return;
+  by_offset_.erase(offsets_[block], block);
+  by_end_.erase(offsets_[block] + rounded_[block], block);
 }
 
 void Ejection::find_neighbors(Index block) {
+  found_.clear();
+  auto const [size, first, last] = lifetimes_[block];
+  if (crowded_[block]) {
+    by_offset_.visit_if([&](auto begin, auto end) { return (begin < last) & (first < end); },
+                        [&](Size offset, Size other) { found_.emplace_back(offset, other); });
+  } else {
+    overlaps_.visit(block, [&](Index other) {
+      if (placed_[other]) found_.emplace_back(offsets_[other], other);
+    });
+    std::ranges::sort(found_);
+  }
   neighbors_.clear();
-  overlaps_.visit(block, [&](Index other) {
-    if (!placed_[other]) return;
-    Size const offset = offsets_[other];
-    neighbors_.push_back({offset, offset + lifetimes_[other].size, cost_[other], other});
-  });
-  std::ranges::sort(neighbors_, {}, &Neighbor::offset);
+  for (auto const& [offset, other] : found_)
+    neighbors_.push_back({offset, offset + rounded_[other], cost_[other], other});
 }
 
-std::optional<Size> Ejection::lowest_gap(Size size, Size height) const {
-  Size start = 0;  // aligned end of the blocks visited so far
+void Ejection::find_costs_by_end(Index block) {
+  costs_by_end_.clear();
+  auto const [size, first, last] = lifetimes_[block];
+  if (crowded_[block]) {
+    by_end_.visit_if([&](auto begin, auto end) { return (begin < last) & (first < end); },
+                     [&](Size end, Size other) { costs_by_end_.emplace_back(end, cost_[other]); });
+  } else {
+    for (Neighbor const& other : neighbors_) costs_by_end_.emplace_back(other.end, other.cost);
+    std::ranges::sort(costs_by_end_);
+  }
+}
+
+std::optional<Size> Ejection::lowest_gap(Size size, Size highest) const {
+  Size start = 0;  // end of the blocks visited so far
   for (Neighbor const& other : neighbors_) {
     if (start + size <= other.offset) break;
-    start = std::max(start, round_up(other.end, alignment_));
+    start = std::max(start, other.end);
   }
-  if (start > height || size > height - start) return {};
+  if (start > highest) return {};
   return start;
 }
 
 // The offset at which the blocks in the way cost least. It is enough to try the ends of neighbors,
-// and offsets where the block would end at the begin of a neighbor or at the height.
-Size Ejection::cheapest_place(Size size, Size height) {
-  costs_by_end_.clear();
-  for (Neighbor const& other : neighbors_) costs_by_end_.emplace_back(other.end, other.cost);
-  std::ranges::sort(costs_by_end_);
+// and offsets where the block would end at the begin of a neighbor or at the goal.
+Size Ejection::cheapest_place(Size size, Size highest) {
   Size best = 0;
   double least = std::numeric_limits<double>::infinity();
   std::uint64_t ties = 0;
@@ -103,12 +198,10 @@ Size Ejection::cheapest_place(Size size, Size height) {
   auto from_ends = tries;
   from_ends(0);
   for (auto const& [end, cost] : costs_by_end_)
-    if (Size const offset = round_up(end, alignment_); offset + size <= height) from_ends(offset);
+    if (end <= highest) from_ends(end);
   auto from_begins = tries;
-  Size const highest = round_down(height - size, alignment_);
   for (Neighbor const& other : neighbors_)
-    if (other.offset >= size && other.offset - size <= highest)
-      from_begins(round_down(other.offset - size, alignment_));
+    if (other.offset >= size && other.offset - size <= highest) from_begins(other.offset - size);
   from_begins(highest);
   return best;
 }

@@ -1,14 +1,16 @@
-// planners/ejection.hpp: repairs a plan that is too high by moving the blocks that are in the way.
+// planners/ejection.hpp: lowers a plan by moving the blocks that are in the way.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "planners/offset_order.hpp"
 #include "planners/overlaps.hpp"
 #include "planners/plan.hpp"
 
@@ -16,45 +18,72 @@ namespace allocbench {
 
 // Local search for large inputs: a move looks only at the blocks alive together with one block.
 //
-// The blocks that end above the wanted height are taken out of the plan, and put back one by one,
-// each into the lowest gap that is large enough. A block for which no gap is large enough takes the
-// place where the blocks in the way are cheapest, and these are taken out instead. Small and short
-// blocks are cheap. A block becomes more expensive each time that no gap is large enough for it, so
-// blocks that are hard to place keep their places in the end. After the ejection pool of Nagata and
-// Braysy, "A powerful route minimization heuristic for the vehicle routing problem with time
-// windows" (2009).
+// The search has a goal, a height somewhat below that of the best plan so far. The blocks that end
+// above it are taken out of the plan, and put back one by one, each into the lowest gap that is
+// large enough. A block for which no gap is large enough takes the place where the blocks in the
+// way are cheapest, and these are taken out instead. Small and short blocks are cheap. A block
+// becomes more expensive each time that no gap is large enough for it, so blocks that are hard to
+// place keep their places in the end. Of the blocks outside of the plan, those alive at the highest
+// load are put back first, because they have the least choice. When no block is left, the goal is
+// lowered; when the number of blocks outside has not fallen for long, it is raised. The plan and
+// the costs are kept from goal to goal: most blocks are already where they fit.
+//
+// After the ejection pool of Nagata and Braysy, "A powerful route minimization heuristic for the
+// vehicle routing problem with time windows" (2009).
 class Ejection {
  public:
   // The lifetimes must outlive this object.
   Ejection(std::span<Lifetime const> lifetimes, Size alignment);
 
-  // Returns offsets of a plan that is at most `height` bytes high, or of a plan without the
-  // remaining conflicts that is higher; empty if `stop`, which is called before each move, returned
-  // true. `offsets`: of a valid plan. The result depends only on the arguments.
-  std::optional<std::vector<Size>> lower(std::vector<Size> offsets, Size height,
-                                         std::uint64_t moves, std::uint64_t seed, Stop const& stop);
+  // Continues the search of the last call, or begins with `plan` if it is lower than any before.
+  // Returns a lower plan than `plan`, if any is found before `stop`, which is called before each
+  // move, returns true. Ends when the plan is not higher than `enough`, a lower bound of the whole
+  // plan. The result depends only on the arguments of the calls so far.
+  std::optional<Plan> lower(Plan const& plan, Size enough, std::uint64_t moves, Stop const& stop);
 
  private:
   using Index = std::uint32_t;
 
+  struct Waiting {                                 // a block outside of the plan
+    std::pair<std::uint32_t, std::uint64_t> rank;  // level of the load, and a random number
+    Index block;
+  };
   struct Neighbor {  // a placed block that is alive together with the block to place
     Size offset, end;
     double cost;
     Index block;
   };
 
+  void restart(Plan const& plan);
+  void aim_below_best(Size enough);
+  void raise_goal(Size enough);
+  void move();
+  void put(Index block, Size offset);
+  void take(Index block);
   void find_neighbors(Index block);
-  std::optional<Size> lowest_gap(Size size, Size height) const;
-  Size cheapest_place(Size size, Size height);
+  void find_costs_by_end(Index block);
+  std::optional<Size> lowest_gap(Size size, Size highest) const;
+  Size cheapest_place(Size size, Size highest);
 
   std::span<Lifetime const> lifetimes_;
   Size alignment_;
   Overlaps overlaps_;
-  std::vector<double> cost_;  // of taking each block out
+  std::vector<Size> rounded_;         // sizes
+  std::vector<std::uint32_t> level_;  // of the load, from 0 to kLevels
+  std::vector<char> crowded_;         // whether each block is alive together with many others
+  bool any_crowded_ = false;
+  std::vector<double> first_cost_, cost_;  // of taking each block out
+
+  Plan best_{{}, std::numeric_limits<Size>::max()};
+  Size goal_ = 0;
+  std::uint64_t idle_ = 0;  // moves since the number of blocks outside was lowest
+  std::size_t fewest_waiting_ = 0;
 
   std::vector<Size> offsets_;
-  std::vector<char> placed_;         // whether each block has an offset
-  std::vector<Index> pool_;          // blocks without an offset
+  std::vector<char> placed_;        // whether each block has an offset
+  std::vector<Waiting> waiting_;    // a heap of the blocks without an offset
+  OffsetOrder by_offset_, by_end_;  // the placed blocks, if any block is crowded
+  std::vector<std::pair<Size, Index>> found_;
   std::vector<Neighbor> neighbors_;  // in the order of their offsets
   std::vector<std::pair<Size, double>> costs_by_end_;
   std::mt19937_64 random_;

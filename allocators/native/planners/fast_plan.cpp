@@ -12,14 +12,13 @@
 namespace allocbench {
 
 Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop) {
-  using Planner = std::optional<Plan> (*)(std::span<Lifetime const>, Size, Stop const&);
-  Plan best = plan_in_execution_order(lifetimes, alignment, stop);
-  for (Planner const planner : {Planner{plan_greedy_by_size}, Planner{plan_best_fit}}) {
-    if (stop()) break;
-    if (auto plan = planner(lifetimes, alignment, stop); plan && plan->height < best.height)
-      best = std::move(*plan);
-  }
-  return best;
+  std::optional<Plan> best = plan_greedy_by_size(lifetimes, alignment, stop);
+  auto fitted = plan_best_fit(lifetimes, alignment, stop);
+  if (fitted && (!best || fitted->height < best->height)) best = std::move(fitted);
+  // Comes last, because it can take much longer than the others, but it always returns a plan.
+  if (best && stop()) return std::move(*best);
+  Plan plan = plan_in_execution_order(lifetimes, alignment, stop);
+  return best && best->height <= plan.height ? std::move(*best) : plan;
 }
 
 }  // namespace allocbench

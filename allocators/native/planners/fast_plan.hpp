@@ -9,7 +9,8 @@
 namespace allocbench {
 
 // The lowest of the plans by execution order, by size and by best fit. Once `stop` returns true,
-// the planners that have not finished are left out, and the first one stops to reuse memory.
+// planners that have not finished are left out. If none has, the one by execution order stops to
+// reuse memory.
 Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
 
 }  // namespace allocbench

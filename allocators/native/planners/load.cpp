@@ -3,8 +3,11 @@
 #include "planners/load.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <numeric>
 #include <set>
+#include <utility>
 
 namespace allocbench {
 namespace {
@@ -44,6 +47,37 @@ Size least_height(std::span<Lifetime const> lifetimes, Size alignment) {
         if (alignment > 1) rounding.erase(rounding.find(rounded(block) - block.size));
       });
   return least;
+}
+
+std::vector<Size> peak_loads(std::span<Lifetime const> lifetimes) {
+  std::vector<std::uint32_t> begins;  // of blocks, in ascending order; the load rises only there
+  std::vector<std::vector<Size>> highest(1);  // [k][i]: from the i-th begin, of 2^k begins
+  Size load = 0;
+  sweep(
+      lifetimes,
+      [&](Lifetime const& block) {
+        begins.push_back(block.first);
+        highest[0].push_back(load += block.size);
+      },
+      [&](Lifetime const& block) { load -= block.size; });
+  for (std::size_t width = 1; 2 * width <= begins.size(); width *= 2) {
+    auto const& half = highest.back();
+    std::vector<Size> whole;
+    whole.reserve(half.size());
+    for (std::size_t i = 0; i + width < half.size(); ++i)
+      whole.push_back(std::max(half[i], half[i + width]));
+    highest.push_back(std::move(whole));
+  }
+  std::vector<Size> peaks;
+  for (auto const& [size, first, last] : lifetimes) {
+    // The load at an instant is that after its last begin.
+    auto const lo = std::ranges::upper_bound(begins, first) - begins.begin() - 1;
+    auto const hi = std::ranges::lower_bound(begins, last) - begins.begin();
+    auto const level = std::bit_width(static_cast<std::uint64_t>(hi - lo)) - 1;
+    peaks.push_back(
+        std::max(highest[level][lo], highest[level][hi - (std::ptrdiff_t{1} << level)]));
+  }
+  return peaks;
 }
 
 }  // namespace allocbench

@@ -20,11 +20,12 @@ class Overlaps {
     std::iota(order_.begin(), order_.end(), 0u);
     std::ranges::stable_sort(order_, {}, [&](auto block) { return lifetimes[block].first; });
     std::vector<std::uint32_t> alive;
-    for (std::size_t i = 0; i < order_.size(); ++i) {
+    for (std::size_t i = 0, next = 0; i < order_.size(); ++i) {
       Lifetime const& block = lifetimes[order_[i]];
-      if (i % kBetweenLists == 0) {
+      if (i == next) {
         std::erase_if(alive, [&](auto other) { return lifetimes[other].last <= block.first; });
-        alive_.push_back(alive);
+        lists_.push_back({i, alive});
+        next = i + std::max(kLeastBetweenLists, alive.size());  // so that lists have O(n) entries
       }
       alive.push_back(order_[i]);
       begins_.push_back(block.first);
@@ -36,22 +37,28 @@ class Overlaps {
   template <class Visit>
   void visit(std::uint32_t block, Visit visit) const {
     auto const [size, first, last] = lifetimes_[block];
-    auto const later = std::ranges::upper_bound(begins_, first) - begins_.begin();
-    auto const list = static_cast<std::size_t>(later - 1) / kBetweenLists;
+    auto const later =
+        static_cast<std::size_t>(std::ranges::upper_bound(begins_, first) - begins_.begin());
+    auto const list = std::ranges::lower_bound(lists_, later, {}, &List::begin) - 1;
     auto const consider = [&](std::uint32_t other) {
       if (other != block && lifetimes_[other].last > first) visit(other);
     };
-    for (std::uint32_t const other : alive_[list]) consider(other);
-    for (std::size_t i = list * kBetweenLists; i < order_.size() && begins_[i] < last; ++i)
+    for (std::uint32_t const other : list->alive) consider(other);
+    for (std::size_t i = list->begin; i < order_.size() && begins_[i] < last; ++i)
       consider(order_[i]);
   }
 
  private:
-  static constexpr std::size_t kBetweenLists = 64;
+  static constexpr std::size_t kLeastBetweenLists = 64;
+
+  struct List {
+    std::size_t begin;                 // in order_
+    std::vector<std::uint32_t> alive;  // of the blocks before it
+  };
 
   std::span<Lifetime const> lifetimes_;
-  std::vector<std::uint32_t> order_, begins_;      // blocks in the order of their begin
-  std::vector<std::vector<std::uint32_t>> alive_;  // before each 64th block of that order
+  std::vector<std::uint32_t> order_, begins_;  // blocks in the order of their begin
+  std::vector<List> lists_;
 };
 
 }  // namespace allocbench

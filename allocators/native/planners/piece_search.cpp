@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "planners/fast_plan.hpp"
@@ -20,14 +19,15 @@ using Rule = Skyline::Rule;
 
 // Effort of the first round.
 constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
-constexpr double kFirstMoves = 1000;  // of a repair
+constexpr double kFirstMoves = 8000;  // of a repair
+constexpr int kFirstOrders = 4;       // of blocks, in large pieces
+constexpr int kOrders = 2;            // in each later round
 constexpr double kFirstWidth = 8;     // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
 constexpr int kRoundsBetweenGoals = 2;     // from one round with several goals to the next
 constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
-constexpr Size kFinestOfLarge = 8192;  // the same for pieces with too many blocks to be searched
 constexpr std::size_t kMostBlocks = 8192;  // of a depth-first search, to limit the recursion
 constexpr double kExponents[] = {1, 0.5, 1.5, 2};  // of the area in the rules of beams
 constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
@@ -37,9 +37,8 @@ constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLarge
 }  // namespace
 
 struct PieceSearch::Searches {
-  std::optional<Skyline> skyline;  // empty if there are too many blocks
-  std::optional<Beam> beam;
-  Ejection ejection;
+  Skyline skyline;
+  Beam beam;
 };
 
 PieceSearch::PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignment,
@@ -62,26 +61,33 @@ void PieceSearch::write_to(std::vector<Size>& offsets) const {
 void PieceSearch::improve(int round, Size enough, Stop const& stop) {
   enough -= std::min(enough, base_);
   if (lifetimes_.size() > kMostBlocks) {
-    auto plan = plan_reordered(lifetimes_, alignment_, static_cast<std::uint64_t>(round), stop);
+    reorder(round, enough, stop);
+  } else {
+    search(round, enough, stop);
+  }
+  if (height_ > std::max(lower_bound_, enough) && !stop()) repair(round, enough, stop);
+}
+
+void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
+  auto const [first, count] = round == 0 ? std::pair(0, kFirstOrders)
+                                         : std::pair(kFirstOrders + (round - 1) * kOrders, kOrders);
+  for (int attempt = first; attempt < first + count; ++attempt) {
+    if (height_ <= std::max(lower_bound_, enough) || stop()) return;
+    auto plan = plan_reordered(lifetimes_, alignment_, static_cast<std::uint64_t>(attempt), stop);
     if (plan && plan->height < height_) keep(std::move(plan->offsets));
   }
-  Searches searches{{}, {}, Ejection(lifetimes_, alignment_)};
-  if (lifetimes_.size() <= kMostBlocks) {
-    searches.skyline.emplace(lifetimes_, alignment_);
-    searches.beam.emplace(lifetimes_, alignment_);
-  }
-  Size const aim = std::max(lower_bound_, enough);
-  bool const large = !searches.skyline;  // rarely as low as the bound, so it begins halfway
-  bool const several_goals = large || round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
-  Size const finest = large ? kFinestOfLarge : kFinest;
-  if (large) failed_goal_ = aim;
-  for (Size goal = large ? aim + (height_ - aim) / 2 : aim; goal < height_ && !stop();) {
+}
+
+void PieceSearch::search(int round, Size enough, Stop const& stop) {
+  Searches searches{Skyline(lifetimes_, alignment_), Beam(lifetimes_, alignment_)};
+  bool const several_goals = round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
+  for (Size goal = std::max(lower_bound_, enough); goal < height_ && !stop();) {
     Answer const answer = attempt(searches, goal, round, stop);
     if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
     if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
     if (answer != Answer::kFound) failed_goal_ = goal;
     if (answer == Answer::kUnknown && !several_goals) return;
-    if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / finest) return;
+    if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / kFinest) return;
     goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
                                    : failed_goal_ + (height_ - failed_goal_) / 2;
   }
@@ -89,20 +95,18 @@ void PieceSearch::improve(int round, Size enough, Stop const& stop) {
 
 Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
   double const effort = std::exp2(round);
-  bool const beams = searches.beam && searches.beam->free_share(goal) >= kLeastFreeShare;
+  bool const beams = searches.beam.free_share(goal) >= kLeastFreeShare;
   double const depth_first = beams ? effort / 2 : effort * 2;  // gets the time that beams leave
   auto const nodes =
       static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, depth_first)) + 2 * lifetimes_.size();
   auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
   for (auto const blocks : kBlocks)
     for (auto const sections : kSections) {
-      if (!searches.skyline) break;
-      Answer const answer = searches.skyline->fit(goal, {sections, blocks, seed}, nodes, stop);
-      if (answer == Answer::kFound) keep(searches.skyline->offsets());
+      Answer const answer = searches.skyline.fit(goal, {sections, blocks, seed}, nodes, stop);
+      if (answer == Answer::kFound) keep(searches.skyline.offsets());
       if (answer != Answer::kUnknown || stop()) return answer;
     }
-  bool const found = (beams && attempt_beams(*searches.beam, goal, effort, stop)) ||
-                     attempt_repair(searches.ejection, goal, round, stop);
+  bool const found = beams && attempt_beams(searches.beam, goal, effort, stop);
   return found ? Answer::kFound : Answer::kUnknown;
 }
 
@@ -119,14 +123,15 @@ bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const
   return false;
 }
 
-bool PieceSearch::attempt_repair(Ejection& ejection, Size goal, int round, Stop const& stop) {
+void PieceSearch::repair(int round, Size enough, Stop const& stop) {
+  if (!ejection_) {
+    ejection_.emplace(lifetimes_, alignment_);
+    if (stop()) return;
+  }
   auto const moves =
       static_cast<std::uint64_t>(kFirstMoves * std::exp2(round)) + 2 * lifetimes_.size();
-  auto offsets = ejection.lower(offsets_, goal, moves, static_cast<std::uint64_t>(round), stop);
-  if (!offsets) return false;
-  Size const height = height_of(*offsets);
-  if (height < height_) keep(std::move(*offsets));
-  return height <= goal;
+  auto plan = ejection_->lower({offsets_, height_}, std::max(lower_bound_, enough), moves, stop);
+  if (plan) keep(std::move(plan->offsets));
 }
 
 void PieceSearch::keep(std::vector<Size> offsets) {

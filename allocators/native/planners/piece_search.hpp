@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,9 +38,11 @@ class PieceSearch {
  private:
   struct Searches;
 
+  void reorder(int round, Size enough, Stop const& stop);
+  void search(int round, Size enough, Stop const& stop);
+  void repair(int round, Size enough, Stop const& stop);
   Skyline::Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
   bool attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop);
-  bool attempt_repair(Ejection& ejection, Size goal, int round, Stop const& stop);
   void keep(std::vector<Size> offsets);
   Size height_of(std::vector<Size> const& offsets) const;
   Size height_after(Size height) const;
@@ -52,6 +55,7 @@ class PieceSearch {
   Size unit_ = 0;  // offsets are multiples of it
   Size height_ = 0, lower_bound_ = 0;
   Size failed_goal_ = 0;  // the highest goal for which no plan was found
+  std::optional<Ejection> ejection_;
 };
 
 }  // namespace allocbench

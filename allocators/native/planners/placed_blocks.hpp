@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "planners/offset_order.hpp"
 #include "planners/plan.hpp"
 
 namespace allocbench {
@@ -15,8 +16,8 @@ namespace allocbench {
 // For planners that do not place blocks in time order. A block must avoid only the placed blocks
 // whose lifetimes overlap its own. Time is divided into slices. A short block spans at most two
 // neighboring slices and is stored in their lists. A query for it visits only these lists and the
-// long blocks; a query for a long block visits all blocks. A call takes O(n) time, but few if most
-// blocks are short. All lists are in offset order.
+// long blocks; a query for a long block visits all blocks. A call takes O(n) time, but little if
+// most blocks are short. All lists are in offset order.
 class PlacedBlocks {
  public:
   // `blocks`: all the blocks to be placed.
@@ -33,7 +34,7 @@ class PlacedBlocks {
 
   void add(Lifetime const& block, Size offset) {
     Placed const placed{offset, offset + block.size, block.first, block.last};
-    insert(all_, placed);
+    all_.insert(offset, block.first, block.last, placed.end);
     if (is_short(block)) {
       insert(slices_[slice(block.first)], placed);
       if (slice(block.last - 1) != slice(block.first))
@@ -49,15 +50,17 @@ class PlacedBlocks {
   template <class Visit>
   void alive_with(Lifetime const& block, Visit visit) const {
     if (is_short(block)) return alive_with_short(block, visit);
-    for (Placed const& placed : all_)
-      if (overlap(placed, block)) visit(placed.offset, placed.end);
+    all_.visit_if([&](auto first, auto last) { return overlap(first, last, block); }, visit);
   }
 
   // The same for a block with two lifetimes.
   template <class Visit>
   void alive_with(Lifetime const& first, Lifetime const& second, Visit visit) const {
-    for (Placed const& placed : all_)
-      if (overlap(placed, first) || overlap(placed, second)) visit(placed.offset, placed.end);
+    all_.visit_if(
+        [&](auto begin, auto end) {
+          return overlap(begin, end, first) | overlap(begin, end, second);
+        },
+        visit);
   }
 
   Size height() const { return height_; }
@@ -75,8 +78,8 @@ class PlacedBlocks {
     Placed const* end;
   };
 
-  static bool overlap(Placed const& placed, Lifetime const& block) {
-    return placed.first < block.last && block.first < placed.last;
+  static bool overlap(std::uint32_t first, std::uint32_t last, Lifetime const& block) {
+    return (first < block.last) & (block.first < last);
   }
   static void insert(List& list, Placed const& placed) {
     list.insert(std::ranges::upper_bound(list, placed.offset, {}, &Placed::offset), placed);
@@ -92,8 +95,9 @@ class PlacedBlocks {
     std::uint32_t const early = slice(block.first), late = slice(block.last - 1);
     List const& second = early == late ? none_ : slices_[late];
     auto const skip = [&](Cursor& cursor, bool is_second) {
-      while (cursor.current != cursor.end && (!overlap(*cursor.current, block) ||
-                                              (is_second && slice(cursor.current->first) <= early)))
+      while (cursor.current != cursor.end &&
+             (!overlap(cursor.current->first, cursor.current->last, block) ||
+              (is_second && slice(cursor.current->first) <= early)))
         ++cursor.current;
     };
     std::array<Cursor, 3> cursors = {over(long_), over(slices_[early]), over(second)};
@@ -113,7 +117,8 @@ class PlacedBlocks {
   static Cursor over(List const& list) { return {list.data(), list.data() + list.size()}; }
 
   std::uint32_t begin_, width_;
-  List all_, long_, none_;
+  OffsetOrder all_;
+  List long_, none_;
   std::vector<List> slices_;
   Size height_ = 0;
 };

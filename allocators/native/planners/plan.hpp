@@ -24,7 +24,7 @@ struct Lifetime {
 // Called periodically by planners that take long; returning true asks them to end.
 using Stop = std::function<bool()>;
 
-constexpr std::size_t kBlocksBetweenStops = 256;  // of planners that place one block after another
+constexpr std::size_t kBlocksBetweenStops = 64;  // of planners that place one block after another
 
 struct Plan {
   std::vector<Size> offsets;  // one per lifetime, in the same order

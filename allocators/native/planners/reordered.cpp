@@ -6,13 +6,20 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 
+#include "planners/load.hpp"
 #include "planners/placed_blocks.hpp"
 
 namespace allocbench {
 namespace {
 
-constexpr double kExponents[] = {1.0, 0.0, 0.5, 0.75};  // of the lifetime in the sort key
+struct Rule {
+  bool hottest_first;   // blocks are sorted by their peak load first
+  double bytes, alive;  // exponents of the size and of the lifetime in the sort key
+};
+constexpr Rule kRules[] = {{true, 1, 0}, {false, 1, 0},    {true, 1, 1}, {false, 1, 0.5},
+                           {true, 0, 1}, {false, 1, 0.75}, {false, 1, 1}};
 
 Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> lowest;
@@ -28,17 +35,19 @@ Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignm
 
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, Stop const& stop) {
-  auto const exponent = kExponents[attempt % std::size(kExponents)];
+  Rule const& rule = kRules[attempt % std::size(kRules)];
   std::mt19937_64 random(attempt);
   std::vector<double> keys;
   for (auto const& [size, first, last] : lifetimes) {
-    keys.push_back(static_cast<double>(size) * std::pow(last - first, exponent));
-    if (attempt >= std::size(kExponents))
+    keys.push_back(std::pow(size, rule.bytes) * std::pow(last - first, rule.alive));
+    if (attempt >= std::size(kRules))
       keys.back() *= 1 + static_cast<double>(random() % 1024) / 4096;
   }
+  auto const peaks = rule.hottest_first ? peak_loads(lifetimes) : std::vector<Size>(keys.size());
   std::vector<std::uint32_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::ranges::stable_sort(order, std::greater{}, [&](auto block) { return keys[block]; });
+  std::ranges::stable_sort(order, std::greater{},
+                           [&](auto block) { return std::pair(peaks[block], keys[block]); });
 
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};

@@ -10,11 +10,12 @@
 
 namespace allocbench {
 
-// For inputs with too many blocks for a search. Each attempt uses another order: the first four
-// sort by bytes times lifetime, by bytes, and by two keys in between, largest first; later attempts
-// perturb these keys at random. A block takes the lowest gap that is large enough between the
-// placed blocks whose lifetimes overlap its own. O(n^2) time. Empty if `stop`, which is called
-// periodically, returns true.
+// Each attempt uses another order: by the size of the block, its lifetime, or a product of both,
+// largest first. In some orders, blocks that are alive where the load is highest come first, as in
+// the planner GreedyByBreadth of TensorFlow Lite (Pisarchyk and Lee, "Efficient Memory Management
+// for Deep Neural Net Inference", 2020). Later attempts perturb the keys at random. A block takes
+// the lowest gap that is large enough between the placed blocks whose lifetimes overlap its own.
+// O(n^2) time. Empty if `stop`, which is called periodically, returns true.
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, Stop const& stop);
 

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import count
 
-import numpy as np
 import pytest
 
-from allocbench.allocators import PlanResult, _core
-from allocbench.allocators.planning import Report
 from tests.allocators.planners.hard import planted, without_a_gap
 from tests.allocators.planners.judge import Block, plan
+from tests.allocators.planners.limited import plan_until
 
 
 def _inference(rng: random.Random, requests: int, layers: int) -> list[Block]:
@@ -55,24 +52,6 @@ def _crowd(instants: int) -> list[Block]:
     return without_a_gap(random.Random(0), load=1000, instants=instants, largest=400)
 
 
-def _plan_until(
-    blocks: Sequence[Block], ticks: int, report: Report | None = None
-) -> tuple[PlanResult, int]:
-    """A checked plan with a clock that ticks when it is read, and how often it was read."""
-    sizes, first, last = (np.array(field) for field in zip(*blocks, strict=True))
-    arrays = sizes.astype(np.uint64), first.astype(np.uint32), last.astype(np.uint32)
-    clock = count()
-    result = _core.plan("exact", *arrays, 1, float(ticks), report, lambda: float(next(clock)))
-    found = PlanResult("exact", *result, seconds=0)
-    low, high = found.offsets, found.offsets + arrays[0]
-    assert found.height == high.max()
-    for index in range(len(blocks)):  # faster than the judge
-        others = slice(index + 1, None)
-        alive = (first[others] < last[index]) & (first[index] < last[others])
-        assert not (alive & (low[others] < high[index]) & (low[index] < high[others])).any()
-    return found, next(clock)
-
-
 @pytest.mark.parametrize(
     ("instants", "ticks"),
     [(40, ticks) for ticks in (1, 2, 3, 10, 100, 1000, 10_000)]
@@ -80,12 +59,12 @@ def _plan_until(
     + [(3000, ticks) for ticks in (1, 32, 128, 256, 1000)],
 )
 def test_every_search_ends_when_the_time_is_up(instants: int, ticks: int) -> None:
-    _, reads = _plan_until(_crowd(instants), ticks)
+    _, reads = plan_until(_crowd(instants), ticks)
     assert ticks < reads <= ticks + 10  # each nested loop may ask once more
 
 
 def test_a_plan_depends_only_on_the_number_of_reads_of_the_clock() -> None:
-    one, other = (_plan_until(_crowd(40), 3000)[0] for _ in range(2))
+    one, other = (plan_until(_crowd(40), 3000)[0] for _ in range(2))
     assert one.offsets.tolist() == other.offsets.tolist()
 
 
@@ -99,5 +78,5 @@ def test_a_signal_ends_every_search(reports: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        _plan_until(_crowd(300), 10_000, report)
+        plan_until(_crowd(300), 10_000, report)
     assert next(seen) == reports + 1
