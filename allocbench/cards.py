@@ -139,17 +139,17 @@ def note(device: str = "", traced_on: str = "") -> str:
     """
     contexts = [card.context for card in cards() if card.compute]
     words = (
-        f"Cards: what their drivers report, minus {min(contexts) >> 20} to {max(contexts) >> 20}"
-        " MiB for the CUDA context (an estimate)"
+        "A card counts with the bytes that its driver reports, minus an estimate of"
+        f" {min(contexts) >> 20} to {max(contexts) >> 20} MiB for the CUDA context."
     )
     if device.startswith("sim:") and "context=" not in device and label(device) == device:
-        words += f"; a program can use all of {device}"
+        words += f" A program can use all of {device}."
     if traced_on.startswith("cpu"):
         words += (
-            ". The trace shows CPU memory; on a GPU the same program allocates differently, so"
-            " the cards are a guess"
+            " The trace shows CPU memory. On a GPU, the same program allocates differently, so the"
+            " cards are a guess."
         )
-    return f"{words}."
+    return words
 
 
 def label(device: str) -> str:
