@@ -120,9 +120,11 @@ class BlockNumbers:
         """
 
 class TraceScan:
-    """What the features of a valid trace need."""
+    """
+    What the features of a valid trace need. Blocks have numbers below `most_blocks`; others raise ValueError.
+    """
 
-    def __init__(self, step_label: int) -> None: ...
+    def __init__(self, step_label: int, most_blocks: int) -> None: ...
 
     def add(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Adds the next events."""
@@ -180,7 +182,7 @@ class HighLoad:
     Counts the events of a valid trace after which the live bytes are at least a threshold.
     """
 
-    def __init__(self, threshold: float) -> None: ...
+    def __init__(self, threshold: float, most_blocks: int) -> None: ...
 
     def add(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Adds the next events."""

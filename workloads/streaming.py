@@ -91,7 +91,9 @@ class StreamedTrace:
         """Sum of the requested bytes of all allocs."""
         readings = iter((self._checked, self._numbered))
         with errors_naming(path):
-            self.features: Features = features_of_parts(lambda: next(readings)(), self.step_label)
+            self.features: Features = features_of_parts(
+                lambda: next(readings)(), self.step_label, len(self)
+            )
 
     def __len__(self) -> int:
         return self._source.events

@@ -75,17 +75,20 @@ class Part(Protocol):
 
 
 def features(trace: Trace) -> Features:
-    """The features of a valid trace."""
-    return features_of_parts(lambda: (trace,), trace.step_label)
+    """The features of a valid trace; may raise ValueError for another."""
+    return features_of_parts(lambda: (trace,), trace.step_label, len(trace))
 
 
-def features_of_parts(parts: Callable[[], Iterable[Part]], step_label: int) -> Features:
+def features_of_parts(
+    parts: Callable[[], Iterable[Part]], step_label: int, most_blocks: int
+) -> Features:
     """The features of a valid trace whose parts, in order, come from each call of `parts`.
 
     It is called twice, because the second reading needs the max load. Memory: in proportion to the
-    largest block number, the distinct sizes and lifetimes, and the distinct sizes in two steps.
+    largest block number, which is below `most_blocks`, the distinct sizes and lifetimes, and the
+    distinct sizes in two steps.
     """
-    scan = TraceScan(step_label)
+    scan = TraceScan(step_label, most_blocks)
     for part in parts():
         scan.add(part.op, part.block, part.size, part.stream)
     scan.finish()
@@ -94,7 +97,7 @@ def features_of_parts(parts: Callable[[], Iterable[Part]], step_label: int) -> F
     events, allocs, max_load = scan.events, int(of_size.sum()), scan.load_max
     if not allocs:
         return Features(scan.steps, scan.streams, 0, 0, None, 0, *[None] * 8)
-    high = HighLoad(NEAR_PEAK * max_load)
+    high = HighLoad(NEAR_PEAK * max_load, most_blocks)
     for part in parts():
         high.add(part.op, part.block, part.size, part.stream)
     shares = of_size / allocs

@@ -15,6 +15,7 @@ import pickle
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,11 @@ from allocbench.reports import results, runs
 from allocbench.reports.output import ResultError
 from allocbench.workloads import (
     OperatorGraph,
+    StreamedTrace,
     Trace,
     TraceError,
     catalog,
+    features,
     files,
     lifetimes,
     write_parquet,
@@ -81,9 +84,15 @@ def _use(trace: Trace) -> None:
 
 
 def trace_file(data: bytes) -> None:
-    """Any file that a command takes as a workload."""
+    """Any file that a command takes as a workload, as a whole and part by part."""
     trace = _read(data, files.read)
+    streamed = _read(data, partial(files.read_large, most_in_memory=0))
+    assert (streamed is None) == (trace is None), "both ways of reading find the same errors"
     if isinstance(trace, Trace):
+        if isinstance(streamed, StreamedTrace):
+            blocks = np.concatenate([part.id for part in streamed.parts()])
+            assert np.array_equal(blocks, trace.block), "both ways of reading find the same blocks"
+            assert streamed.features == features(trace)
         _use(trace)
 
 

@@ -131,6 +131,11 @@ def test_extremes() -> None:
     assert features(trace).streams == 2
 
 
+def test_a_block_that_a_valid_trace_cannot_have() -> None:
+    with pytest.raises(ValueError, match="block is out of range"):
+        features(make([(ALLOC, 2**32 - 1, 5)]))
+
+
 @pytest.mark.parametrize("allocator", ["naive", "bfc"])  # bfc has counters, naive has none
 def test_each_feature_is_a_column_of_a_row(allocator: str) -> None:
     columns = [column.name for column in SCHEMA.values() if column.group == "workload"]

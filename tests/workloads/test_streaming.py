@@ -27,6 +27,7 @@ from allocbench.workloads import (
     read_large,
     write,
 )
+from allocbench.workloads._native import BlockNumbers
 from tests.traces import (
     GOOD,
     Event,
@@ -74,6 +75,34 @@ def test_live_blocks_have_small_numbers_of_their_own(trace: Trace, events: int) 
                 assert live.pop(block) == number
             else:
                 assert number == block
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_of_many_blocks_with_any_ids(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    ids = random.choice(2**32, 3000, replace=False).astype(np.uint32)
+    ids[:2] = 0, 2**32 - 1
+    events = random.choice(ids, 40_000)  # allocates the block or, if it is live, frees it
+    live: dict[int, int] = {}
+    most, numbers = 0, BlockNumbers()
+    for block in np.split(events, 40):
+        op = np.empty(len(block), np.uint8)
+        alive = set(live)
+        for n, name in enumerate(block.tolist()):
+            op[n] = FREE if name in alive else ALLOC
+            alive ^= {name}
+        found, in_turn = numbers.number(op, block)
+        assert in_turn == len(block)
+        for kind, name, number in zip(op, block.tolist(), found.tolist(), strict=True):
+            if kind == FREE:
+                assert live.pop(name) == number
+            else:
+                assert number not in live.values()
+                live[name] = number
+            most = max(most, len(live))
+            assert number < most
+    wrong = np.array([min(live)], np.uint32)
+    assert numbers.number(np.array([ALLOC], np.uint8), wrong)[1] == 0
 
 
 @given(valid_traces(), st.integers(1, 70))

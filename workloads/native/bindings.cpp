@@ -258,8 +258,10 @@ NB_MODULE(_native, m) {
           "The next events: the number of the block of each alloc and free, `block` of any other "
           "event; and the index of the first event that allocates a live block or frees one that "
           "is not, from which on there are no numbers, or the number of events.");
-  nb::class_<TraceScan>(m, "TraceScan", "What the features of a valid trace need.")
-      .def(nb::init<std::int64_t>(), "step_label"_a)
+  nb::class_<TraceScan>(m, "TraceScan",
+                        "What the features of a valid trace need. Blocks have "
+                        "numbers below `most_blocks`; others raise ValueError.")
+      .def(nb::init<std::int64_t, std::uint64_t>(), "step_label"_a, "most_blocks"_a)
       .def(
           "add",
           [](TraceScan& self, Array<std::uint8_t> op, Array<std::uint32_t> block,
@@ -295,7 +297,7 @@ NB_MODULE(_native, m) {
   nb::class_<HighLoad>(m, "HighLoad",
                        "Counts the events of a valid trace after which the live bytes are at least "
                        "a threshold.")
-      .def(nb::init<double>(), "threshold"_a)
+      .def(nb::init<double, std::uint64_t>(), "threshold"_a, "most_blocks"_a)
       .def(
           "add",
           [](HighLoad& self, Array<std::uint8_t> op, Array<std::uint32_t> block,

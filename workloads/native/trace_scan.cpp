@@ -11,6 +11,7 @@ void TraceScan::add(Events const& part) {
   for (std::size_t n = 0; n < part.op.size(); ++n, ++events) {
     std::uint8_t const op = part.op[n];
     std::uint32_t const block = part.block[n];
+    Wide const load = load_.after(op, block, part.size[n]);
     if (op <= kFree) streams_[part.stream[n]] = true;
     if (op == kAlloc) {
       if (block >= begin_.size()) begin_.resize(std::size_t{block} + 1);
@@ -26,7 +27,6 @@ void TraceScan::add(Events const& part) {
       end_step();
       ++steps;
     }
-    Wide const load = load_.after(op, block, part.size[n]);
     live_peak = std::max(live_peak, live_);
     live_sum += live_;
     load_sum += load;

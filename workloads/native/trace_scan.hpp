@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "hash_tables.hpp"
@@ -25,10 +26,14 @@ struct Events {
 // The live requested bytes of a valid trace, event by event.
 class Load {
  public:
-  // Returns the live bytes after an event.
+  // Blocks have numbers below `most_blocks`.
+  explicit Load(std::uint64_t most_blocks) : most_blocks_(most_blocks) {}
+
+  // Returns the live bytes after an event. Throws std::invalid_argument for another block, for
+  // which the table could take any amount of memory.
   Wide after(std::uint8_t op, std::uint32_t block, std::uint64_t size) {
     if (op == kAlloc) {
-      if (block >= size_.size()) size_.resize(std::size_t{block} + 1);
+      if (block >= size_.size()) grow(block);
       size_[block] = size;
       load_ += size;
     } else if (op == kFree && block < size_.size()) {
@@ -38,6 +43,13 @@ class Load {
   }
 
  private:
+  void grow(std::uint32_t block) {
+    if (block >= most_blocks_)
+      throw std::invalid_argument("not a valid trace: a block is out of range");
+    size_.resize(std::size_t{block} + 1);
+  }
+
+  std::uint64_t most_blocks_;
   std::vector<std::uint64_t> size_;  // by block
   Wide load_ = 0;
 };
@@ -47,8 +59,9 @@ class Load {
 // sum of the lifetimes is n b.
 class TraceScan {
  public:
-  // A mark whose block is `step_label` begins a step.
-  explicit TraceScan(std::int64_t step_label) : step_label_(step_label), streams_(1 << 16) {}
+  // A mark whose block is `step_label` begins a step. Blocks have numbers below `most_blocks`.
+  TraceScan(std::int64_t step_label, std::uint64_t most_blocks)
+      : step_label_(step_label), streams_(1 << 16), load_(most_blocks) {}
 
   void add(Events const& events);
   // Call it after the last event. Blocks that are alive end there, and so does the last step.
@@ -85,7 +98,8 @@ class TraceScan {
 // Counts the events after which the live bytes are at least `threshold`.
 class HighLoad {
  public:
-  explicit HighLoad(double threshold) : threshold_(threshold) {}
+  HighLoad(double threshold, std::uint64_t most_blocks)
+      : threshold_(threshold), load_(most_blocks) {}
   void add(Events const& events);
   std::uint64_t count = 0;
 
