@@ -14,8 +14,8 @@ std::size_t PartChecks::check(TracePart const& part, std::size_t first) {
       (!part.id.empty() && part.id.size() != events))
     throw std::invalid_argument("not a valid trace: the arrays differ in length");
   if (events == 0 || events > trace_.events - first)
-    throw std::invalid_argument("not a valid trace: it has not the " +
-                                std::to_string(trace_.events) + " events that were announced");
+    throw std::invalid_argument("not a valid trace: its parts do not have " +
+                                std::to_string(trace_.events) + " events in all");
   // Masks instead of branches: a replay that stops early takes hardly longer than these loops.
   std::uint8_t highest_op = 0;
   std::uint32_t highest_block = 0;
