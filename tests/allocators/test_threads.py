@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -78,3 +79,36 @@ def test_a_concurrent_check_finds_nothing_broken(case: Case) -> None:
         while not replaying.done():
             allocator.check()
         replaying.result()
+
+
+def test_threads_that_end_leave_the_lock_to_others() -> None:
+    """Each thread calls often enough to own the lock. The next one gets its number."""
+    allocator = allocators.make("bfc", allocators.SimulatedDevice(1024 * GIB))
+    trace = program(0, 200)
+    for _ in range(100):
+        thread = threading.Thread(target=allocators.replay, args=(trace, allocator))
+        thread.start()
+        thread.join()
+    stats = allocator.stats()
+    assert stats.allocations == stats.frees == 100 * 200
+    allocator.check()
+
+
+def test_more_threads_than_can_own_the_lock() -> None:
+    """64 living threads have numbers with which they can own locks; the others cannot."""
+    threads = 80
+    allocator = allocators.make("bfc", allocators.SimulatedDevice(1024 * GIB))
+    traces = [program(seed, 100) for seed in range(threads)]
+    all_alive = threading.Barrier(threads)
+
+    def work(trace: Trace) -> None:
+        allocators.replay(trace, allocator)
+        all_alive.wait()
+        allocators.replay(trace, allocator)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, traces))
+    stats = allocator.stats()
+    assert stats.allocations == stats.frees == 2 * threads * 100
+    assert (stats.requested, stats.allocated) == (0, 0)
+    allocator.check()

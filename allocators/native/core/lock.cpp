@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <system_error>
 #include <thread>
@@ -30,40 +31,117 @@ bool make_barriers() {
          (prepare_barriers() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED));
 }
 
-void wait_while(std::atomic<bool> const& flag) {
-  for (int spins = 0; flag.load(std::memory_order_acquire); ++spins)
-    if (spins > 64) std::this_thread::yield();
-}
+constexpr std::chrono::microseconds kNap{20};  // Linux adds 50 to it
+constexpr int kSpins = 64;
+constexpr int kYields = 16;
 
-std::atomic<std::uint64_t> last_thread = 0;
+// Longer and longer pauses of a thread that waits: most critical sections are short, but those that
+// call the device are not, and a thread may be interrupted in any.
+class Pauses {
+ public:
+  void pause() {
+    ++pauses_;
+    if (pauses_ <= kSpins) return;
+    if (naps())
+      std::this_thread::sleep_for(kNap);
+    else
+      std::this_thread::yield();
+  }
+  bool naps() const { return pauses_ > kSpins + kYields; }
+
+ private:
+  int pauses_ = 0;
+};
+
+// The numbers of living threads, one bit for each. A thread gives its number back when it ends; the
+// next one that takes it also gets what the first one owned.
+constinit std::atomic<std::uint64_t> numbers = 0;
 
 }  // namespace
 
-void Lock::lock_unowned() {
-  if (this_thread_ == 0) this_thread_ = ++last_thread;
-  while (held_.exchange(true, std::memory_order_acquire)) wait_while(held_);
-  if (owner_.load(std::memory_order_relaxed) != kNobody) revoke();
-  by_owner_ = false;
-  streak_ = last_ == this_thread_ ? streak_ + 1 : 0;
-  last_ = this_thread_;
-  if (streak_ < needed_ || !can_make_barriers()) return;
-  if (first_owner_ == kNobody) first_owner_ = this_thread_;
-  if (first_owner_ != this_thread_) return;
-  owner_.store(this_thread_, std::memory_order_relaxed);
+Lock::ThreadNumber Lock::take_number() {
+  static thread_local constinit bool ended = false;
+  struct GivesBack {
+    ThreadNumber number = kUnnumbered;
+    ~GivesBack() {
+      // Objects that are destroyed later may still use locks.
+      ended = true;
+      this_thread_ = kUnnumbered;
+      if (number != kUnnumbered)
+        numbers.fetch_and(~(std::uint64_t{1} << number), std::memory_order_release);
+    }
+  };
+  if (ended) return kUnnumbered;
+  static thread_local GivesBack at_end;
+  std::uint64_t taken = numbers.load(std::memory_order_relaxed);
+  do {
+    if (taken == ~std::uint64_t{0}) return kUnnumbered;
+  } while (!numbers.compare_exchange_weak(taken, taken | (taken + 1), std::memory_order_acquire));
+  return at_end.number = static_cast<ThreadNumber>(std::countr_one(taken));
 }
 
-// The calling thread has set held_.
-void Lock::revoke() {
-  ThreadNumber const owner = owner_.exchange(kNobody, std::memory_order_relaxed);
+std::atomic<bool>& Lock::enter_unowned() {
+  if (this_thread_ == kUnnumbered) this_thread_ = take_number();
+  bool const waited = hold();
+  contention_ = waited ? contention_ + kWaited : contention_ - (contention_ > 0);
+  streak_ = last_ == this_thread_ ? streak_ + 1 : 0;
+  last_ = this_thread_;
+  if (owner_.load(std::memory_order_relaxed) != kNobody && revoke()) contention_ = kHot;
+  bool const hot = contention_ >= kHot;
+  if ((hot || streak_ >= needed_) && this_thread_ != kUnnumbered && can_make_barriers()) {
+    turn_ends_ = hot ? Clock::now() + kTurn : kNoTurn;
+    contention_ = 0;
+    owner_.store(this_thread_, std::memory_order_relaxed);
+  }
+  return held_;
+}
+
+// Sets held_. Returns true if this took long.
+bool Lock::hold() {
+  // A thread whose turn has ended lets others go first.
+  if (last_owner_.load(std::memory_order_relaxed) == this_thread_) {
+    last_owner_.store(kNobody, std::memory_order_relaxed);
+    std::this_thread::sleep_for(kNap);
+  }
+  Pauses pauses;
+  bool waited = false;
+  for (; held_.exchange(true, std::memory_order_acquire); waited = true)
+    while (held_.load(std::memory_order_relaxed)) pauses.pause();
+  return waited;
+}
+
+// Takes the lock from its owner; the calling thread has set held_. Returns true if the owner
+// constantly uses it, after the end of its turn.
+bool Lock::revoke() {
+  ThreadNumber const owner = owner_.load(std::memory_order_relaxed);
+  bool const hot = constantly_used_by(owner);
+  if (hot) {
+    std::this_thread::sleep_until(turn_ends_);
+    last_owner_.store(owner, std::memory_order_relaxed);
+  } else if (turn_ends_ == kNoTurn) {
+    needed_ = std::min(2 * needed_, kLongestStreak);
+  }
+  owner_.store(kNobody, std::memory_order_relaxed);
   if (!make_barriers()) {  // forbidden since the last time
     int const error = errno;
     owner_.store(owner, std::memory_order_relaxed);
     held_.store(false, std::memory_order_release);
     throw std::system_error(error, std::system_category(), "membarrier");
   }
-  wait_while(busy_);
-  needed_ = std::min(2 * needed_, kLongestStreak);
-  last_ = kNobody;
+  for (Pauses pauses; busy_[owner].load(std::memory_order_acquire);) pauses.pause();
+  streak_ = 0;
+  return hot;
+}
+
+// Whether an owner is in its critical section for at least a quarter of the time.
+bool Lock::constantly_used_by(ThreadNumber owner) const {
+  constexpr int kLooks = 16;
+  int seen = 0;
+  for (int look = 0; look < kLooks; ++look) {
+    Clock::now();  // takes tens of nanoseconds, about as long as a critical section
+    seen += busy_[owner].load(std::memory_order_relaxed);
+  }
+  return 4 * seen >= kLooks;
 }
 
 }  // namespace allocbench

@@ -2,43 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace allocbench {
 
 // A spin lock that is biased towards a thread. The atomic exchange of a spin lock takes longer than
-// the rest of a short critical section, because it waits for all earlier stores. A thread that has
-// taken the lock many times in a row owns it, and from then on locks and unlocks with plain stores
-// and loads. When another thread needs the lock, it revokes the ownership: it makes all threads of
-// the process execute a memory barrier (membarrier(2)), after which the owner has seen the
-// revocation or has been seen in its critical section. The number of times in a row doubles with
-// each revocation, so threads that take turns share a plain spin lock. Where the kernel has no
-// membarrier(2), it always is one.
+// the rest of a short critical section, because it waits for all earlier stores. The owner of the
+// lock enters and leaves with plain stores and loads. When another thread needs the lock, it
+// revokes the ownership: it makes all threads of the process execute a memory barrier
+// (membarrier(2)), after which the owner has seen the revocation or has been seen in its critical
+// section. Where the kernel has no membarrier(2), no thread owns the lock.
 //
-// Only the first owner can own the lock again: a thread may be interrupted between the look at
-// owner_ and the stores to busy_, which must not end the critical section of a later owner.
+// A thread becomes the owner in two ways:
+// - It has taken the lock many times in a row. The number doubles with each revocation, so threads
+//   that take turns share a plain spin lock.
+// - Threads often wait for each other. Then each owns the lock in turn, for a fraction of
+//   a millisecond, while the others sleep. So they do not move the lock and what it protects from
+//   processor to processor with each call. An owner that rarely uses the lock loses it at once.
 //
-// A waiting thread spins briefly and then yields, because critical sections are short unless they
-// call the device. Meets the BasicLockable requirements. Not recursive.
+// A thread may be interrupted between the look at owner_ and the stores to its flag, which must not
+// end the critical section of a later owner. So each thread has a flag of its own.
+//
+// Meets the BasicLockable requirements. Not recursive, and not fair.
 //
 // Source: Dice, Moir and Scherer, Quickly reacquirable locks, 2003; Russell and Detlefs,
 // Eliminating synchronization-related atomic operations with biased locking and bulk rebiasing,
-// OOPSLA 2006.
+// OOPSLA 2006. Turns of many calls: Dice, Marathe and Shavit, Lock cohorting, PPoPP 2012.
 class Lock {
  public:
-  [[gnu::always_inline]] void lock() {
-    if (owner_.load(std::memory_order_relaxed) == this_thread_) {
-      busy_.store(true, std::memory_order_relaxed);
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // the order that the barrier upholds
-      if (owner_.load(std::memory_order_acquire) == this_thread_) [[likely]] {
-        by_owner_ = true;
-        return;
-      }
-      busy_.store(false, std::memory_order_release);
-    }
-    lock_unowned();
-  }
+  [[gnu::always_inline]] void lock() { entered_ = &enter(); }
+  [[gnu::always_inline]] void unlock() { entered_->store(false, std::memory_order_release); }
 
   // For functions of which every nanosecond counts: std::scoped_lock is not always inlined.
   class Guard {
@@ -52,30 +49,58 @@ class Lock {
     Lock& lock_;
   };
 
-  void unlock() { (by_owner_ ? busy_ : held_).store(false, std::memory_order_release); }
-
  private:
-  using ThreadNumber = std::uint64_t;  // never used again after the end of the thread
-  static constexpr ThreadNumber kNobody = ~ThreadNumber{0};
+  using Clock = std::chrono::steady_clock;
+  using ThreadNumber = std::uint32_t;
+  // The lowest numbers that no other living thread has; threads beyond that cannot own locks.
+  static constexpr ThreadNumber kNumbers = 64;
+  static constexpr ThreadNumber kUnnumbered = kNumbers;
+  static constexpr ThreadNumber kNobody = kNumbers + 1;
   static constexpr std::uint64_t kFirstStreak = 32;
   static constexpr std::uint64_t kLongestStreak = 1 << 20;
+  static constexpr std::uint32_t kHot = 64;    // the contention_ from which threads take turns
+  static constexpr std::uint32_t kWaited = 8;  // added to contention_ by a call that waited
+  static constexpr std::chrono::microseconds kTurn{100};
+  static constexpr Clock::time_point kNoTurn = {};  // the owner became it by a streak
 
-  void lock_unowned();
-  void revoke();
+  // Returns the flag that is set while the thread is in the critical section.
+  [[gnu::always_inline]] std::atomic<bool>& enter() {
+    ThreadNumber const self = this_thread_;
+    if (owner_.load(std::memory_order_relaxed) == self) {
+      std::atomic<bool>& busy = busy_[self];
+      busy.store(true, std::memory_order_relaxed);
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // the order that the barrier upholds
+      if (owner_.load(std::memory_order_acquire) == self) [[likely]]
+        return busy;
+      busy.store(false, std::memory_order_release);
+    }
+    return enter_unowned();
+  }
 
-  // 0 until the thread first takes a lock that it does not own.
+  std::atomic<bool>& enter_unowned();
+  bool hold();
+  bool revoke();
+  bool constantly_used_by(ThreadNumber owner) const;
+
+  static ThreadNumber take_number();
   [[gnu::tls_model(
-      "initial-exec")]] static inline thread_local constinit ThreadNumber this_thread_ = 0;
+      "initial-exec")]] static inline thread_local constinit ThreadNumber this_thread_ =
+      kUnnumbered;
 
-  std::atomic<ThreadNumber> owner_ = kNobody;  // changes only while held_
-  std::atomic<bool> busy_ = false;             // the owner is in its critical section
-  std::atomic<bool> held_ = false;             // a thread is in a critical section by lock_unowned
-  // Of the thread in the critical section:
-  bool by_owner_ = false;
-  ThreadNumber first_owner_ = kNobody;
-  ThreadNumber last_ = kNobody;  // the last thread in lock_unowned
-  std::uint64_t streak_ = 0;     // its calls in a row
+  std::atomic<ThreadNumber> owner_ = kNobody;          // changes only while held_
+  std::array<std::atomic<bool>, kNumbers> busy_ = {};  // this owner is in its critical section
+  std::atomic<bool>* entered_ = nullptr;  // by `lock`, by the thread in the critical section
+
+  // Apart from what the owner uses, because other threads look at it while they wait: a thread is
+  // in a critical section by enter_unowned.
+  alignas(64) std::atomic<bool> held_ = false;
+  std::atomic<ThreadNumber> last_owner_ = kNobody;  // whose turn has been ended
+  // Of the thread that has set held_:
+  ThreadNumber last_ = kNobody;  // the last thread in enter_unowned
+  std::uint32_t contention_ = 0;
+  std::uint64_t streak_ = 0;  // calls of `last_` in a row
   std::uint64_t needed_ = kFirstStreak;
+  Clock::time_point turn_ends_ = kNoTurn;
 };
 
 }  // namespace allocbench
