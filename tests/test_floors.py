@@ -41,8 +41,9 @@ NATIVE_FLOORS = {
     "null_gpu": set[str](),
     "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
 }
-# files below the devices that include headers of the system: the lock asks for memory barriers
-CALL_THE_KERNEL = {"core/lock.cpp"}
+# files below the devices that include headers of the system: the lock asks for memory barriers, and
+# large arrays for huge pages
+CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.hpp"}
 MOST_LINES = 400
 MOST_LINES_OF_A_STRATEGY = 300
 # bfc also has timestamps, presets and a log; caching the settings of every PyTorch version, also

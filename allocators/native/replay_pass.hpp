@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "core/huge_pages.hpp"
 #include "trace_view.hpp"
 
 namespace allocbench {
@@ -99,7 +100,7 @@ class Pass {
   PartChecks checks_;
   std::vector<Change>::const_iterator change_;  // the next one
   std::size_t first_ = 0;                       // event of the trace with which the part begins
-  std::vector<Address> address_;                // by block
+  LargeArray<Address> address_;                 // by block
   std::vector<std::uint16_t> pool_;             // by block; empty when the trace has no pools
   std::vector<Carried> carried_;                // alive since an earlier part, in order of allocs
   std::vector<std::uint8_t> is_carried_;        // by block

@@ -139,7 +139,7 @@ class PooledBlocks {
 
   bool rank_each_;
   Nodes nodes_;
-  std::vector<Facts> facts_;  // by node
+  LargeArray<Facts> facts_;  // by node
   AddressMap allocated_;
   std::map<Stream, StreamPools> pools_;  // none is ever removed
   StreamPools* last_ = nullptr;          // the last result of `of`

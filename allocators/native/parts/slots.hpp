@@ -5,7 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
+
+#include "core/huge_pages.hpp"
 
 namespace allocbench {
 
@@ -35,8 +36,8 @@ class Slots {
     return static_cast<Index>(values_.size() - 1);
   }
 
-  std::vector<Value> values_;
-  std::vector<Index> unused_;  // as long as `values_`; the first `dropped_` are unused slots
+  LargeArray<Value> values_;
+  LargeArray<Index> unused_;  // as long as `values_`; the first `dropped_` are unused slots
   std::size_t dropped_ = 0;
 };
 

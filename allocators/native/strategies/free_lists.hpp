@@ -77,7 +77,7 @@ class FreeLists final : public Allocator {
   Size buffer_size_;
   AddressMap lists_;          // rounded size -> position in `heads_`
   std::vector<Index> heads_;  // the last freed slice of each size, or kNone
-  std::vector<Slice> slices_;
+  LargeArray<Slice> slices_;
   std::vector<Index> unused_slices_;
   std::vector<Buffer> buffers_;  // those that have been returned have size 0
   std::vector<Index> unused_buffers_;
