@@ -124,20 +124,27 @@ class BlockTree {
   };
 
   // The entries are not moved: `order` has their slots in the order of their keys, four bits each,
-  // followed by the unused slots. The keys of unused slots are above all others.
+  // followed by the unused slots. The keys of unused slots are above all others. While all keys
+  // have the size and rank of the first one, the page is uniform: their addresses order them, and
+  // `sizes` and `ranks`, in cache lines that are then not read, are unspecified.
   struct alignas(64) Page {
     std::uint64_t order = 0xfedcba9876543210;
     std::uint32_t count = 0;
+    bool uniform = true;
+    Size size = 0;  // of a uniform page
+    std::uint64_t rank = 0;
     std::array<Index, kMost> values = {};
-    std::array<FitKey, kMost> keys = filled();
+    std::array<Address, kMost> addresses = filled(kLastAddress);
+    std::array<std::uint64_t, kMost> ranks = {};
+    std::array<Size, kMost> sizes = {};
 
     Entry at(std::size_t position) const {
       std::size_t const slot = slot_at(position);
-      return {keys[slot], values[slot]};
+      return {key_in(slot), values[slot]};
     }
     void put(std::size_t position, Entry const& entry) {
       std::size_t const slot = slot_at(count);
-      keys[slot] = entry.key;
+      set(slot, entry.key);
       values[slot] = entry.value;
       std::uint64_t const moved = below(count++) & ~below(position);
       std::uint64_t const kept = ~below(count) | below(position);
@@ -145,38 +152,85 @@ class BlockTree {
     }
     void take(std::size_t position) {
       std::size_t const slot = slot_at(position);
-      keys[slot] = kUnused;
+      addresses[slot] = kLastAddress;
+      if (!uniform) sizes[slot] = kUnusedSize;
       std::uint64_t const moved = below(count) & ~below(position + 1);
       std::uint64_t const kept = ~below(count--) | below(position);
       order = (order & kept) | (order & moved) >> 4 | std::uint64_t{slot} << (4 * count);
     }
     void lower_bound_of(std::size_t position, FitKey const& key) {
-      FitKey& bound = keys[slot_at(position)];
-      if (key < bound) bound = key;
+      std::size_t const slot = slot_at(position);
+      if (key < key_in(slot)) set(slot, key);
     }
     // The number of keys below `key`, and of those not above it. Comparing all of them is faster
     // than a binary search, in which each step waits for the one before.
     std::uint32_t keys_below(FitKey const& key) const {
       std::uint32_t number = 0;
-      for (FitKey const& other : keys) number += other < key;
+      if (uniform) {
+        if (!matches(key)) return FitKey{0, rank, size} < key ? count : 0;
+        for (Address const address : addresses) number += address < key.address;
+      } else {
+        for (std::size_t slot = 0; slot < kMost; ++slot) number += stored(slot) < key;
+      }
       return number;
     }
     std::uint32_t keys_not_above(FitKey const& key) const {
       std::uint32_t above = 0;
-      for (FitKey const& other : keys) above += key < other;
+      if (uniform) {
+        if (!matches(key)) return FitKey{0, rank, size} < key ? count : 0;
+        for (Address const address : addresses) above += key.address < address;
+      } else {
+        for (std::size_t slot = 0; slot < kMost; ++slot) above += key < stored(slot);
+      }
       return kMost - above;
     }
+    // Called after many keys have been taken: all that are left may have one size and rank.
+    void find_uniform() {
+      FitKey const first = at(0).key;
+      for (std::size_t position = 1; position < count; ++position) {
+        FitKey const other = at(position).key;
+        if (other.size != first.size || other.rank != first.rank) return;
+      }
+      uniform = true;
+      size = first.size;
+      rank = first.rank;
+    }
     void prefetch() const {
-      for (std::size_t byte = 0; byte < sizeof(Page); byte += 64)
+      constexpr std::size_t kOfUniform = offsetof(Page, ranks);
+      for (std::size_t byte = 0; byte < kOfUniform; byte += 64)
         __builtin_prefetch(reinterpret_cast<char const*>(this) + byte);
     }
 
    private:
-    static constexpr FitKey kUnused = {.address = 0, .rank = 0, .size = Size{1} << 63};
-    static constexpr std::array<FitKey, kMost> filled() {
-      std::array<FitKey, kMost> unused;
-      unused.fill(kUnused);
+    static constexpr Size kUnusedSize = Size{1} << 63;
+    static constexpr Address kLastAddress = ~Address{0};
+    static constexpr std::array<Address, kMost> filled(Address address) {
+      std::array<Address, kMost> unused;
+      unused.fill(address);
       return unused;
+    }
+    bool matches(FitKey const& key) const { return key.size == size && key.rank == rank; }
+    FitKey stored(std::size_t slot) const { return {addresses[slot], ranks[slot], sizes[slot]}; }
+    FitKey key_in(std::size_t slot) const {
+      return uniform ? FitKey{addresses[slot], rank, size} : stored(slot);
+    }
+    void set(std::size_t slot, FitKey const& key) {
+      if (count == 0) {
+        uniform = true;
+        size = key.size;
+        rank = key.rank;
+      } else if (uniform && !matches(key)) {
+        uniform = false;
+        sizes.fill(kUnusedSize);
+        for (std::size_t position = 0; position < count; ++position) {
+          ranks[slot_at(position)] = rank;
+          sizes[slot_at(position)] = size;
+        }
+      }
+      addresses[slot] = key.address;
+      if (uniform) return;
+      ranks[slot] = key.rank;
+      sizes[slot] = key.size;
     }
     std::size_t slot_at(std::size_t position) const { return order >> (4 * position) & 15; }
     // The bits of the positions below this one.
@@ -214,6 +268,7 @@ class BlockTree {
       pages_[upper].put(0, pages_[page].at(position));
       pages_[page].take(position);
     }
+    if (!pages_[page].uniform) pages_[page].find_uniform();
     return upper;
   }
 
