@@ -71,9 +71,14 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
 
 void Allocator::deallocate(Address address, Stream stream) {
   if (address != 0 && free(address, stream).size == 0) [[unlikely]]
-    throw BadFree(std::string(info().name) + ": free of " + hex(address) +
-                  ", which is not an allocated block (never handed out, or freed before)");
+    throw_bad_free(address);
   throw_failure();
+}
+
+// In a function of its own, so that `deallocate` does not make room for the message.
+[[gnu::noinline]] void Allocator::throw_bad_free(Address address) const {
+  throw BadFree(std::string(info().name) + ": free of " + hex(address) +
+                ", which is not an allocated block (never handed out, or freed before)");
 }
 
 Block Allocator::try_deallocate(Address address, Stream stream) {
@@ -229,7 +234,8 @@ Address Allocator::acquire(Size size) {
 }
 
 Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size unit) {
-  Size size = std::max(least, round_down(std::min(wanted, room()), unit));
+  Size size = least;
+  if (wanted > least) size = std::max(least, round_down(std::min(wanted, room()), unit));
   for (;;) {
     Address const address = acquire(size);
     if (address != 0 || size == least) return {address, size};

@@ -185,6 +185,7 @@ class Allocator {
   Block serve(Size requested, Stream stream);
   Block free(Address address, Stream stream);
   void throw_taken_failure();
+  [[noreturn]] void throw_bad_free(Address address) const;
   std::vector<Segment> sorted_snapshot() const;
   void check_sums(std::vector<Segment> const& segments) const;
 

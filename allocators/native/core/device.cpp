@@ -151,7 +151,17 @@ Device::Segments::iterator Device::held(Address segment, Kind kind) {
 }
 
 void Device::hold(Address segment, Size size, void const* owner, Kind kind) {
-  held_.emplace(segment, Held{size, obtained_++, owner, kind});
+  // Most devices return lower addresses each time, or higher ones, so this needs no search.
+  bool const last = !held_.empty() && segment > held_.rbegin()->first;
+  auto const near = last ? held_.end() : held_.begin();
+  Held held{size, obtained_++, owner, kind};
+  if (spare_.empty()) {
+    held_.emplace_hint(near, segment, std::move(held));
+    return;
+  }
+  spare_.key() = segment;
+  spare_.mapped() = std::move(held);
+  held_.insert(near, std::move(spare_));
 }
 
 void Device::note(CallKind kind, Address address, Size size, double before) {
@@ -184,7 +194,11 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment) {
       note(CallKind::kFree, start, held.size, before);
       break;
   }
-  if (freed) return held_.erase(segment);
+  if (freed) {
+    auto const next = std::next(segment);
+    spare_ = held_.extract(segment);
+    return next;
+  }
   held.owner = nullptr;
   return std::next(segment);
 }

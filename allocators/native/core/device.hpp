@@ -152,7 +152,8 @@ class Device {
   bool free_pages(Segments::iterator reservation, bool unreturned_only = false);
 
   Segments held_;
-  std::size_t pages_ = 0;  // in all reservations
+  Segments::node_type spare_;  // the last entry that was erased, whose memory the next one takes
+  std::size_t pages_ = 0;      // in all reservations
   std::uint32_t obtained_ = 0;
   bool keeps_calls_ = false;
   std::vector<Call> calls_;

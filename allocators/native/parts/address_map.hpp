@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "core/huge_pages.hpp"
 #include "core/types.hpp"
 #include "parts/slots.hpp"
 
@@ -25,14 +25,12 @@ class AddressMap {
   AddressMap() : buckets_(kFewest) {}
 
   // The address must not be 0 or already in the map.
-  void insert(Address address, Index value) {
-    if (used_++ == most_) [[unlikely]]
-      grow();
-    std::size_t const home = home_of(address);
-    if (buckets_[home].used != kFull) [[likely]]
-      buckets_[home].put(address, value);
-    else
-      insert_after(home, address, value);
+  [[gnu::always_inline]] void insert(Address address, Index value) {
+    Bucket& home = buckets_[home_of(address)];
+    if (used_ == most_ || home.used == kFull) [[unlikely]]
+      return insert_elsewhere(address, value);
+    ++used_;
+    home.put(address, value);
   }
 
   Index find(Address address) const {
@@ -84,7 +82,7 @@ class AddressMap {
     }
     void put(Address address, Index value) {  // into a bucket that is not full
       auto const slot = static_cast<std::size_t>(std::countr_one(std::uint32_t{used}));
-      used |= (1u << slot) & kFull;
+      used |= (used + 1) & kFull;
       addresses[slot] = address;
       values[slot] = value;
     }
@@ -104,9 +102,14 @@ class AddressMap {
     return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);
   }
 
+  [[gnu::noinline]] void insert_elsewhere(Address address, Index value) {
+    if (used_++ == most_) grow();
+    insert_after(home_of(address), address, value);
+  }
+
   // The following functions continue in the buckets after `home`.
 
-  [[gnu::noinline]] void insert_after(std::size_t home, Address address, Index value) {
+  void insert_after(std::size_t home, Address address, Index value) {
     std::size_t i = home;
     for (; buckets_[i].used == kFull; i = next(i)) ++buckets_[i].overflow;
     buckets_[i].put(address, value);
@@ -134,8 +137,8 @@ class AddressMap {
     return kNone;
   }
 
-  [[gnu::noinline]] void grow() {
-    std::vector<Bucket> old(buckets_.size() * 2);
+  void grow() {
+    LargeArray<Bucket> old(buckets_.size() * 2);
     old.swap(buckets_);
     --shift_;
     most_ *= 2;
@@ -146,7 +149,7 @@ class AddressMap {
                        bucket.values[slot]);
   }
 
-  std::vector<Bucket> buckets_;
+  LargeArray<Bucket> buckets_;
   int shift_ = 64 - std::countr_zero(kFewest);
   std::size_t used_ = 0;
   std::size_t most_ = kSlots * kFewest / 2;

@@ -56,10 +56,10 @@ class Bump final : public Allocator {
       current_ = grown;
     }
     auto& [start, extent] = *current_;
-    Block const block{start + extent.used, size, requested};
+    Address const address = start + extent.used;
     extent.used += size;
-    allocated_.insert(block.address, blocks_.put(block));
-    return block;
+    allocated_.insert(address, blocks_.put({address, size, requested}));
+    return {address, size, requested};
   }
 
   Block do_deallocate(Address address, Stream) override {
