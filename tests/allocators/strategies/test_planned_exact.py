@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from allocbench import allocators
+from allocbench import allocators, workloads
 from allocbench.questions.runner import steady_calls
 from allocbench.workloads import catalog
 from tests.allocators.strategies.test_planned import counted, get, planned
@@ -126,7 +126,14 @@ def test_a_block_kept_once_is_avoided_until_it_is_freed() -> None:
     assert calls == 0
 
 
-TRAINING = ("gpt2-train", "llama3-8b-lora", "diffusion-train", "moe-train")
+TRAINING = (
+    "diffusion-train",
+    "dlrm-train",
+    "gpt2-train",
+    "llama3-8b-lora",
+    "moe-train",
+    "resnet50-train",
+)
 
 
 @pytest.mark.parametrize("workload", TRAINING)
@@ -137,6 +144,61 @@ def test_a_third_pass_needs_no_device_call_and_little_more_than_the_load(workloa
     assert steady_calls(trace, allocator) == 0
     assert allocator.stats().failures == 0
     assert allocator.stats().peak_reserved <= 1.01 * trace.max_load
+
+
+def addresses(trace: workloads.Trace, allocator: allocators.Allocator) -> list[int]:
+    """Those of all blocks in one pass."""
+    live: dict[int, int] = {}
+    seen = []
+    for op, block, size, stream in zip(
+        trace.op, trace.block, trace.size, trace.stream, strict=True
+    ):
+        if op == workloads.ALLOC:
+            live[block] = allocator.allocate(int(size), int(stream))
+            seen.append(live[block])
+        elif op == workloads.FREE:
+            allocator.deallocate(live.pop(block), int(stream))
+        elif block == trace.step_label:
+            allocator.step()
+    for address in live.values():
+        allocator.deallocate(address)
+    return seen
+
+
+@pytest.mark.parametrize("workload", TRAINING)
+def test_blocks_keep_their_addresses_from_the_third_pass_on(workload: str) -> None:
+    trace = catalog.load(workload)
+    allocator = allocators.make("planned", allocators.SimulatedDevice("80GiB"))
+    first, second, third, fourth = (addresses(trace, allocator) for _ in range(4))
+    assert third == fourth
+    assert first != second
+    allocator.check()
+
+
+@pytest.mark.parametrize("departs", [False, True])
+def test_blocks_loaded_ahead_alternate_between_places(departs: bool) -> None:
+    """Such as batches: one is loaded before the last one is freed."""
+    watched = planned("2GiB")
+    get(watched, 1024 * MIB)
+    loaded = get(watched, 40 * MIB)
+    seen: list[int] = []
+    for step in range(12):
+        watched.step()
+        before = watched.allocator.device.stats().calls
+        ahead = get(watched, 40 * MIB)
+        seen.append(watched.address(ahead))
+        work = [get(watched, size * MIB) for size in (9, 3, 14)]
+        if departs and step == 7:
+            work.append(get(watched, 21 * MIB))
+        watched.free(loaded)
+        for block in work:
+            watched.free(block)
+        loaded = ahead
+    assert watched.allocator.device.stats().calls == before
+    assert seen[-1] != seen[-2]
+    assert seen[-2:] == seen[-4:-2]
+    stats = watched.allocator.stats()
+    assert stats.peak_reserved <= 1.01 * stats.peak_requested
 
 
 @pytest.mark.parametrize("workload", ["llama3-8b-lora", "diffusion-train", "moe-train"])

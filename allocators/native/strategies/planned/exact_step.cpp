@@ -4,20 +4,53 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <utility>
 
 #include "strategies/planned/periodic.hpp"
 
 namespace allocbench {
+namespace {
+
+constexpr Size kWaste = 128;  // a plan that wastes 1/128 of the load is good enough
+// From so many plans of a step on, blocks that outlive it get known places.
+constexpr std::size_t kSettled = 1;
+constexpr Size kNothing = ~Size{0};
+
+std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
+  std::uint64_t hash = 0;
+  for (ExactStep::Tail const& tail : tails)
+    for (std::uint64_t const value : {tail.size, tail.offset, std::uint64_t{tail.last}})
+      hash = (hash ^ value) * 0x9E3779B97F4A7C15u + (hash >> 29);
+  return hash;
+}
+
+// Ranges of offsets that do not overlap.
+class Ranges {
+ public:
+  // Returns false, and adds nothing, if the range overlaps an earlier one.
+  bool add(Size offset, Size size) {
+    auto const above = ends_.upper_bound(offset);  // the first one that ends after the offset
+    if (above != ends_.end() && above->second < offset + size) return false;
+    ends_.emplace(offset + size, offset);
+    return true;
+  }
+
+ private:
+  std::map<Size, Size> ends_;  // the begin of each range by its end
+};
+
+}  // namespace
 
 ExactStep::ExactStep(StepKind::Step const& step) : ends_(step.size()) {
-  requests_.reserve(step.size());
-  for (StepKind::Observed const& request : step) requests_.push_back({request.size});
+  sizes_.reserve(step.size());
+  for (StepKind::Observed const& request : step) sizes_.push_back(request.size);
 }
 
 bool ExactStep::begins_with(StepKind::Step const& step) const {
   if (step.size() > size()) return false;
   for (std::size_t number = 0; number < step.size(); ++number)
-    if (step[number].size != requests_[number].size) return false;
+    if (step[number].size != sizes_[number]) return false;
   return true;
 }
 
@@ -46,13 +79,33 @@ void ExactStep::see_ends(StepKind::Step const& step, bool others) {
   }
 }
 
+void ExactStep::assume_ends(StepKind const& kind) {
+  for (std::size_t number = 0; number < size(); ++number) ends_[number].end = kind.end(number).end;
+}
+
+bool ExactStep::alternates() const {
+  for (std::uint32_t number = 0; number < size(); ++number)
+    if (sizes_[number] >= StepKind::kLeast && outlives(number) && ends_[number].end.last > number)
+      return true;
+  return false;
+}
+
+bool ExactStep::select(std::vector<Tail> const& tails) {
+  if (stale_) return false;
+  auto const plan = std::ranges::find(plans_, hash_of(tails), &TailsPlan::tails);
+  if (plan == plans_.end()) return false;
+  current_ = static_cast<std::size_t>(plan - plans_.begin());
+  return true;
+}
+
 std::vector<std::uint32_t> ExactStep::chosen() const {
   std::vector<std::uint32_t> chosen;
   for (std::uint32_t number = 0; number < size(); ++number)
-    if (requests_[number].size >= StepKind::kLeast && ends_[number].in_time(number))
+    if (sizes_[number] >= StepKind::kLeast &&
+        (outlives(number) || ends_[number].end.when == StepKind::When::kThisStep))
       chosen.push_back(number);
   if (chosen.size() > StepKind::kMostPlanned) {
-    auto const size = [&](std::uint32_t number) { return requests_[number].size; };
+    auto const size = [&](std::uint32_t number) { return sizes_[number]; };
     auto const last = chosen.begin() + StepKind::kMostPlanned;
     std::ranges::nth_element(chosen, last, std::greater(), size);
     chosen.erase(last, chosen.end());
@@ -65,46 +118,77 @@ std::uint64_t ExactStep::price() const {
   return count * count / 4;
 }
 
-void ExactStep::assume_ends(StepKind const& kind) {
-  for (std::size_t number = 0; number < size(); ++number) ends_[number].end = kind.end(number).end;
+void ExactStep::plan(std::vector<Tail> const& tails) {
+  std::vector<Arc> arcs;
+  std::vector<Size> offsets;
+  Size enough = 0;  // no better plan than one of this height is searched
+  for (Tail const& tail : tails) {
+    arcs.push_back({tail.size, 0, std::min(tail.last, static_cast<std::uint32_t>(size()))});
+    offsets.push_back(tail.offset);
+    enough = std::max(enough, tail.offset + tail.size);
+  }
+  auto requests = chosen();
+  auto const known = plans_.size() < kSettled ? std::vector<Size>() : known_places(tails, requests);
+  // What a block that outlives the step overlaps in the next step concerns the plan of that step.
+  for (std::uint32_t const number : requests)
+    arcs.push_back({sizes_[number], number, outlives(number) ? 0 : ends_[number].end.last});
+  Size const load = max_load(arcs);
+  enough = std::max(enough, load + load / kWaste);
+  // Tails leave gaps for large blocks that blocks of equal duration fill better.
+  auto const [usual, other] = tails.empty() ? std::pair(ArcOrder::kSize, ArcOrder::kDuration)
+                                            : std::pair(ArcOrder::kDuration, ArcOrder::kSize);
+  std::vector<Size> with_known = offsets;
+  with_known.insert(with_known.end(), known.begin(), known.end());
+  Plan best{{}, kNothing};
+  for (auto const& [given, order] :
+       {std::pair(&with_known, usual), std::pair(&offsets, usual), std::pair(&offsets, other)}) {
+    bool const same = given == &offsets && order == usual && known.empty();
+    if (best.height <= enough || same) continue;
+    if (Plan plan = plan_periodic(arcs, StepKind::kUnit, *given, order); plan.height < best.height)
+      best = std::move(plan);
+  }
+  TailsPlan& made = unused_plan();
+  made = {hash_of(tails), std::vector<Size>(size(), StepKind::kNowhere), best.height};
+  for (std::size_t index = 0; index < requests.size(); ++index)
+    made.offsets[requests[index]] = best.offsets[tails.size() + index];
 }
 
-void ExactStep::plan(std::vector<Tail> const& tails, StepKind::Step const* before) {
-  outlived_ = false;
-  std::vector<Arc> given, others;
+// The offsets that blocks that outlive the step have in another plan, if they are free. Moves the
+// requests of these blocks to the front.
+std::vector<Size> ExactStep::known_places(std::vector<Tail> const& tails,
+                                          std::vector<std::uint32_t>& requests) const {
   std::vector<Size> offsets;
-  std::vector<std::uint32_t> given_requests, other_requests;
-  for (Tail const& tail : tails) {
-    given.push_back({tail.size, 0, tail.last});
-    offsets.push_back(tail.offset);
+  std::vector<std::uint32_t> known, others;
+  Ranges places;  // of blocks that outlive the step, all alive at its end
+  for (std::uint32_t const number : requests) {
+    auto const is_free = [&](TailsPlan const& plan) {
+      Size const offset = plan.offsets[number];
+      auto const collides = [&](Tail const& tail) {
+        return number < tail.last && offset < tail.offset + tail.size &&
+               tail.offset < offset + sizes_[number];
+      };
+      return offset != StepKind::kNowhere && std::ranges::none_of(tails, collides) &&
+             places.add(offset, round_up(sizes_[number], StepKind::kUnit));
+    };
+    auto const plan = outlives(number) ? std::ranges::find_if(plans_, is_free) : plans_.end();
+    if (plan != plans_.end()) offsets.push_back(plan->offsets[number]);
+    (plan != plans_.end() ? known : others).push_back(number);
   }
-  auto const collides = [&](Size offset, Arc const& arc) {
-    return std::ranges::any_of(tails, [&](Tail const& tail) {
-      return arc.first < tail.last && offset < tail.offset + tail.size &&
-             tail.offset < offset + arc.size;
-    });
-  };
-  for (std::uint32_t const number : chosen()) {
-    StepKind::End const& end = ends_[number].end;
-    bool const outlives = end.when == StepKind::When::kNextStep;
-    // The tails of this step concern only the next step.
-    Arc const arc{requests_[number].size, number, outlives && before == nullptr ? 0 : end.last};
-    outlived_ |= outlives && end.last > 0;
-    Size const old = before == nullptr ? requests_[number].offset : (*before)[number].offset;
-    bool const keeps = outlives && old != StepKind::kNowhere && !collides(old, arc);
-    (keeps ? given : others).push_back(arc);
-    (keeps ? given_requests : other_requests).push_back(number);
-    if (keeps) offsets.push_back(old);
-  }
-  given.insert(given.end(), others.begin(), others.end());
-  Plan const plan = plan_periodic(given, StepKind::kUnit, offsets);
-  given_requests.insert(given_requests.end(), other_requests.begin(), other_requests.end());
-  for (Request& request : requests_) request.offset = StepKind::kNowhere;
-  for (std::size_t index = 0; index < given_requests.size(); ++index)
-    requests_[given_requests[index]].offset = plan.offsets[tails.size() + index];
-  height_ = plan.height;
-  follows_itself_ = before != nullptr;
+  known.insert(known.end(), others.begin(), others.end());
+  requests = std::move(known);
+  return offsets;
+}
+
+// Makes it the current one.
+ExactStep::TailsPlan& ExactStep::unused_plan() {
+  if (stale_) plans_.clear();
   stale_ = false;
+  if (plans_.size() < kMostPlans) {
+    current_ = plans_.size();
+    return plans_.emplace_back();
+  }
+  current_ = (current_ + 1) % kMostPlans;
+  return plans_[current_];
 }
 
 }  // namespace allocbench

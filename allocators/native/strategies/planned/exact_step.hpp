@@ -1,16 +1,21 @@
 // strategies/planned/exact_step.hpp: a step that is expected to repeat with exactly these sizes.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each request has one place, the same in every repetition. A step is planned when it is about to
-// be repeated for the first time, so steps that never repeat cost no plan. Blocks of the previous
-// step that are still alive keep their places, and the plan avoids them until they are freed.
+// A step is planned when it is about to be repeated for the first time, so steps that never repeat
+// cost no plan. Blocks of the previous step that are still alive, its tails, keep their places, and
+// the plan avoids them until they are freed. A step can follow several others, or itself with
+// blocks that it loads ahead, such as the next batch, in two places in turn. So it has a plan for
+// each set of tails, and a request has the same place whenever its step begins in the same
+// situation.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
+#include "strategies/planned/periodic.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
@@ -26,9 +31,9 @@ class ExactStep {
   ExactStep() = default;  // no request agrees with it
   explicit ExactStep(StepKind::Step const& step);
 
-  std::size_t size() const { return requests_.size(); }
+  std::size_t size() const { return sizes_.size(); }
   bool agrees(std::size_t request, Size size) const {
-    return request < requests_.size() && requests_[request].size == size;
+    return request < sizes_.size() && sizes_[request] == size;
   }
   // True if the step began with these requests.
   bool begins_with(StepKind::Step const& step) const;
@@ -36,9 +41,9 @@ class ExactStep {
   // where they ended before.
   bool alike(StepKind::Step const& step) const;
   // The planned offset of a request, or StepKind::kNowhere.
-  Size place(std::size_t request) const { return requests_[request].offset; }
+  Size place(std::size_t request) const { return plans_[current_].offsets[request]; }
   // Bytes from the lowest offset to the highest end.
-  Size height() const { return height_; }
+  Size height() const { return plans_[current_].height; }
 
   StepKind::End const& end(std::size_t request) const { return ends_[request].end; }
   // Assumes the ends of its kind until it has seen its own.
@@ -47,29 +52,39 @@ class ExactStep {
   void see_ends(StepKind::Step const& step, bool others);
 
   void conflict() { stale_ = true; }  // a place was occupied
-  // True if it must be planned: it has changed, or its last plan was for another step before it.
-  bool stale(bool follows_itself) const {
-    return stale_ || (outlived_ && follows_itself != follows_itself_);
-  }
+  // Selects the plan for these blocks of the step before, which are still alive. Returns false if
+  // it has to be made, because there is none or the step has changed.
+  bool select(std::vector<Tail> const& tails);
   std::uint64_t price() const;  // of making a plan, in comparisons
-  // `tails` are the blocks of the step before that are still alive. Blocks that outlive the step
-  // keep their places where possible, so that the plans of the next steps stay valid. If the step
-  // before was the same, `before` says where it had its blocks, and there are no tails.
-  void plan(std::vector<Tail> const& tails, StepKind::Step const* before);
+  // Makes the plan for these tails. If there are several plans already, blocks that outlive the
+  // step get places that they have in another one where possible, so that the next steps find the
+  // same tails.
+  void plan(std::vector<Tail> const& tails);
+  // True if blocks of a request outlive the same request in the next step, so that they cannot have
+  // the same place in each step.
+  bool alternates() const;
 
  private:
-  struct Request {
-    Size size;
-    Size offset = StepKind::kNowhere;
+  struct TailsPlan {
+    std::uint64_t tails;        // a hash
+    std::vector<Size> offsets;  // by request
+    Size height;
   };
-  std::vector<std::uint32_t> chosen() const;  // the requests that get places
+  static constexpr std::size_t kMostPlans = 8;
 
-  std::vector<Request> requests_;
+  bool outlives(std::size_t request) const {
+    return ends_[request].end.when == StepKind::When::kNextStep;
+  }
+  std::vector<std::uint32_t> chosen() const;  // the requests that get places
+  std::vector<Size> known_places(std::vector<Tail> const& tails,
+                                 std::vector<std::uint32_t>& requests) const;
+  TailsPlan& unused_plan();
+
+  std::vector<Size> sizes_;  // by request
   std::vector<StepKind::LearnedEnd> ends_;
-  Size height_ = 0;
-  bool outlived_ = false;        // planned blocks outlive the step
-  bool follows_itself_ = false;  // as planned
-  bool stale_ = true;
+  std::vector<TailsPlan> plans_;
+  std::size_t current_ = 0;  // plan
+  bool stale_ = true;        // the step has changed, so its plans are for old tails only
 };
 
 }  // namespace allocbench

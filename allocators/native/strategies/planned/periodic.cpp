@@ -3,6 +3,7 @@
 #include "strategies/planned/periodic.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <optional>
 #include <tuple>
@@ -12,6 +13,8 @@
 
 namespace allocbench {
 namespace {
+
+constexpr std::uint32_t kLongest = 34;  // above the number of bits of any duration
 
 bool wraps(Arc const& arc) { return arc.last <= arc.first; }
 
@@ -33,7 +36,7 @@ Size best_gap(PlacedBlocks const& placed, Arc const& arc) {
   Size smallest = 0;  // size of the best gap in bytes
   Size end = 0;       // of the blocks visited so far
   alive_with(placed, arc, [&](Size offset, Size placed_end) {
-    if (end + arc.size <= offset && (!best || offset - end < smallest)) {
+    if (end + arc.size <= offset && (!best || (!wraps(arc) && offset - end < smallest))) {
       best = end;
       smallest = offset - end;
     }
@@ -70,15 +73,23 @@ std::vector<Lifetime> lifetimes_of(std::span<Arc const> arcs) {
 
 }  // namespace
 
-Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given) {
+Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given,
+                   ArcOrder order) {
   std::vector<Arc> rounded(arcs.begin(), arcs.end());
   for (Arc& arc : rounded) arc.size = round_up(arc.size, alignment);
   PlacedBlocks placed(lifetimes_of(rounded));
   Plan plan{std::vector<Size>(arcs.size()), 0};
+  std::uint32_t const instants = instants_of(arcs);
+  auto const duration = [&](Arc const& arc) {
+    std::uint32_t const end = wraps(arc) ? instants + arc.last : arc.last;
+    return order == ArcOrder::kSize ? 0u
+                                    : static_cast<std::uint32_t>(std::bit_width(end - arc.first));
+  };
   // Arcs with given offsets come first, lowest first.
   auto const key = [&](std::uint32_t i) {
-    return i < given.size() ? std::tuple(false, given[i], 0u, i)
-                            : std::tuple(true, ~rounded[i].size, rounded[i].first, i);
+    Arc const& arc = rounded[i];
+    return i < given.size() ? std::tuple(0u, given[i], 0u, i)
+                            : std::tuple(kLongest - duration(arc), ~arc.size, arc.first, i);
   };
   for (std::uint32_t const i : order_by(rounded.size(), key)) {
     Arc const& arc = rounded[i];

@@ -18,10 +18,16 @@ struct Arc {
   std::uint32_t last;
 };
 
-// Places the blocks in order of size, largest first, each in the tightest gap and the lowest among
-// equals. This is `greedy_by_size` on circular time. The first blocks keep the offsets in `given`,
-// which must not overlap. Sizes are rounded up to `alignment`. O(n^2) time.
-Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {});
+// kSize: largest first. kDuration: longest alive first, in classes of powers of two, and the
+// largest of a class first.
+enum class ArcOrder : std::uint8_t { kSize, kDuration };
+
+// Places the blocks in this order, each in the tightest gap and the lowest among equals. By size,
+// this is `greedy_by_size` on circular time. Blocks that outlive the step take the lowest gap, so
+// that they leave the next step large gaps. The first blocks keep the offsets in `given`, which
+// must not overlap. Sizes are rounded up to `alignment`. O(n^2) time.
+Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {},
+                   ArcOrder order = ArcOrder::kSize);
 
 // Plans the same blocks with other sizes: each as low as possible, in the vertical order of an
 // earlier plan with these `offsets`. Since both plans have the same vertical order, a plan with

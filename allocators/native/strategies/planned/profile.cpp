@@ -94,6 +94,7 @@ void Profile::begin_run() {
   credit_ = kFirstCredit;
   repeated_credit_ = kMostCredit;
   exacts_.clear();
+  history_.clear();
   exact_ = previous_exact_ = kNone;
   previous_ = kNone;
   previous_step_.clear();

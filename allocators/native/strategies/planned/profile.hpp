@@ -84,13 +84,13 @@ class Profile {
   struct Exact {
     ExactStep step = {};
     Index kind = kNone;       // to which it belongs
-    Index next = kNone;       // the exact step that followed the last time
     bool missed = false;      // its kind was not predicted once, or a place was occupied
     std::uint32_t times = 0;  // how often it occurred
     std::uint32_t used = 0;   // the number of the step after its last one; 0: never seen
   };
 
   void expect_exact(Index exact);
+  Index next_exact() const;
   void see_exact(Index exact, Index kind);
   bool plan_exact(Index exact);
   std::vector<ExactStep::Tail> tails() const;
@@ -115,6 +115,8 @@ class Profile {
   std::vector<Exact> exacts_;
   Index exact_ = kNone;           // all requests of this step agree with it so far
   Index previous_exact_ = kNone;  // the previous step
+  std::vector<Index> history_;    // the last exact steps
+  bool switched_ = false;         // this step was expected to be another one
   bool missed_ = false;           // a place was occupied in this step
   std::uint64_t mismatched_ = 0;  // a bit for each exact step that does not match this step
   StepKind::Step this_step_, previous_step_;  // their requests

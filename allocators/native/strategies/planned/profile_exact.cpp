@@ -12,34 +12,56 @@ namespace {
 using When = StepKind::When;
 
 constexpr std::size_t kMostExact = 64;                         // one bit each in `mismatched_`
+constexpr std::size_t kLongHistory = 512;                      // steps
+constexpr std::size_t kConvincingSteps = 16;                   // a sequence this long decides
 constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of all exact steps
 
 }  // namespace
 
-// Expects the step that followed the last time. The step that ended was number `exact`.
+// Expects the step that followed earlier. The step that ended was number `exact`.
 void Profile::expect_exact(Index exact) {
-  if (previous_exact_ != kNone) exacts_[previous_exact_].next = exact;
+  if (history_.size() == kLongHistory)
+    history_.erase(history_.begin(), history_.begin() + kLongHistory / 2);
+  history_.push_back(exact);
   previous_exact_ = exact;
   mismatched_ = 0;
-  exact_ = exacts_[exact].next;
+  switched_ = false;
+  exact_ = next_exact();
   if (exact_ == kNone || plan_exact(exact_)) return;
   exact_ = kNone;
   mismatched_ = ~std::uint64_t{0};
 }
 
-// Plans an exact step if it has changed. Returns false if the step has no plan: because the credit
-// is too low, or because all steps of its kind have the same sizes and the kind's own plan.
+// The step that followed the longest sequence of steps that is like the last steps; the most recent
+// one on ties.
+Index Profile::next_exact() const {
+  std::size_t longest = 0;
+  Index next = kNone;
+  for (std::size_t end = history_.size() - 1; end > 0 && longest < kConvincingSteps; --end) {
+    std::size_t like = 0;
+    while (like < std::min(end, kConvincingSteps) &&
+           history_[end - 1 - like] == history_[history_.size() - 1 - like])
+      ++like;
+    if (like <= longest) continue;
+    longest = like;
+    next = history_[end];
+  }
+  return next;
+}
+
+// Plans an exact step for the blocks that are still alive, if it has no such plan. Returns false if
+// the step has no plan: because the credit is too low, or because all steps of its kind have the
+// same sizes and the kind's own plan.
 bool Profile::plan_exact(Index exact) {
-  auto& [step, kind, next, missed, times, used] = exacts_[exact];
-  if (!missed && (kind == kNone || !kinds_[kind].steps.varies())) return false;
-  if (!step.stale(previous_exact_ == exact)) return true;
+  auto& [step, kind, missed, times, used] = exacts_[exact];
+  if (!missed && (kind == kNone || !kinds_[kind].steps.varies()) && !step.alternates())
+    return false;
+  auto const tails = this->tails();
+  if (step.select(tails)) return true;
   std::uint64_t const price = step.price();
   if (price > repeated_credit_) return false;
   repeated_credit_ -= price;
-  if (previous_exact_ == exact)
-    step.plan({}, &previous_step_);
-  else
-    step.plan(tails(), nullptr);
+  step.plan(tails);
   plans_ += price > 0;
   return true;
 }
@@ -71,6 +93,7 @@ bool Profile::match_exact() {
     if ((mismatched_ & bit) != 0) continue;
     bool const often = exacts_[exact_].times > 1;  // or plans would often be made in vain
     if ((often || convincing) && exacts_[exact_].step.begins_with(this_step_)) {
+      switched_ = true;
       if (plan_exact(exact_)) return true;
       mismatched_ = ~std::uint64_t{0};
       break;
@@ -110,7 +133,7 @@ void Profile::see_exact(Index exact, Index kind) {
   if (known.used == 0) known.step.assume_ends(kinds_[kind].steps);
   known.step.see_ends(this_step_, false);
   known.kind = kind;
-  if (missed_) known.step.conflict();
+  if (missed_ && exact_ == exact && !switched_) known.step.conflict();
   bool const guessed = guess_ != kNone && kinds_[guess_].steps.size() > 0;
   known.missed |= missed_ || (guessed && guess_ != kind);
   missed_ = false;
@@ -134,8 +157,7 @@ Index Profile::unused_exact() {
     auto const oldest = std::ranges::min_element(exacts_, {}, last_used);
     auto const number = static_cast<Index>(oldest - exacts_.begin());
     remembered -= oldest->step.size();
-    for (Exact& exact : exacts_)
-      if (exact.next == number) exact.next = kNone;
+    std::ranges::replace(history_, number, kNone);
     *oldest = {};
     if (remembered <= kMostRemembered) return number;
   }
