@@ -7,8 +7,8 @@
 
 namespace allocbench {
 
-Stitching::Stitching(Device& device, Options const& given, Size small, double slack)
-    : Allocator(device), page_(given.bytes("page")), small_(small), slack_(slack) {
+Stitching::Stitching(Device& device, Options const& given, Size page, Size small, double slack)
+    : Allocator(device), page_(page), small_(small), slack_(slack) {
   if (page_ == 0 || page_ % device.granularity() != 0)
     given.reject("page", "must be a multiple of the device's granularity, " +
                              std::to_string(device.granularity()) + " bytes");

@@ -31,9 +31,9 @@ namespace allocbench {
 // after the next step, trim or shortage, because a program then synchronizes all of its streams.
 class Stitching : public Allocator {
  protected:
-  // Checks the option `page`. Requests of up to `small` bytes go to the small pools. `slack` is a
-  // fraction of the load.
-  Stitching(Device& device, Options const& given, Size small, double slack);
+  // Rejects the option `page` if it gave a `page` that is not a multiple of the granularity.
+  // Requests of up to `small` bytes go to the small pools. `slack` is a fraction of the load.
+  Stitching(Device& device, Options const& given, Size page, Size small, double slack);
 
   // An allocated block of at least `size` bytes, or kNone.
   Index allocate_in_pools(Size size, Size requested, Stream stream);

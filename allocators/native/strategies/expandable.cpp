@@ -5,7 +5,7 @@
 namespace allocbench {
 
 Expandable::Expandable(Device& device, Options const& given)
-    : Stitching(device, given, given.bytes("small"), given.number("slack")) {
+    : Stitching(device, given, given.bytes("page"), given.bytes("small"), given.number("slack")) {
   if (!(given.number("slack") >= 0)) given.reject("slack", "must be at least 0");
 }
 

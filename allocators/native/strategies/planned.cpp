@@ -15,10 +15,15 @@ namespace {
 // by this fraction.
 constexpr double kSlack = 1.0 / 105;
 
+Size page_of(Device const& device, Options const& given) {
+  if (given.given("page")) return given.bytes("page");
+  return usual_page(device.capacity(), device.granularity());
+}
+
 }  // namespace
 
 Planned::Planned(Device& device, Options const& given)
-    : Stitching(device, given, StepKind::kLeast, 0),
+    : Stitching(device, given, page_of(device, given), StepKind::kLeast, 0),
       profile_(given.given("plan") ? read_profile(given, "plan") : Profile()),
       plan_(page()) {}
 

@@ -17,6 +17,8 @@
 // Bad at: programs that never repeat themselves, because their pages move again and again.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -27,13 +29,21 @@
 
 namespace allocbench {
 
+// The default of the option `page`: the larger a page, the fewer device calls, each of which costs
+// the same, and the more bytes of pages that are in use only in part.
+constexpr Size usual_page(Size capacity, Size granularity) {
+  Size const largest = std::clamp(std::bit_floor(capacity / 8192), 2 * kMiB, 8 * kMiB);
+  return std::max(granularity, round_down(largest, granularity));
+}
+
 class Planned final : public Stitching {
  public:
   static constexpr Option options[] = {
       {"plan", OptionType::kText, "",
        "file written by `allocbench plan -o` for an earlier run; default: learn from this run"},
-      {"page", OptionType::kBytes, "2MiB",
-       "bytes mapped or unmapped at a time, a multiple of the device's granularity"},
+      {"page", OptionType::kBytes, "",
+       "bytes mapped or unmapped at a time, a multiple of the device's granularity; default: the "
+       "largest power of two up to 1/8192 of the device's capacity, from 2MiB to 8MiB"},
   };
   static constexpr StrategyInfo strategy = {
       .name = "planned",
@@ -41,8 +51,9 @@ class Planned final : public Stitching {
       .worst_case = "outside: almost one page per block, if the program never repeats itself",
       .reference = "own design; after STAlloc (arXiv 2507.16274) and GMLake (ASPLOS 2024)",
       .options = options,
-      .largest_request = [](Size capacity) { return round_down(capacity, 2 * kMiB); },
-      .exemption = "memory is mapped in pages of 2 MiB",
+      .largest_request =
+          [](Size capacity) { return round_down(capacity, usual_page(capacity, 2 * kMiB)); },
+      .exemption = "memory is mapped in pages of 2 to 8 MiB",
   };
 
   Planned(Device& device, Options const& given);

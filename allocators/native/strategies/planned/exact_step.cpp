@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
 #include <utility>
 
 #include "strategies/planned/periodic.hpp"
@@ -13,8 +12,6 @@ namespace allocbench {
 namespace {
 
 constexpr Size kWaste = 128;  // a plan that wastes 1/128 of the load is good enough
-// From so many plans of a step on, blocks that outlive it get known places.
-constexpr std::size_t kSettled = 1;
 constexpr Size kNothing = ~Size{0};
 
 std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
@@ -24,21 +21,6 @@ std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
       hash = (hash ^ value) * 0x9E3779B97F4A7C15u + (hash >> 29);
   return hash;
 }
-
-// Ranges of offsets that do not overlap.
-class Ranges {
- public:
-  // Returns false, and adds nothing, if the range overlaps an earlier one.
-  bool add(Size offset, Size size) {
-    auto const above = ends_.upper_bound(offset);  // the first one that ends after the offset
-    if (above != ends_.end() && above->second < offset + size) return false;
-    ends_.emplace(offset + size, offset);
-    return true;
-  }
-
- private:
-  std::map<Size, Size> ends_;  // the begin of each range by its end
-};
 
 }  // namespace
 
@@ -118,7 +100,7 @@ std::uint64_t ExactStep::price() const {
   return count * count / 4;
 }
 
-void ExactStep::plan(std::vector<Tail> const& tails) {
+void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest) {
   std::vector<Arc> arcs;
   std::vector<Size> offsets;
   Size enough = 0;  // no better plan than one of this height is searched
@@ -128,51 +110,56 @@ void ExactStep::plan(std::vector<Tail> const& tails) {
     enough = std::max(enough, tail.offset + tail.size);
   }
   auto requests = chosen();
-  auto const known = plans_.size() < kSettled ? std::vector<Size>() : known_places(tails, requests);
+  auto const known = known_places(tails, requests);
   // What a block that outlives the step overlaps in the next step concerns the plan of that step.
   for (std::uint32_t const number : requests)
     arcs.push_back({sizes_[number], number, outlives(number) ? 0 : ends_[number].end.last});
   Size const load = max_load(arcs);
   enough = std::max(enough, load + load / kWaste);
+
+  Plan best{{}, kNothing};
+  auto const keep_lower = [&best](Plan&& plan) {
+    if (plan.height < best.height) best = std::move(plan);
+  };
+  if (!known.empty()) {
+    std::vector<Size> with_known = offsets;
+    with_known.insert(with_known.end(), known.begin(), known.end());
+    keep_lower(plan_periodic(arcs, StepKind::kUnit, with_known, ArcOrder::kDuration));
+  } else if (like != nullptr && tails.empty()) {
+    enough = std::max(enough, highest);
+    std::vector<Size> order;
+    for (std::uint32_t const number : requests) order.push_back(like->place(number));
+    for (Arc& arc : arcs) arc.size = round_up(arc.size, StepKind::kUnit);
+    keep_lower(plan_in_order(arcs, order));
+  }
   // Tails leave gaps for large blocks that blocks of equal duration fill better.
   auto const [usual, other] = tails.empty() ? std::pair(ArcOrder::kSize, ArcOrder::kDuration)
                                             : std::pair(ArcOrder::kDuration, ArcOrder::kSize);
-  std::vector<Size> with_known = offsets;
-  with_known.insert(with_known.end(), known.begin(), known.end());
-  Plan best{{}, kNothing};
-  for (auto const& [given, order] :
-       {std::pair(&with_known, usual), std::pair(&offsets, usual), std::pair(&offsets, other)}) {
-    bool const same = given == &offsets && order == usual && known.empty();
-    if (best.height <= enough || same) continue;
-    if (Plan plan = plan_periodic(arcs, StepKind::kUnit, *given, order); plan.height < best.height)
-      best = std::move(plan);
-  }
+  for (ArcOrder const order : {usual, other})
+    if (best.height > enough) keep_lower(plan_periodic(arcs, StepKind::kUnit, offsets, order));
+
   TailsPlan& made = unused_plan();
   made = {hash_of(tails), std::vector<Size>(size(), StepKind::kNowhere), best.height};
   for (std::size_t index = 0; index < requests.size(); ++index)
     made.offsets[requests[index]] = best.offsets[tails.size() + index];
 }
 
-// The offsets that blocks that outlive the step have in another plan, if they are free. Moves the
-// requests of these blocks to the front.
+// The offsets in the current plan of the blocks that do not collide with these tails. Moves their
+// requests to the front.
 std::vector<Size> ExactStep::known_places(std::vector<Tail> const& tails,
                                           std::vector<std::uint32_t>& requests) const {
   std::vector<Size> offsets;
+  if (stale_) return offsets;
   std::vector<std::uint32_t> known, others;
-  Ranges places;  // of blocks that outlive the step, all alive at its end
   for (std::uint32_t const number : requests) {
-    auto const is_free = [&](TailsPlan const& plan) {
-      Size const offset = plan.offsets[number];
-      auto const collides = [&](Tail const& tail) {
-        return number < tail.last && offset < tail.offset + tail.size &&
-               tail.offset < offset + sizes_[number];
-      };
-      return offset != StepKind::kNowhere && std::ranges::none_of(tails, collides) &&
-             places.add(offset, round_up(sizes_[number], StepKind::kUnit));
+    Size const offset = place(number);
+    auto const collides = [&](Tail const& tail) {
+      return number < tail.last && offset < tail.offset + tail.size &&
+             tail.offset < offset + sizes_[number];
     };
-    auto const plan = outlives(number) ? std::ranges::find_if(plans_, is_free) : plans_.end();
-    if (plan != plans_.end()) offsets.push_back(plan->offsets[number]);
-    (plan != plans_.end() ? known : others).push_back(number);
+    bool const keeps = offset != StepKind::kNowhere && std::ranges::none_of(tails, collides);
+    if (keeps) offsets.push_back(offset);
+    (keeps ? known : others).push_back(number);
   }
   known.insert(known.end(), others.begin(), others.end());
   requests = std::move(known);

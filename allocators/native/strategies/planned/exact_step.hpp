@@ -56,10 +56,11 @@ class ExactStep {
   // it has to be made, because there is none or the step has changed.
   bool select(std::vector<Tail> const& tails);
   std::uint64_t price() const;  // of making a plan, in comparisons
-  // Makes the plan for these tails. If there are several plans already, blocks that outlive the
-  // step get places that they have in another one where possible, so that the next steps find the
-  // same tails.
-  void plan(std::vector<Tail> const& tails);
+  // Makes the plan for these tails. It has as many places of the current plan as possible, so that
+  // the next steps find the same tails. The first plan is in the vertical order of a similar step,
+  // if there is one and its blocks then end below `highest`.
+  void plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest);
+  bool planned() const { return !plans_.empty(); }
   // True if blocks of a request outlive the same request in the next step, so that they cannot have
   // the same place in each step.
   bool alternates() const;

@@ -61,7 +61,15 @@ bool Profile::plan_exact(Index exact) {
   std::uint64_t const price = step.price();
   if (price > repeated_credit_) return false;
   repeated_credit_ -= price;
-  step.plan(tails);
+  ExactStep const* like = nullptr;
+  Size highest = 0;
+  for (Exact const& other : exacts_) {
+    if (!other.step.planned()) continue;
+    bool const alike = other.kind == kind && other.step.size() == step.size();
+    if (alike && (like == nullptr || other.step.height() > like->height())) like = &other.step;
+    highest = std::max(highest, other.step.height());
+  }
+  step.plan(tails, like, highest);
   plans_ += price > 0;
   return true;
 }
