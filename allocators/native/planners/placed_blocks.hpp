@@ -73,10 +73,10 @@ class PlacedBlocks {
     std::uint32_t first, last;
   };
   using List = std::vector<Placed>;
-  struct Cursor {
-    Placed const* current;
-    Placed const* end;
+  struct Range {
+    Size offset, end;
   };
+  static constexpr Size kNoOffset = std::numeric_limits<Size>::max();
 
   static bool overlap(std::uint32_t first, std::uint32_t last, Lifetime const& block) {
     return (first < block.last) & (block.first < last);
@@ -89,37 +89,42 @@ class PlacedBlocks {
     return block.last != kForever && slice(block.last - 1) - slice(block.first) <= 1;
   }
 
+  // Copies the ranges of the blocks of a list that begin at `first` or later and are alive with
+  // `block` to `to`, without branches that could not be predicted, then a mark of the end. Returns
+  // the position after the mark.
+  static Range* collect(List const& list, Lifetime const& block, std::uint32_t first, Range* to) {
+    for (Placed const& placed : list) {
+      *to = {placed.offset, placed.end};
+      to += overlap(placed.first, placed.last, block) & (placed.first >= first);
+    }
+    *to = {kNoOffset, kNoOffset};
+    return to + 1;
+  }
+
   // Merges the lists. A block in both slices is taken from the list of the earlier one.
   template <class Visit>
   void alive_with_short(Lifetime const& block, Visit visit) const {
     std::uint32_t const early = slice(block.first), late = slice(block.last - 1);
     List const& second = early == late ? none_ : slices_[late];
-    auto const skip = [&](Cursor& cursor, bool is_second) {
-      while (cursor.current != cursor.end &&
-             (!overlap(cursor.current->first, cursor.current->last, block) ||
-              (is_second && slice(cursor.current->first) <= early)))
-        ++cursor.current;
-    };
-    std::array<Cursor, 3> cursors = {over(long_), over(slices_[early]), over(second)};
+    ranges_.resize(long_.size() + slices_[early].size() + second.size() + 3);
+    std::array<Range*, 3> next = {ranges_.data()};
+    next[1] = collect(long_, block, 0, next[0]);
+    next[2] = collect(slices_[early], block, 0, next[1]);
+    collect(second, block, begin_ + (early + 1) * width_, next[2]);
     for (;;) {
-      Cursor* lowest = nullptr;
-      for (Cursor& cursor : cursors) {
-        skip(cursor, &cursor == &cursors[2]);
-        if (cursor.current != cursor.end &&
-            (lowest == nullptr || cursor.current->offset < lowest->current->offset))
-          lowest = &cursor;
-      }
-      if (lowest == nullptr) return;
-      visit(lowest->current->offset, lowest->current->end);
-      ++lowest->current;
+      Range*& lowest =
+          *std::ranges::min_element(next, {}, [](Range const* r) { return r->offset; });
+      if (lowest->offset == kNoOffset) return;
+      visit(lowest->offset, lowest->end);
+      ++lowest;
     }
   }
-  static Cursor over(List const& list) { return {list.data(), list.data() + list.size()}; }
 
   std::uint32_t begin_, width_;
   OffsetOrder all_;
   List long_, none_;
   std::vector<List> slices_;
+  mutable std::vector<Range> ranges_;  // of one query
   Size height_ = 0;
 };
 

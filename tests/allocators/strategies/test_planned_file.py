@@ -85,7 +85,7 @@ def test_a_missing_plan_file_is_named_in_the_error(make: Make, tmp_path: Path) -
         make(f"planned:plan={tmp_path}")
 
 
-@pytest.mark.parametrize(("workload", "most"), [("gpt2-train", 40), ("llama3-8b-lora", 16)])
+@pytest.mark.parametrize(("workload", "most"), [("gpt2-train", 40), ("llama3-8b-lora", 32)])
 def test_a_repeated_run_needs_little_more_than_its_load(
     workload: str, most: int, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ namespace allocbench {
 namespace {
 
 constexpr Size kWaste = 128;  // a plan that wastes 1/128 of the load is good enough
+constexpr Size kMoved = 64;  // if more than 1/64 of the load would move, all places are sought anew
 constexpr Size kNothing = ~Size{0};
 
 std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
@@ -121,11 +122,14 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
   auto const keep_lower = [&best](Plan&& plan) {
     if (plan.height < best.height) best = std::move(plan);
   };
-  if (!known.empty()) {
+  Size moved = 0;  // bytes of the blocks that lose their known places
+  for (std::size_t index = known.size(); index < requests.size(); ++index)
+    moved += sizes_[requests[index]];
+  if (!known.empty() && moved <= load / kMoved) {
     std::vector<Size> with_known = offsets;
     with_known.insert(with_known.end(), known.begin(), known.end());
     keep_lower(plan_periodic(arcs, StepKind::kUnit, with_known, ArcOrder::kDuration));
-  } else if (like != nullptr && tails.empty()) {
+  } else if (known.empty() && like != nullptr && tails.empty()) {
     enough = std::max(enough, highest);
     std::vector<Size> order;
     for (std::uint32_t const number : requests) order.push_back(like->place(number));

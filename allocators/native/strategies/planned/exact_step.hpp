@@ -41,7 +41,9 @@ class ExactStep {
   // where they ended before.
   bool alike(StepKind::Step const& step) const;
   // The planned offset of a request, or StepKind::kNowhere.
-  Size place(std::size_t request) const { return plans_[current_].offsets[request]; }
+  Size place(std::size_t request) const {
+    return planned() ? plans_[current_].offsets[request] : StepKind::kNowhere;
+  }
   // Bytes from the lowest offset to the highest end.
   Size height() const { return plans_[current_].height; }
 

@@ -74,14 +74,17 @@ bool Profile::plan_exact(Index exact) {
   return true;
 }
 
-// The blocks with places of the previous step that outlive it.
+// The blocks of the previous step that outlive it and have places. A block that has missed its
+// place counts as if it were there, as it will be the next time.
 std::vector<ExactStep::Tail> Profile::tails() const {
   std::vector<ExactStep::Tail> tails;
   if (previous_exact_ == kNone) return tails;
   ExactStep const& previous = exacts_[previous_exact_].step;
   for (std::size_t number = 0; number < previous_step_.size(); ++number) {
-    auto const& [size, end, offset] = previous_step_[number];
-    if (offset == kNowhere || end.when == When::kThisStep) continue;
+    auto const& [size, end, actual] = previous_step_[number];
+    if (end.when == When::kThisStep) continue;
+    Size const offset = actual == kNowhere ? previous.place(number) : actual;
+    if (offset == kNowhere) continue;
     StepKind::End const& expected = previous.end(number);
     bool const known = expected.when == When::kNextStep;
     if (!known || expected.last > 0)
