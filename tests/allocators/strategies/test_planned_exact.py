@@ -175,6 +175,22 @@ def test_blocks_keep_their_addresses_from_the_third_pass_on(workload: str) -> No
     allocator.check()
 
 
+def test_the_next_step_is_expected_after_the_same_sequence_of_steps() -> None:
+    """A step follows itself twice, and then another one follows: all begin with the same sizes."""
+    watched = planned("2GiB")
+    get(watched, 1024 * MIB)
+    often, rarely, _ = shapes(6, 3)
+    rarely[:4] = often[:4]
+    carried: int | None = None
+    for _ in range(5):
+        addresses, calls, carried = run_round(watched, [often, often, often, rarely], carried)
+    before = counted(watched)["planned_requests"]
+    again, calls, _ = run_round(watched, [often, often, often, rarely], carried)
+    assert counted(watched)["planned_requests"] - before == 4 * REQUESTS
+    assert calls == 0
+    assert again == addresses
+
+
 @pytest.mark.parametrize("departs", [False, True])
 def test_blocks_loaded_ahead_alternate_between_places(departs: bool) -> None:
     """Such as batches: one is loaded before the last one is freed."""

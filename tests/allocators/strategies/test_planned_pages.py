@@ -12,6 +12,23 @@ from tests.allocators.strategies.test_planned import PAGE, Make, counted, get, p
 from tests.conftest import MIB
 
 
+@pytest.mark.parametrize(
+    ("spec", "capacity", "page"),
+    [
+        ("planned", "1GiB", 2),
+        ("planned", "24GiB", 2),
+        ("planned", "40GiB", 4),
+        ("planned", "80GiB", 8),
+        ("planned", "500GiB", 8),
+        ("planned:page=2MiB", "80GiB", 2),
+    ],
+)
+def test_pages_grow_with_the_device(spec: str, capacity: str, page: int) -> None:
+    allocator = allocators.make(spec, allocators.SimulatedDevice(capacity))
+    allocator.allocate(MIB)
+    assert allocator.stats().reserved == page * MIB
+
+
 @pytest.mark.parametrize("page", ["2MiB", "32MiB"])
 @pytest.mark.parametrize("seed", range(4))
 def test_steps_that_drift_never_corrupt(seed: int, page: str) -> None:

@@ -13,6 +13,7 @@ namespace {
 
 constexpr Size kWaste = 128;  // a plan that wastes 1/128 of the load is good enough
 constexpr Size kMoved = 64;  // if more than 1/64 of the load would move, all places are sought anew
+constexpr std::uint64_t kSearches = 3;  // for places, at most
 constexpr Size kNothing = ~Size{0};
 
 std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
@@ -98,7 +99,7 @@ std::vector<std::uint32_t> ExactStep::chosen() const {
 
 std::uint64_t ExactStep::price() const {
   std::uint64_t const count = chosen().size();
-  return count * count / 4;
+  return kSearches * count * count / 4;
 }
 
 void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest) {

@@ -10,12 +10,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "strategies/planned/periodic.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
@@ -78,7 +76,7 @@ class ExactStep {
   bool outlives(std::size_t request) const {
     return ends_[request].end.when == StepKind::When::kNextStep;
   }
-  std::vector<std::uint32_t> chosen() const;  // the requests that get places
+  std::vector<std::uint32_t> chosen() const;  // the requests that get places, by number
   std::vector<Size> known_places(std::vector<Tail> const& tails,
                                  std::vector<std::uint32_t>& requests) const;
   TailsPlan& unused_plan();
@@ -87,7 +85,7 @@ class ExactStep {
   std::vector<StepKind::LearnedEnd> ends_;
   std::vector<TailsPlan> plans_;
   std::size_t current_ = 0;  // plan
-  bool stale_ = true;        // the step has changed, so its plans are for old tails only
+  bool stale_ = true;        // the step has changed since it was planned
 };
 
 }  // namespace allocbench

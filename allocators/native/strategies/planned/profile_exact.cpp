@@ -12,6 +12,7 @@ namespace {
 using When = StepKind::When;
 
 constexpr std::size_t kMostExact = 64;                         // one bit each in `mismatched_`
+constexpr std::uint32_t kOften = 3;                            // repetitions
 constexpr std::size_t kLongHistory = 512;                      // steps
 constexpr std::size_t kConvincingSteps = 16;                   // a sequence this long decides
 constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of all exact steps
@@ -54,8 +55,8 @@ Index Profile::next_exact() const {
 // same sizes and the kind's own plan.
 bool Profile::plan_exact(Index exact) {
   auto& [step, kind, missed, times, used] = exacts_[exact];
-  if (!missed && (kind == kNone || !kinds_[kind].steps.varies()) && !step.alternates())
-    return false;
+  bool const alternates = times >= kOften && step.alternates();
+  if (!missed && (kind == kNone || !kinds_[kind].steps.varies()) && !alternates) return false;
   auto const tails = this->tails();
   if (step.select(tails)) return true;
   std::uint64_t const price = step.price();
