@@ -11,17 +11,18 @@ namespace allocbench {
 namespace {
 
 constexpr Size kLevels = 20;  // of the load
-// The goal is below the best plan by this part of what the plan is above the lower bound.
-constexpr Size kStep = 10;
+// The goal is below the best plan by one part of what the plan is above the lower bound: by a
+// larger part after a success, and by a smaller one after a failure.
+constexpr Size kFirstParts = 32, kFewestParts = 8, kMostParts = 64;
 constexpr Size kFinest = 20'000;  // goals closer to the best plan than this part are not tried
-constexpr std::uint64_t kIdleMoves = 10'000;  // before the goal is raised
+constexpr std::uint64_t kIdleMoves = 1000;  // before the goal is raised
 constexpr std::uint64_t kIdleMovesPerBlock = 10;
 constexpr std::size_t kCrowd = 8;  // a crowded block is alive together with more than 1/8 of all
 
 }  // namespace
 
 Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
-    : lifetimes_(lifetimes), alignment_(alignment), overlaps_(lifetimes) {
+    : lifetimes_(lifetimes), alignment_(alignment), overlaps_(lifetimes), parts_(kFirstParts) {
   std::uint32_t horizon = 0;  // the end of blocks that are never freed
   std::vector<std::uint32_t> begins, ends;
   for (auto const& [size, first, last] : lifetimes) {
@@ -63,6 +64,7 @@ std::optional<Plan> Ejection::lower(Plan const& plan, Size enough, std::uint64_t
     for (Index block = 0; block < offsets_.size(); ++block)
       best_.height = std::max(best_.height, offsets_[block] + lifetimes_[block].size);
     if (best_.height <= enough) break;
+    parts_ = std::max(kFewestParts, parts_ * 7 / 8);
     aim_below_best(enough);
   }
   if (best_.height < plan.height) return best_;
@@ -81,7 +83,7 @@ void Ejection::restart(Plan const& plan) {
 
 void Ejection::aim_below_best(Size enough) {
   Size const excess = best_.height - std::min(enough, best_.height - 1);
-  goal_ = best_.height - std::min(excess, std::max(excess / kStep, alignment_));
+  goal_ = best_.height - std::min(excess, std::max(excess / parts_, alignment_));
   for (Index block = 0; block < lifetimes_.size(); ++block)
     if (placed_[block] && offsets_[block] + lifetimes_[block].size > goal_) take(block);
   fewest_waiting_ = waiting_.size();
@@ -94,6 +96,7 @@ void Ejection::raise_goal(Size enough) {
   idle_ = 0;
   if (best_.height - goal_ > best_.height / kFinest) return;
   cost_ = first_cost_;
+  parts_ = std::min(kMostParts, parts_ * 2);
   aim_below_best(enough);
 }
 

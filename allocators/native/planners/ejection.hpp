@@ -76,6 +76,7 @@ class Ejection {
 
   Plan best_{{}, std::numeric_limits<Size>::max()};
   Size goal_ = 0;
+  Size parts_;              // the inverse of the next step of the goal
   std::uint64_t idle_ = 0;  // moves since the number of blocks outside was lowest
   std::size_t fewest_waiting_ = 0;
 

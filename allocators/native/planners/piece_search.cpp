@@ -22,7 +22,7 @@ constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
 constexpr double kFirstMoves = 8000;  // of a repair
 constexpr int kFirstOrders = 4;       // of blocks, in large pieces
 constexpr int kOrders = 2;            // in each later round
-constexpr double kFirstWidth = 8;     // of a beam, for 300 blocks
+constexpr double kFirstWidth = 32;    // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
@@ -96,7 +96,7 @@ void PieceSearch::search(int round, Size enough, Stop const& stop) {
 Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
   double const effort = std::exp2(round);
   bool const beams = searches.beam.free_share(goal) >= kLeastFreeShare;
-  double const depth_first = beams ? effort / 2 : effort * 2;  // gets the time that beams leave
+  double const depth_first = beams ? effort / 8 : effort * 2;  // gets the time that beams leave
   auto const nodes =
       static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, depth_first)) + 2 * lifetimes_.size();
   auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
