@@ -22,7 +22,7 @@ constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
 constexpr double kFirstMoves = 8000;  // of a repair
 constexpr int kFirstOrders = 4;       // of blocks, in large pieces
 constexpr int kOrders = 2;            // in each later round
-constexpr double kFirstWidth = 32;    // of a beam, for 300 blocks
+constexpr double kFirstWidth = 16;    // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
