@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
@@ -87,7 +87,6 @@ class Trace(Part, Head, Protocol):
     """A trace in memory."""
 
 
-@runtime_checkable
 class TraceInParts(Head, Protocol):
     """A trace that is read part by part, such as one in a large file."""
 
@@ -281,8 +280,8 @@ def _joined(parts: list[Columns]) -> Columns:
 
 def _parts(trace: Trace | TraceInParts, changes: Iterable[Change] = ()) -> _core.TraceParts:
     parts: Iterable[_core.PartArrays]
-    if isinstance(trace, TraceInParts):
-        events = len(trace)
+    if hasattr(trace, "parts"):  # much faster than isinstance with a protocol
+        events = len(cast("TraceInParts", trace))
         parts = (_arrays(part, part.id) for part in trace.parts())
     else:
         events, parts = len(trace.op), [_arrays(trace, None)]
@@ -297,7 +296,7 @@ def _parts(trace: Trace | TraceInParts, changes: Iterable[Change] = ()) -> _core
 
 
 def _first_sizes(trace: Trace | TraceInParts) -> NDArray[np.uint64]:
-    return next(trace.parts()).size if isinstance(trace, TraceInParts) else trace.size
+    return next(trace.parts()).size if hasattr(trace, "parts") else trace.size
 
 
 def _arrays(part: Part, id_: NDArray[np.uint32] | None) -> _core.PartArrays:
