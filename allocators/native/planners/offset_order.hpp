@@ -13,8 +13,7 @@
 namespace allocbench {
 
 // Entries are kept in chunks of at most kChunk, field by field, so that a query compares the
-// lifetimes of all entries without a branch. With 25,000 entries, an insertion takes about 0.1
-// microseconds and a query 20.
+// lifetimes of all entries without a branch, and an insertion moves the entries of one chunk only.
 class OffsetOrder {
  public:
   void clear() { chunks_.clear(); }
