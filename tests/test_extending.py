@@ -15,6 +15,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators import _core
+from allocbench.workloads import _native
 from docs.generate import tables
 
 ROOT = Path(__file__).parent.parent
@@ -49,9 +50,10 @@ class Copy:
         for name in ("allocators", "workloads", "reports", "allocbench"):
             ignored = shutil.ignore_patterns("native", "__pycache__", "*.parquet")
             shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
-        core = Path(_core.__file__)
-        if not (root / "allocators" / core.name).exists():
-            (root / "allocators" / core.name).symlink_to(core)
+        for folder, module in (("allocators", _core), ("workloads", _native)):
+            built = Path(str(module.__file__))
+            if not (root / folder / built.name).exists():
+                (root / folder / built.name).symlink_to(built)
         (root / "sitecustomize.py").write_text(REMOVE_FINDER)  # for processes that this one starts
 
     def write(self, path: str, text: str) -> None:

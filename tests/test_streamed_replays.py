@@ -299,11 +299,11 @@ def churn(events: int, path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_trace(tmp_path: Path) -> None:
-    small, large = 1_000_000, 5_000_000
+    small, large = 1_000_000, 8_000_000
     for events in (small, large):
         churn(events, tmp_path / f"{events}.parquet")
     paths = [str(tmp_path / f"{events}.parquet") for events in (small, large)]
     command = [sys.executable, "-c", _PROGRAM, *paths]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     before, after = map(int, done.stdout.split())
-    assert after - before < 4 * (large - small)
+    assert after - before < 8 * (large - small), "an event in memory takes 15 bytes"

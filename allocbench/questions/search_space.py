@@ -34,6 +34,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "bfc:first_region": ("256KiB", "1MiB", "8MiB", "32MiB", "128MiB"),
     "bfc:largest_region": ("64MiB", "256MiB", "1GiB", "4GiB"),
     "bfc:fragmentation_fraction": ("0.001", "0.01", "0.05", "0.1", "0.25", "0.5"),
+    "planned:page": ("2MiB", "4MiB", "8MiB", "16MiB", "32MiB", "64MiB"),
     "expandable:slack": ("0.02", "0.05", "0.1", "0.25", "0.5", "inf"),
     "slab:empty_slabs": ("0", "2", "4", "8", "16"),
     "arena:planner": ("execution_order", "best_fit"),

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from allocbench import allocators
+from allocbench.workloads import _native
 from tests import clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -102,12 +103,13 @@ class Repository:
 
 
 def package_of(source: Path, folder: Path) -> Path:
-    """The package of a source tree, with the extension of the one that is tested."""
+    """The package of a source tree, with the native modules of the one that is tested."""
     for name in COPIED:
         shutil.copytree(
             source / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("results")
         )
     shutil.copy(str(allocators._core.__file__), folder / "allocators")
+    shutil.copy(str(_native.__file__), folder / "workloads")
     return folder
 
 
