@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every target of the fuzzer reads its seeds, inputs that once failed, and some damaged seeds."""
+"""Every target of the fuzzer reads its seeds, damaged seeds, and inputs that earlier runs kept."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import corpus
 from tests.fuzz.inputs import TARGETS
 from tests.fuzz.seeds import seeds
 
@@ -47,6 +48,14 @@ def _damaged(content: bytearray, rng: random.Random) -> bytes:
             case _:
                 content[begin:begin] = content[begin:end]
     return bytes(content)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_inputs_that_reached_new_code(target: str) -> None:
+    kept = corpus.kept()[target]
+    assert kept
+    for content in kept:
+        TARGETS[target](content)
 
 
 @pytest.mark.parametrize(

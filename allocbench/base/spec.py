@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 OF = "of"
+MOST_LAYERS = 32
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
 _LIST = re.compile(r"\d+(?:,\d+)*")
 
@@ -53,13 +54,7 @@ def parse(text: str, *, first: str | None = None) -> Spec:
     `first` names the option that may be written without its name right after the colon, as the
     capacity in `sim:80GiB`. Raises SpecSyntaxError when the text is not a spec.
     """
-    before, _, rest = text.partition(":")
-    name = before.strip()
-    if not name:
-        raise SpecSyntaxError(
-            f"'{text}' is not a spec: write name or name:option=value,option=value"
-        )
-    return _parse(text, name, rest.rstrip(), first)
+    return _parse_layer(text, first, 1)
 
 
 def name_of(text: str) -> str:
@@ -74,7 +69,7 @@ def options_of(text: str) -> str:
 
 def parse_options(text: str) -> dict[str, str]:
     """Read `option=value,option=value` without a name; raises SpecSyntaxError."""
-    return _parse(text, "", text).options
+    return _parse(text, "", text, None, 1).options
 
 
 def parse_option(text: str) -> tuple[str, str]:
@@ -98,7 +93,19 @@ def parse_numbers(text: str) -> Sequence[int]:
     raise SpecSyntaxError(f"'{text}' is not a range such as 8..256 or 8..256:8, or a list 8,16,24")
 
 
-def _parse(text: str, name: str, rest: str, first: str | None = None) -> Spec:
+def _parse_layer(text: str, first: str | None, layer: int) -> Spec:
+    if layer > MOST_LAYERS:
+        raise SpecSyntaxError(f"more than {MOST_LAYERS} specs inside each other")
+    before, _, rest = text.partition(":")
+    name = before.strip()
+    if not name:
+        raise SpecSyntaxError(
+            f"'{text}' is not a spec: write name or name:option=value,option=value"
+        )
+    return _parse(text, name, rest.rstrip(), first, layer)
+
+
+def _parse(text: str, name: str, rest: str, first: str | None, layer: int) -> Spec:
     form = "a spec" if name else "a list of options"
     options: dict[str, str] = {}
     option = ""
@@ -113,7 +120,8 @@ def _parse(text: str, name: str, rest: str, first: str | None = None) -> Spec:
         elif not equals or not option:
             raise SpecSyntaxError(f"'{text}' is not {form}: '{item}' is not option=value")
         if option == OF and name:
-            return Spec(name, options, parse(",".join([value, *items[position + 1 :]])))
+            inside = ",".join([value, *items[position + 1 :]])
+            return Spec(name, options, _parse_layer(inside, None, layer + 1))
         if option in options:
             raise SpecSyntaxError(f"'{text}' gives the option {option} twice")
         options[option] = value

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from allocbench.base.spec import SpecSyntaxError, options_of, parse_numbers, parse_option
+from allocbench.base.spec import (
+    MOST_LAYERS,
+    SpecSyntaxError,
+    options_of,
+    parse,
+    parse_numbers,
+    parse_option,
+)
 from allocbench.errors import UsageError
 from allocbench.options import device_of, recorded_on
 
@@ -43,3 +50,9 @@ def test_a_card_has_a_name_and_no_options() -> None:
     ):
         with pytest.raises(UsageError, match=complaint):
             device_of(wrong)
+
+
+def test_specs_inside_each_other_have_a_limit() -> None:
+    assert len(parse("check:of=" * (MOST_LAYERS - 1) + "bfc").layers) == MOST_LAYERS
+    with pytest.raises(SpecSyntaxError, match="more than 32 specs inside each other"):
+        parse("check:of=" * 1000 + "bfc")

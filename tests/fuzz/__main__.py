@@ -3,7 +3,9 @@
 
 `--only parquet --inputs 1000000` gives one target that many inputs instead, however long it takes.
 Inputs that reach new code are kept in build/fuzz/corpus and used again by the next run; those that
-fail are kept in build/fuzz/failures. The exit code is 1 if something failed.
+fail are kept in build/fuzz/failures. `--keep` reduces the corpus to the fewest inputs that reach
+the same code, and stores them in tests/fuzz/corpus.zip, with which the next clone begins. The exit
+code is 1 if something failed.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.conftest import CASES, Case
-from tests.fuzz import sequences
+from tests.fuzz import corpus, sequences
 from tests.fuzz.seeds import seeds
 
 SEQUENCES = "sequences"
@@ -56,18 +59,22 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, help="of each target, instead of a time")
     parser.add_argument("--only", action="append", help="a target; can be given several times")
     parser.add_argument("--seed", type=int, default=0, help="of the random choices")
+    parser.add_argument("--keep", action="store_true", help="store the corpus, without fuzzing")
     parser.add_argument("--case", help="repeat one sequence of this allocator with the given seed")
     given = parser.parse_args()
     if given.case:
         return _repeat(given.case, given.seed)
-    inputs = seeds()
+    inputs, kept = seeds(), corpus.kept()
     names = given.only or [SEQUENCES, *inputs]
     if unknown := [name for name in names if name not in (SEQUENCES, *inputs)]:
         parser.error(f"no target {unknown[0]}; targets: {', '.join((SEQUENCES, *inputs))}")
     workers = len(os.sched_getaffinity(0))
     share = given.seconds * min(workers, len(names)) / len(names)
     for name in names:
-        _store_seeds(name, inputs.get(name, []))
+        _store_seeds(name, [*inputs.get(name, []), *kept.get(name, [])])
+    if given.keep:
+        corpus.keep({name: _fewest(name) for name in names if name != SEQUENCES})
+        return 0
     with ThreadPoolExecutor(workers) as pool:
         outcomes = list(pool.map(lambda name: _fuzz(name, share, given.inputs, given.seed), names))
     _show(outcomes)
@@ -109,6 +116,17 @@ def _fuzz(target: str, seconds: float, inputs: int | None, seed: int) -> Outcome
         f"{memory[1]} MiB" if memory else "",
         _failure(target, done.stderr) if done.returncode or _BLIND in done.stderr else "",
     )
+
+
+def _fewest(target: str) -> list[bytes]:
+    """The fewest inputs that reach what the corpus reaches."""
+    with TemporaryDirectory() as folder:
+        found = _FOLDER / "corpus" / target
+        found.mkdir(parents=True, exist_ok=True)
+        merge = "-merge=1", "-max_len=262144", folder, str(found), str(_FOLDER / "seeds" / target)
+        command = [sys.executable, "-m", "tests.fuzz.worker", target, *merge]
+        subprocess.run(command, capture_output=True, check=True)
+        return [path.read_bytes() for path in Path(folder).iterdir()]
 
 
 def _failure(target: str, log: str) -> str:

@@ -49,8 +49,10 @@ with atheris.instrument_imports(include=[INSTRUMENTED]):
 
 
 def main() -> None:
-    program, target, *arguments = sys.argv
-    atheris.Setup([program, *arguments], TARGETS[target])
+    _, target, *arguments = sys.argv
+    # What libFuzzer runs again to merge: a shell splits it into words.
+    again = f"{sys.executable} -m {__spec__.name} {target}"
+    atheris.Setup([again, *arguments], TARGETS[target])
     atheris.Fuzz()
 
 
