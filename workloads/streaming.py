@@ -25,6 +25,7 @@ from allocbench.workloads.trace import (
     Provenance,
     Trace,
     TraceError,
+    step_label_in,
 )
 from allocbench.workloads.trace_features import Features, features_of_parts
 
@@ -105,8 +106,8 @@ class StreamedTrace:
 
     @property
     def step_label(self) -> int:
-        """Index of the label "step" in `labels`, or -1 if there is none."""
-        return self.labels.index("step") if "step" in self.labels else -1
+        """Index of the label "step", or -1 without one."""
+        return step_label_in(self.labels)
 
     def parts(self, *, labels: bool = False) -> Iterator[Part]:
         """All events in order, from the beginning. The first part has the layout's blocks.

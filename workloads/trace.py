@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -106,8 +106,8 @@ class Trace:
 
     @property
     def step_label(self) -> int:
-        """Index of the label "step" in `labels`, or -1 if there is none."""
-        return self.labels.index("step") if "step" in self.labels else -1
+        """Index of the label "step", or -1 without one."""
+        return step_label_in(self.labels)
 
     def pool_of(self, event: int) -> int:
         """The private pool of an event, 0 for none."""
@@ -251,6 +251,11 @@ def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.int
     """Indices of the allocs and frees, grouped by block, in time order within each block."""
     events = np.flatnonzero(op <= FREE)
     return events[stable_order(block[events])]
+
+
+def step_label_in(labels: Sequence[str]) -> int:
+    """Index of the label "step", whose marks begin steps, or -1 without one."""
+    return labels.index("step") if "step" in labels else -1
 
 
 def spans(

@@ -49,12 +49,15 @@ std::span<T const> view(Array<T> const& array) {
   return {array.data(), array.size()};
 }
 
-// The arrays of consecutive events. Raises ValueError if they differ in length.
-Events events_of(Array<std::uint8_t> const& op, Array<std::uint32_t> const& block,
-                 Array<std::uint64_t> const& size, Array<std::uint16_t> const& stream) {
+// Adds the arrays of consecutive events. Raises ValueError if they differ in length.
+template <class Scan>
+void add_events(Scan& scan, Array<std::uint8_t> const& op, Array<std::uint32_t> const& block,
+                Array<std::uint64_t> const& size, Array<std::uint16_t> const& stream) {
   if (block.size() != op.size() || size.size() != op.size() || stream.size() != op.size())
     throw nb::value_error("the arrays differ in length");
-  return {view(op), view(block), view(size), view(stream)};
+  Events const events{view(op), view(block), view(size), view(stream)};
+  nb::gil_scoped_release release;
+  scan.add(events);
 }
 
 // Sums of bytes as Python integers.
@@ -262,15 +265,8 @@ NB_MODULE(_native, m) {
                         "What the features of a valid trace need. Blocks have "
                         "numbers below `most_blocks`; others raise ValueError.")
       .def(nb::init<std::int64_t, std::uint64_t>(), "step_label"_a, "most_blocks"_a)
-      .def(
-          "add",
-          [](TraceScan& self, Array<std::uint8_t> op, Array<std::uint32_t> block,
-             Array<std::uint64_t> size, Array<std::uint16_t> stream) {
-            Events const events = events_of(op, block, size, stream);
-            nb::gil_scoped_release release;
-            self.add(events);
-          },
-          "op"_a, "block"_a, "size"_a, "stream"_a, "Adds the next events.")
+      .def("add", &add_events<TraceScan>, "op"_a, "block"_a, "size"_a, "stream"_a,
+           "Adds the next events.")
       .def("finish", &TraceScan::finish, "Call it once, after the last event.")
       .def_ro("events", &TraceScan::events)
       .def_ro("steps", &TraceScan::steps)
@@ -298,15 +294,8 @@ NB_MODULE(_native, m) {
                        "Counts the events of a valid trace after which the live bytes are at least "
                        "a threshold.")
       .def(nb::init<double, std::uint64_t>(), "threshold"_a, "most_blocks"_a)
-      .def(
-          "add",
-          [](HighLoad& self, Array<std::uint8_t> op, Array<std::uint32_t> block,
-             Array<std::uint64_t> size, Array<std::uint16_t> stream) {
-            Events const events = events_of(op, block, size, stream);
-            nb::gil_scoped_release release;
-            self.add(events);
-          },
-          "op"_a, "block"_a, "size"_a, "stream"_a, "Adds the next events.")
+      .def("add", &add_events<HighLoad>, "op"_a, "block"_a, "size"_a, "stream"_a,
+           "Adds the next events.")
       .def_ro("count", &HighLoad::count);
 }
 

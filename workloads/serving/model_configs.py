@@ -157,7 +157,7 @@ def _group(told: Mapping[str, Any], default: int) -> int:
 
 
 def _object(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The object of this name; an empty one if there is none."""
+    """The object of this name, or an empty one."""
     value = told.get(name)
     if value is None:
         return {}

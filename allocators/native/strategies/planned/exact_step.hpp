@@ -53,7 +53,7 @@ class ExactStep {
 
   void conflict() { stale_ = true; }  // a place was occupied
   // Selects the plan for these blocks of the step before, which are still alive. Returns false if
-  // it has to be made, because there is none or the step has changed.
+  // no such plan has been made since the step last changed.
   bool select(std::vector<Tail> const& tails);
   std::uint64_t price() const;  // of making a plan, in comparisons
   // Makes the plan for these tails. It has as many places of the current plan as possible, so that
