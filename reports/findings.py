@@ -86,7 +86,7 @@ def _fastest(case: Case) -> Claim | None:
     for metric in SPEED:
         if names := best(case.rows, SCHEMA[metric]):
             unit = "call" if metric.startswith("alloc") else "event"
-            context = _no_difference(case) if len(names) > 1 else _runner_up(case, metric)
+            context = _no_difference(case, names) if len(names) > 1 else _runner_up(case, metric)
             fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
             to = "" if slowest == fastest else f" to {slowest}"
             number = f"at {fastest}{to} of host time per {unit}"
@@ -94,9 +94,12 @@ def _fastest(case: Case) -> Claim | None:
     return None
 
 
-def _no_difference(case: Case) -> str:
-    few = (case.rows["passes"] < FEWEST_PASSES).any()
-    return "too few passes to tell them apart" if few else "no clear difference"
+def _no_difference(case: Case, names: Sequence[str]) -> str:
+    """Why these allocators share a place: the first and the last of them do not clearly differ."""
+    if (case.rows["passes"] < FEWEST_PASSES).any():
+        return "too few passes to tell them apart"
+    ends = f" between {names[0]} and {names[-1]}" if len(names) > 2 else ""
+    return f"no clear difference{ends}"
 
 
 def _runner_up(case: Case, metric: str) -> str:

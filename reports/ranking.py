@@ -149,9 +149,8 @@ def text(rows: pd.DataFrame, name: str, column: Column) -> str:
 
 
 def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
-    """The allocators that are best, best first: more than one where they do not clearly differ."""
-    order = ranked(rows, column)
-    return () if order.empty else _sharing(rows, column, order, str(order.index[0]))
+    """The allocators that share the best place, best first: every other one is clearly worse."""
+    return _place(rows, column, ranked(rows, column))
 
 
 def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
@@ -161,9 +160,22 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
     if len(winners) == len(order):
         return {}
     by_name: dict[str, Mark] = dict.fromkeys(winners, "best")
-    for name in _sharing(rows, column, order, str(order.index[-1])):
+    for name in _place(rows, column, order[::-1]):
         by_name.setdefault(name, "worst")
     return by_name
+
+
+def _place(rows: pd.DataFrame, column: Column, order: "pd.Series[float]") -> tuple[str, ...]:
+    """The allocators that share the first place of an order.
+
+    These are the first one, those that do not clearly differ from it, and all between them: no
+    value is left out that is nearer to the first one than another of the place.
+    """
+    if order.empty:
+        return ()
+    sharing = _sharing(rows, column, order, str(order.index[0]))
+    distance = (order - order.iloc[0]).abs()
+    return tuple(map(str, order.index[distance <= distance[list(sharing)].max()]))
 
 
 def _sharing(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from allocbench.reports import findings, tables, units
-from allocbench.reports.ranking import cases, marks
+from allocbench.reports.ranking import best, cases, marks
 from allocbench.reports.results import SCHEMA, ResultError, frame
 from allocbench.reports.tables import Cell, Table
 from tests.result_rows import GIB, HOSTILE, floor, row, sized
@@ -162,6 +162,33 @@ def test_measured_times_share_a_place_where_their_intervals_overlap(metric: str)
         one[f"{metric}_high"] = None
     (table,) = tables.comparison(frame(rows))
     assert marked(table, metric) == {}
+
+
+def test_a_wide_interval_leaves_no_time_without_the_mark_of_a_longer_one() -> None:
+    metric = "alloc_p50_seconds"
+
+    def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
+        return row(name, **{metric: value, f"{metric}_low": low, f"{metric}_high": high})
+
+    rows = [
+        timed("best", 10, 11, 12),
+        timed("narrow", 13, 14, 15),
+        timed("wide", 12, 20, 21),
+        timed("as wide", 20, 20, 20),
+        timed("middle", 22, 23, 24),
+        timed("long", 25, 30, 60),
+        timed("narrow too", 40, 41, 42),
+        timed("worst", 50, 51, 52),
+    ]
+    (case,) = cases(frame(rows[::-1]))
+    fast, slow = ("best", "narrow", "wide", "as wide"), ("long", "narrow too", "worst")
+    assert set(best(case.rows, SCHEMA[metric])) == set(fast)
+    assert marks(case.rows, SCHEMA[metric]) == dict.fromkeys(fast, "best") | dict.fromkeys(
+        slow, "worst"
+    )
+    rows[0][f"{metric}_high"] = 100
+    (case,) = cases(frame(rows))
+    assert marks(case.rows, SCHEMA[metric]) == {}
 
 
 def test_estimated_device_times_are_exact() -> None:
@@ -318,63 +345,3 @@ def test_names_are_text_in_the_terminal() -> None:
     (table,) = tables.comparison(frame([row(HOSTILE, workload=HOSTILE)]), tables.TERMINAL)
     text = printed(table, width=300)
     assert text.count(HOSTILE) >= 2
-
-
-def test_the_verdict_has_the_numbers() -> None:
-    rows = [sized("lean", 9, 50), sized("quick", 12, 25, device_seconds=0.002), floor()]
-    (case,) = cases(frame(rows))
-    assert findings.sentence(findings.verdict(case)) == (
-        "Fastest: quick at 25.0 ns of host time per event (next: lean, 2.00x the time)."
-        " Least device time (estimate): quick at 1-5 ms (100 device calls)."
-    )
-
-
-def test_a_single_call_is_a_call() -> None:
-    (case,) = cases(frame([sized("quick", 12, 25, device_calls=1)]))
-    assert "(1 device call)" in findings.sentence(findings.verdict(case))
-
-
-def test_the_verdict_falls_back_to_what_was_measured() -> None:
-    untimed: dict[str, Any] = {"seconds_per_event_steady": None, "seconds_per_event_cold": None}
-    rows = [
-        row("a", min_capacity=None, device_seconds=None, **untimed),
-        row("b", min_capacity=None, device_seconds=None, **untimed),
-    ]
-    (case,) = cases(frame(rows))
-    assert findings.sentence(findings.verdict(case)) == (
-        "Fastest (alloc): a and b at 30.0 ns of host time per call (no clear difference)."
-        " Equal in every counted metric: a and b."
-    )
-
-
-def test_the_two_lines_of_advice_come_first() -> None:
-    rows = [
-        sized("caching", 82, 50, failures=2, min_capacity=82 * GIB),
-        sized("caching:conf=expandable_segments:True", 76, 50),
-        sized("slab", 70, 50),
-    ]
-    (case,) = cases(frame(rows))
-    setting, allocator = findings.advice(case)
-    assert setting == (
-        "Best setting: caching:conf=expandable_segments:True. It needs 76.0 GiB, 7.3% less than the"
-        " default (82.0 GiB), and fits sim:80GiB with 4.00 GiB to spare; the default does not fit."
-        " Smallest card: RTX 4070 12GB, as for the default. Host and device time: 2.1-10 us per"
-        " event."
-    )
-    assert allocator.startswith("Best allocator: slab. It needs 70.0 GiB, 14.6% less")
-
-
-def test_a_lead_within_the_noise_is_no_lead() -> None:
-    rows = [
-        row(name, seconds_per_event_steady=least, seconds_per_event_steady_max=most)
-        for name, least, most in (("a", 30e-9, 31e-9), ("b", 30.9e-9, 33e-9), ("c", 90e-9, 95e-9))
-    ]
-    (case,) = cases(frame(rows))
-    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
-    assert fastest.allocators == ("a", "b")
-    assert fastest.number == "at 30.0 ns to 30.9 ns of host time per event"
-    assert fastest.context == "no clear difference"
-    (case,) = cases(frame([{**one, "passes": 3} for one in rows]))
-    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
-    assert fastest.allocators == ("a", "b", "c")
-    assert fastest.context == "too few passes to tell them apart"

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings in words: the verdict on a case, and the two lines of advice."""
+
+from typing import Any
+
+from allocbench.reports import findings
+from allocbench.reports.ranking import cases
+from allocbench.reports.results import frame
+from tests.result_rows import GIB, floor, row, sized
+
+
+def test_the_verdict_has_the_numbers() -> None:
+    rows = [sized("lean", 9, 50), sized("quick", 12, 25, device_seconds=0.002), floor()]
+    (case,) = cases(frame(rows))
+    assert findings.sentence(findings.verdict(case)) == (
+        "Fastest: quick at 25.0 ns of host time per event (next: lean, 2.00x the time)."
+        " Least device time (estimate): quick at 1-5 ms (100 device calls)."
+    )
+
+
+def test_a_single_call_is_a_call() -> None:
+    (case,) = cases(frame([sized("quick", 12, 25, device_calls=1)]))
+    assert "(1 device call)" in findings.sentence(findings.verdict(case))
+
+
+def test_the_verdict_falls_back_to_what_was_measured() -> None:
+    untimed: dict[str, Any] = {"seconds_per_event_steady": None, "seconds_per_event_cold": None}
+    rows = [
+        row("a", min_capacity=None, device_seconds=None, **untimed),
+        row("b", min_capacity=None, device_seconds=None, **untimed),
+    ]
+    (case,) = cases(frame(rows))
+    assert findings.sentence(findings.verdict(case)) == (
+        "Fastest (alloc): a and b at 30.0 ns of host time per call (no clear difference)."
+        " Equal in every counted metric: a and b."
+    )
+
+
+def test_the_two_lines_of_advice_come_first() -> None:
+    rows = [
+        sized("caching", 82, 50, failures=2, min_capacity=82 * GIB),
+        sized("caching:conf=expandable_segments:True", 76, 50),
+        sized("slab", 70, 50),
+    ]
+    (case,) = cases(frame(rows))
+    setting, allocator = findings.advice(case)
+    assert setting == (
+        "Best setting: caching:conf=expandable_segments:True. It needs 76.0 GiB, 7.3% less than the"
+        " default (82.0 GiB), and fits sim:80GiB with 4.00 GiB to spare; the default does not fit."
+        " Smallest card: RTX 4070 12GB, as for the default. Host and device time: 2.1-10 us per"
+        " event."
+    )
+    assert allocator.startswith("Best allocator: slab. It needs 70.0 GiB, 14.6% less")
+
+
+def test_a_lead_within_the_noise_is_no_lead() -> None:
+    rows = [
+        row(name, seconds_per_event_steady=least, seconds_per_event_steady_max=most)
+        for name, least, most in (("a", 30e-9, 31e-9), ("b", 30.9e-9, 33e-9), ("c", 90e-9, 95e-9))
+    ]
+    (case,) = cases(frame(rows))
+    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
+    assert fastest.allocators == ("a", "b")
+    assert fastest.number == "at 30.0 ns to 30.9 ns of host time per event"
+    assert fastest.context == "no clear difference"
+    noisy = {**rows[2], "seconds_per_event_steady_max": 1e-6}
+    (case,) = cases(frame([*rows[:2], {**noisy, "seconds_per_event_steady": 30.95e-9}]))
+    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
+    assert fastest.context == "no clear difference between a and c"
+    (case,) = cases(frame([{**one, "passes": 3} for one in rows]))
+    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
+    assert fastest.allocators == ("a", "b", "c")
+    assert fastest.context == "too few passes to tell them apart"
