@@ -41,9 +41,9 @@ NATIVE_FLOORS = {
     "null_gpu": set[str](),
     "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
 }
-# files below the devices that include headers of the system: the lock asks for memory barriers, and
-# large arrays for huge pages
-CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.hpp"}
+# sources below the devices that include headers of the system: the lock asks for memory barriers,
+# and large arrays for huge pages
+CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.cpp"}
 MOST_LINES = 400
 MOST_LINES_OF_A_STRATEGY = 300
 # bfc also has timestamps, presets and a log; caching the settings of every PyTorch version, also
@@ -222,6 +222,7 @@ def test_a_planted_import_is_found(tmp_path: Path, path: str, text: str) -> None
         ("core/a.hpp", '"parts/b.hpp"'),
         ("core/a.hpp", "<nanobind/nanobind.h>"),
         ("core/a.cpp", '"registry.hpp"'),
+        ("core/lock.hpp", "<unistd.h>"),
         ("devices/a.cpp", '"parts/b.hpp"'),
         ("parts/a.hpp", '"strategies/b.hpp"'),
         ("parts/a.hpp", '"planners/b.hpp"'),

@@ -168,7 +168,8 @@ def test_a_wide_interval_leaves_no_time_without_the_mark_of_a_longer_one() -> No
     metric = "alloc_p50_seconds"
 
     def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
-        return row(name, **{metric: value, f"{metric}_low": low, f"{metric}_high": high})
+        ends: dict[str, Any] = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
+        return row(name, **ends)
 
     rows = [
         timed("best", 10, 11, 12),
