@@ -19,7 +19,7 @@ KINDS = {
     "values": "memory depends on computed values",
 }
 """What the report calls each kind of run."""
-CONVOLUTIONS = ("0", "spatial", "copies", "transposed", "layout")
+CONVOLUTIONS = ("0", "spatial", "copies", "layout")
 """The formulas for workspaces of convolutions. The first was the default before the measurement."""
 LIMITS = (0.97, 1.005)
 """Limits of further runs, as shares of the smallest capacity that `fit` finds."""

@@ -9,7 +9,6 @@
 // "copies": all tensors of a convolution in NCHW, but not the output of a forward one.
 // "spatial": the same, but nothing for filters of one pixel. Their convolution is a product of
 // matrices, and each layout of the tensors is a layout of the matrices.
-// "transposed": the same with the output of a forward convolution, and 16 bytes.
 // "layout": as measured on an H100 with cuDNN 9.19 (tests/data/h100). Nothing for filters of one
 // pixel. Each tensor is copied that is in NCHW or has channels to pad, the output of a forward
 // convolution as well. Floats of less than four input channels are not padded. The gradient of a
@@ -75,12 +74,11 @@ Size copy_bytes(Shape const& shape) {
   return copy_bytes(shape, static_cast<Size>(shape.sizes[0]), padded(shape.sizes[1], shape.type));
 }
 
-// Formulas "copies", "spatial" and "transposed".
-Size transposed(Convolution const& convolution, bool all) {
+// Formulas "copies" and "spatial".
+Size transposed(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
   if (input.channels_last()) return 0;
   Size const bytes = copy_bytes(input) + copy_bytes(filter);
-  if (all) return bytes + copy_bytes(output) + kAlignment;
   return pass == Pass::kForward ? bytes : bytes + copy_bytes(output);
 }
 
@@ -126,7 +124,7 @@ Size workspace_of(Convolution const& convolution) {
   bool const grouped = input.sizes[1] != filter.sizes[1];
   if (grouped || !on_tensor_cores(input.type)) return 0;
   if (of_one_pixel(filter) && !assumed.is("copies")) return 0;
-  if (!assumed.is("layout")) return transposed(convolution, assumed.is("transposed"));
+  if (!assumed.is("layout")) return transposed(convolution);
   Size const sums = pass == Pass::kFilterGradient ? partial_sums(filter) : 0;
   return transposed_or_padded(convolution) + sums;
 }
