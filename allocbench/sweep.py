@@ -11,28 +11,24 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from importlib import import_module
 from multiprocessing import resource_tracker
-from typing import Any, TypeAlias
 
 import pandas as pd
 
 from allocbench import experiment
 from allocbench.base.extra import needs_extra
-from allocbench.base.text import one_line
-from allocbench.errors import UsageError
 from allocbench.experiment import Effort
 from allocbench.questions.runner import Row
 from allocbench.reports.runs import Key, Record, frame, key_of
-from allocbench.sweep_file import append, code_version, fingerprint, open_records, record
+from allocbench.sweep_attempt import Runner, attempt, died
+from allocbench.sweep_cluster import on_cluster
+from allocbench.sweep_file import append, code_version, fingerprint, open_records
 from allocbench.workloads import Trace
 
 with needs_extra("sweep"):
     from joblib import cpu_count
     from joblib.externals.loky import ProcessPoolExecutor
 
-Runner: TypeAlias = Callable[[Trace, Key, Effort], Row]
-_CONNECT_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
 BYTES_ALONE = Effort(passes=0)
 """No host time: runs share the processors."""
@@ -72,7 +68,8 @@ def sweep(
     the number of runs to make. done: called with each run when it ends. Host times are measured
     while other runs are in progress.
 
-    Raises UsageError if the file or the scheduler cannot be used.
+    Raises UsageError if the file or the scheduler cannot be used, or when the scheduler or all its
+    workers are gone; the results before that are in the file.
     """
     records = open_records(path)
     finished = {key_of(record).identity for record in records if not (retry and record["error"])}
@@ -86,8 +83,12 @@ def sweep(
     }
     todo = [pair for identity, pair in keys.items() if identity not in finished]
     total(len(todo))
-    run_all = _on_cluster if scheduler else _on_processes
-    with closing(run_all(todo, effort, runner, scheduler or workers or cpu_count())) as results:
+    results = (
+        on_cluster(todo, effort, runner, scheduler)
+        if scheduler
+        else _on_processes(todo, effort, runner, workers or cpu_count())
+    )
+    with closing(results):
         for record in results:
             append(path, record)
             records.append(record)
@@ -95,24 +96,8 @@ def sweep(
     return frame(records)
 
 
-def _attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
-    """One run, in a worker's process: its row, or its error."""
-    try:
-        return record(key, runner(trace, key, effort))
-    except Exception as error:  # any error concerns only this run
-        return _failed(key, trace, f"{type(error).__name__}: {error}")
-
-
-def _failed(key: Key, trace: Trace, error: str) -> Record:
-    """The record of a run without a result: a row that says why."""
-    message = one_line(error)
-    why = f"ended with an error: {message}"
-    row = experiment.without_result(trace, key.allocator, key.device, why, workload=key.workload)
-    return record(key, row, message)
-
-
 def _on_processes(
-    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: Any
+    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: int
 ) -> Generator[Record]:
     """The records as they arrive. Runs in progress when a process died are repeated one by one."""
     left = dict(todo)
@@ -132,7 +117,7 @@ def _alone(key: Key, trace: Trace, effort: Effort, runner: Runner) -> Record:
         with _processes(1) as pool:
             return next(_finished(pool, [(key, trace)], effort, runner))
     except BrokenProcessPool as error:
-        return _died(key, trace, error)
+        return died(key, trace, error)
 
 
 @contextmanager
@@ -171,61 +156,7 @@ def _finished(
 ) -> Iterator[Record]:
     with _uninterrupted():
         futures: list[Future[Record]] = [
-            pool.submit(_attempt, runner, trace, key, effort) for key, trace in todo
+            pool.submit(attempt, runner, trace, key, effort) for key, trace in todo
         ]
     for future in as_completed(futures):
         yield future.result()
-
-
-def _on_cluster(
-    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, address: Any
-) -> Generator[Record]:
-    """The records as they arrive from the workers of a Dask scheduler; each trace is sent once.
-
-    Runs whose worker died are repeated one by one.
-    """
-    try:
-        with needs_extra("cluster"):
-            distributed: Any = import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--scheduler: {error}") from error
-    try:
-        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        reason = one_line(str(error)) or type(error).__name__
-        raise UsageError(f"--scheduler {address}: no scheduler responds: {reason}") from error
-    traces: dict[str, Any] = {}
-    with client:
-
-        def submit(key: Key, trace: Trace) -> Any:
-            if key.trace not in traces:  # a task, because scattered data dies with its worker
-                traces[key.trace] = client.submit(_itself, trace, pure=False)
-            return client.submit(_attempt, runner, traces[key.trace], key, effort, pure=False)
-
-        lost: list[tuple[Key, Trace]] = []
-        runs = {submit(key, trace): (key, trace) for key, trace in todo}
-        for future in distributed.as_completed(list(runs), loop=client.loop):
-            run = runs.pop(future)
-            try:
-                record = future.result()
-            except (
-                Exception,
-                distributed.CancelledError,
-            ):  # its worker died, perhaps because of another run
-                lost.append(run)
-            else:
-                yield record
-        for key, trace in lost:
-            try:
-                record = submit(key, trace).result()
-            except (Exception, distributed.CancelledError) as failure:
-                record = _died(key, trace, failure)
-            yield record
-
-
-def _itself(trace: Trace) -> Trace:
-    return trace
-
-
-def _died(key: Key, trace: Trace, failure: BaseException) -> Record:
-    return _failed(key, trace, f"the process died: {type(failure).__name__}: {failure}")

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +200,71 @@ def test_on_a_cluster_too_a_run_that_dies_is_a_row(scheduler: str) -> None:
     assert len(found) == 3
 
 
+def endless(trace: Trace, key: Key, effort: Effort) -> Row:
+    """A run that ends only for naive."""
+    while key.allocator != "naive":
+        time.sleep(600)
+    return measure(trace, key, effort)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("ends", ["scheduler", "worker"])
+def test_a_cluster_that_ends_is_an_error_of_one_line_and_the_next_sweep_continues(
+    ends: str,
+    end: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
+    monkeypatch.setattr("allocbench.sweep_cluster._CONNECT_SECONDS", 2)
+    with dask_cluster() as (address, processes):
+        sweep(traces(1), ["naive"], ["sim:2GiB"], "s.jsonl", FAST, scheduler=address)
+        for name in ("_CHECK_SECONDS", "_NO_WORKER_SECONDS"):
+            monkeypatch.setattr(f"allocbench.sweep_cluster.{name}", 0.1)
+        given: Any = {"runner": endless, "done": lambda key: processes[ends].send_signal(end)}
+        with pytest.raises(UsageError) as raised:
+            sweep(
+                traces(1),
+                ["naive", "bfc"],
+                ["sim:1GiB"],
+                "s.jsonl",
+                FAST,
+                scheduler=address,
+                **given,
+            )
+    gone = "the scheduler" if ends == "scheduler" else "it has had no worker for 0.1 seconds"
+    assert str(raised.value).startswith(f"--scheduler {address}: {gone}")
+    assert "1 of 2 runs are finished and stored" in str(raised.value)
+    assert [one.name for one in caplog.records if one.name == "distributed.client"] == []
+    assert len(open_records("s.jsonl")) == 2
+    found = sweep(traces(1), ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    assert len(found) == 3
+    assert found["error"].isna().all()
+
+
+@contextmanager
+def dask_cluster() -> Iterator[tuple[str, dict[str, subprocess.Popen[bytes]]]]:
+    """The address of a scheduler, and the processes of the scheduler and its only worker."""
+    with ExitStack() as running:
+
+        def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", "dask", role, *arguments]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            running.callback(process.wait)
+            running.callback(process.kill)
+            return process
+
+        log = running.enter_context(Path("dask.log").open("wb"))
+        file = Path("scheduler.json").absolute()
+        alone = ("--host", "127.0.0.1", "--no-dashboard")
+        scheduler = start("scheduler", *alone, "--port", "0", "--scheduler-file", str(file))
+        wait_until(lambda: scheduler.poll() is not None or file.exists())
+        wait_until(lambda: bool(file.read_text()))
+        address = json.loads(file.read_text())["address"]
+        one = ("--nthreads", "1", "--no-nanny")
+        yield address, {"scheduler": scheduler, "worker": start("worker", address, *alone, *one)}
+
+
 def test_the_command_prints_tables_and_writes_rows() -> None:
     write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
     line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
@@ -255,7 +323,7 @@ def test_errors_are_one_line() -> None:
 
 
 def test_a_missing_scheduler_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allocbench.sweep._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("allocbench.sweep_cluster._CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match="no scheduler responds"):
         sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")
 
