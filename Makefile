@@ -162,7 +162,7 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken l
 doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 	$(BIN)/python -m docs.generate.pictures
 
-screenshot: $(VENV)/.demo  ## re-create the table and the picture of the README; needs Chromium
+screenshot: $(VENV)/.test  ## re-create the table and the picture of the README; needs Chromium
 	mkdir -p build
 	COLUMNS=110 $(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned \
 	  --html build/report.html

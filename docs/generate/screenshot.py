@@ -8,42 +8,23 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+from docs.generate.browser import chromium, visit
+
 WIDTH, HEIGHT = 1280, 1745  # pixels of the page
 
 
 def take(page: Path, picture: Path, width: int = WIDTH, height: int = HEIGHT) -> None:
-    """Write a PNG of the first `height` pixels of a page, in light colors.
+    """Write a PNG of the first `height` pixels of a report with all its charts, in light colors.
 
-    Raises FileNotFoundError without a Chromium, CalledProcessError when it fails.
+    Raises FileNotFoundError without Chromium and its driver, and selenium's WebDriverException if
+    the page is not a report.
     """
-    browser = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if browser is None:
-        raise FileNotFoundError(f"none of {', '.join(CHROMIUM)} is on PATH")
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [
-                browser,
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-dev-shm-usage",
-                "--hide-scrollbars",
-                f"--user-data-dir={profile}",
-                f"--window-size={width},{height}",
-                "--virtual-time-budget=10000",
-                f"--screenshot={picture.resolve()}",
-                page.resolve().as_uri(),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
+    with chromium(width, height) as driver:
+        visit(driver, page)
+        picture.write_bytes(driver.get_screenshot_as_png())
 
 
 if __name__ == "__main__":

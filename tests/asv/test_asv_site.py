@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser import chromium, needs_chromium
+from docs.generate.browser import chromium
+from tests.browser import needs_chromium
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "tests" / "data" / "asv_site"

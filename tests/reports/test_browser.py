@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.image
+import numpy as np
 import pytest
 
 pytest.importorskip("seaborn")
@@ -19,7 +21,9 @@ from allocbench.reports import html, results, units
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import join, of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
-from tests.browser import chromium, needs_chromium, trouble, visit
+from docs.generate import screenshot
+from docs.generate.browser import chromium, visit
+from tests.browser import needs_chromium, trouble
 from tests.traces import Event, make
 
 MIB = 1 << 20
@@ -246,6 +250,23 @@ def test_nothing_is_wider_than_the_screen_and_no_picture_is_empty(
         )
         assert all(count > 3 for count in colors)
         assert trouble(driver) == []
+
+
+def test_the_picture_of_a_report_shows_the_charts_that_its_scripts_draw(
+    page: Path, tmp_path: Path
+) -> None:
+    width, height = 1280, 2000
+    screenshot.take(page, tmp_path / "page.png", width, height)
+    pixels = matplotlib.image.imread(tmp_path / "page.png")
+    assert pixels.shape[:2] == (height, width)
+    with chromium(width, height) as driver:
+        visit(driver, page)
+        place = driver.execute_script(
+            "return document.querySelector('canvas').getBoundingClientRect()"
+        )
+    left, top, right, bottom = (round(place[side]) for side in ("left", "top", "right", "bottom"))
+    assert bottom <= height
+    assert len(np.unique(pixels[top:bottom, left:right].reshape(-1, pixels.shape[2]), axis=0)) > 20
 
 
 def hostile() -> Bundle:
