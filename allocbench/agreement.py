@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,20 @@ CAPACITY = 1 << 40
 """Bytes of the device if a recording does not say: more than any GPU has."""
 
 _ROUNDS = 4  # of replays to find out where the segments of a profiler trace were
-Call = tuple[int, int, int, int]
-"""Number of earlier allocs, index into CALLS, address and bytes."""
+
+
+class Call(NamedTuple):
+    """A device call. before: the number of earlier allocs. kind: index into CALLS. size: bytes."""
+
+    before: int
+    kind: int
+    address: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Its kind as in CALLS."""
+        return CALLS[self.kind]
 
 
 class CannotTellError(ValueError):
@@ -132,14 +144,15 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
 def joined(calls: Iterable[Call]) -> list[Call]:
     """Calls in order; simultaneous ones of a kind sorted by address, adjacent ranges merged."""
     calls_joined: list[Call] = []
-    for key, group in groupby(calls, key=lambda call: call[:2]):
-        ranges = CALLS[key[1]] in ("segment_map", "segment_unmap")
-        for before, kind, address, size in sorted(group):
-            last = calls_joined[-1] if calls_joined else None
-            if ranges and last and last[:2] == key and last[2] + last[3] == address:
-                calls_joined[-1] = (before, kind, last[2], last[3] + size)
+    for _, group in groupby(calls, key=lambda call: (call.before, call.kind)):
+        merged: list[Call] = []
+        for call in sorted(group):
+            last = merged[-1] if merged and call.name in ("segment_map", "segment_unmap") else None
+            if last and last.address + last.size == call.address:
+                merged[-1] = last._replace(size=last.size + call.size)
             else:
-                calls_joined.append((before, kind, address, size))
+                merged.append(call)
+        calls_joined += merged
     return calls_joined
 
 
@@ -149,12 +162,12 @@ def _served_calls(trace: Trace, calls: Mapping[str, NDArray[Any]]) -> list[Call]
     event = calls["event"][served].astype(np.int64)
     before = np.cumsum(trace.op == ALLOC)[event] - (trace.op[event] == ALLOC)
     columns = (before, calls["kind"][served], calls["address"][served], calls["size"][served])
-    return joined(zip(*(column.tolist() for column in columns), strict=True))
+    return joined(map(Call, *(column.tolist() for column in columns)))
 
 
 def _rows(calls: Calls) -> Iterable[Call]:
     columns = (calls.before, calls.kind, calls.address, calls.size)
-    return zip(*(column.tolist() for column in columns), strict=True)
+    return map(Call, *(column.tolist() for column in columns))
 
 
 def calls_of(rows: Iterable[Call]) -> Calls:
@@ -173,9 +186,10 @@ def _calls_found(recording: Recording, spec: str, capacity: int) -> Calls:
     for _ in range(_ROUNDS):
         device = RecordedDevice(capacity, calls.kind, calls.address, calls.size)
         replayed = replay(recording.trace, spec, device)
-        obtained = [call for call in replayed.calls if CALLS[call[1]] == "segment_alloc"]
         moved = [
-            (*call[:2], _recorded_begin(recording, replayed, call), call[3]) for call in obtained
+            call._replace(address=_recorded_begin(recording, replayed, call))
+            for call in replayed.calls
+            if call.name == "segment_alloc"
         ]
         if calls_of(moved).address.tolist() == calls.address.tolist():
             break

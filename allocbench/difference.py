@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first difference between a recording and a replay: where, what, and why if that is known."""
+"""The first difference between a recording and a replay."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from allocbench import allocators
 from allocbench.agreement import Call, Compared, calls_of, until
 from allocbench.allocators import Segment, human_bytes
+from allocbench.difference_reasons import place, reason_of_calls, reason_of_placement
 from allocbench.workloads import ALLOC
-from allocbench.workloads.recordings import CALLS, Gaps
+from allocbench.workloads.recordings import Gaps
 
 _SAID = {
     "segment_alloc": "obtains a segment of {size} at {at}",
@@ -100,55 +102,44 @@ def _unequal(compared: Compared, alloc: int) -> Difference:
     allocs = np.flatnonzero(trace.op == ALLOC)
     event = int(allocs[alloc]) if alloc < len(allocs) else None
     requested = None if event is None else int(trace.size[event])
-    predicted_calls = [call for call in compared.replayed.calls if call[0] == alloc]
-    all_recorded = compared.recorded_calls
-    recorded = None if all_recorded is None else [c for c in all_recorded if c[0] == alloc]
-    begin = int(allocs[alloc - 1]) + 1 if alloc else 0
-    segments = _state(compared, len(trace) if event is None else event)
+    difference = partial(Difference, alloc=alloc, event=event, requested=requested)
     if event is not None and compared.replayed.size[alloc] == 0:
-        return Difference(
+        return difference(
             "failed request",
-            alloc,
-            event,
-            requested,
-            f"allocator serves it at {compared.recording.address[alloc]:#x}",
-            "has no memory for it",
-            "the device of the replay refuses memory that the GPU granted",
+            recorded=f"allocator serves it at {compared.recording.address[alloc]:#x}",
+            predicted="has no memory for it",
+            reason="the device of the replay refuses memory that the GPU granted",
         )
-    if recorded is not None and recorded != predicted_calls:
-        reason = _calls_reason(
-            compared, recorded, predicted_calls, segments, _state(compared, begin), alloc
-        )
-        return Difference(
+    recorded, predicted = (
+        None if calls is None else [call for call in calls if call.before == alloc]
+        for calls in (compared.recorded_calls, compared.replayed.calls)
+    )
+    segments = _state(compared, len(trace) if event is None else event)
+    if recorded is not None and predicted is not None and recorded != predicted:
+        before = _state(compared, int(allocs[alloc - 1]) + 1 if alloc else 0)
+        return difference(
             "segment calls",
-            alloc,
-            event,
-            requested,
-            _told(recorded),
-            _told(predicted_calls),
-            reason,
+            recorded=_told(recorded),
+            predicted=_told(predicted),
+            reason=reason_of_calls(compared, alloc, recorded, predicted, before, segments),
         )
     assert event is not None
-    truth, predicted = _reserved(compared, alloc)
-    if truth != predicted:
-        return Difference(
+    held, held_in_replay = _reserved(compared, alloc)
+    if held != held_in_replay:
+        return difference(
             "reserved bytes",
-            alloc,
-            event,
-            requested,
-            f"allocator holds {human_bytes(truth)}",
-            human_bytes(predicted),
-            "the recording obtained or gave back a segment that the replay did not, or the reverse",
+            recorded=f"allocator holds {human_bytes(held)}",
+            predicted=human_bytes(held_in_replay),
+            reason="the recording obtained or gave back a segment that the replay did not, or the"
+            " reverse",
         )
     address, other = int(compared.recording.address[alloc]), int(compared.replayed.address[alloc])
-    return Difference(
+    granted = int(compared.replayed.size[alloc])
+    return difference(
         "placement",
-        alloc,
-        event,
-        requested,
-        f"allocator places it at {_place(address, segments)}",
-        f"at {_place(other, segments)}",
-        _placement_reason(address, other, int(compared.replayed.size[alloc]), segments),
+        recorded=f"allocator places it at {place(address, segments)}",
+        predicted=f"at {place(other, segments)}",
+        reason=reason_of_placement(address, other, granted, segments),
     )
 
 
@@ -160,6 +151,7 @@ def _state(compared: Compared, event: int) -> list[Segment]:
 
 
 def _reserved(compared: Compared, alloc: int) -> tuple[int, int]:
+    """The bytes that the recorded allocator and the replay hold after an alloc."""
     layout = compared.recording.trace.layout
     held, count = layout.reserved if layout else 0, len(compared.replayed.address)
     predicted = calls_of(compared.replayed.calls).reserved(count, held)
@@ -172,119 +164,9 @@ def _reserved(compared: Compared, alloc: int) -> tuple[int, int]:
 
 def _told(calls: Sequence[Call]) -> str:
     said = [
-        _SAID[CALLS[kind]].format(size=human_bytes(size), at=f"{address:#x}")
-        for _, kind, address, size in calls[:3]
+        _SAID[call.name].format(size=human_bytes(call.size), at=f"{call.address:#x}")
+        for call in calls[:3]
     ]
     if len(calls) > 3:
         said.append(f"makes {len(calls) - 3} more calls")
     return "allocator " + " and ".join(said) if said else "makes no call to the device"
-
-
-def _place(address: int, segments: Sequence[Segment]) -> str:
-    for segment in segments:
-        if segment.address <= address < segment.address + segment.size:
-            return f"{address:#x} (byte {address - segment.address} of its segment)"
-    return f"{address:#x} (in no segment that the replay holds)"
-
-
-def _free_blocks(segments: Sequence[Segment]) -> dict[int, int]:
-    """Bytes by address."""
-    return {
-        block.address: block.size
-        for segment in segments
-        for block in segment.blocks
-        if not block.allocated
-    }
-
-
-def _placement_reason(address: int, other: int, granted: int, segments: Sequence[Segment]) -> str:
-    free = _free_blocks(segments)
-    if address not in free:
-        around = [
-            block
-            for segment in segments
-            for block in segment.blocks
-            if block.address <= address < block.address + block.size
-        ]
-        if around and around[0].allocated:
-            return "a block is still allocated there: its free is missing from the recording"
-        if around:
-            return "a free block contains it, but does not begin there"
-        return "no memory is held there: a segment is missing from the recording"
-    size, chosen = free[address], free.get(other)
-    if chosen is None:
-        return f"the replay did not choose the free block of {size} bytes there"
-    if size == chosen:
-        return (
-            f"both are free blocks of {size} bytes: versions of PyTorch break this tie differently"
-        )
-    if size < granted:
-        return f"the free block there has {size} bytes, too few for the {granted} of the block"
-    return (
-        f"the free block there has {size} bytes, that of the replay {chosen}: best fit takes the "
-        "smaller one of a pool, so they are in other pools, or other settings apply"
-    )
-
-
-def _calls_reason(
-    compared: Compared,
-    recorded: Sequence[Call],
-    predicted_calls: Sequence[Call],
-    segments: Sequence[Segment],
-    before: Sequence[Segment],
-    alloc: int,
-) -> str:
-    gave = [
-        call
-        for call in recorded
-        if call not in predicted_calls and CALLS[call[1]] == "segment_free"
-    ]
-    obtained = [
-        call
-        for call in recorded
-        if call not in predicted_calls and CALLS[call[1]] == "segment_alloc"
-    ]
-    more = [call for call in predicted_calls if call not in recorded]
-    gives = [call for call in more if CALLS[call[1]] == "segment_free"]
-    gets = [call for call in more if CALLS[call[1]] == "segment_alloc"]
-    if obtained and gets:
-        return (
-            f"segments of {obtained[0][3]} and {gets[0][3]} bytes: other settings or another "
-            "version"
-            if obtained[0][3] != gets[0][3]
-            else "the segments lie at different addresses"
-        )
-    if gave or gives:
-        held = {segment.address: segment for segment in before}
-        busy = [c for c in gave if c[2] in held and any(b.allocated for b in held[c[2]].blocks)]
-        if busy:
-            return f"the segment at {busy[0][2]:#x} holds blocks in the replay: a free is missing"
-        if gave:
-            return (
-                f"{len(gave)} free segments stay cached in the replay: a limit, a collection "
-                "threshold or a refusal that the replay does not know"
-            )
-        return f"the recording keeps {len(gives)} segments that the replay gives back"
-    kinds = {CALLS[call[1]].removeprefix("segment_") for call in (*recorded, *more)}
-    if {"alloc", "map"} <= kinds:
-        return "expandable_segments changed in between; only the last settings are recorded"
-    if obtained:
-        granted = int(compared.replayed.size[alloc]) if alloc < len(compared.replayed.size) else 0
-        free = [size for size in _free_blocks(segments).values() if size >= granted > 0]
-        if free:
-            reason = (
-                f"a free block of {min(free)} bytes is large enough in the replay; in the "
-                "recording, it is in another pool, still in use by another stream, or settings "
-                "forbid it"
-            )
-            unnamed = "; it does not name private pools whose memory was given back"
-            return reason if compared.recording.tells_pools else reason + unnamed
-        return "other settings or another version"
-    if gets:
-        address = (
-            int(compared.recording.address[alloc]) if alloc < len(compared.recording.address) else 0
-        )
-        return (
-            f"the recording places the block at {_place(address, segments)} without a new segment"
-        )
-    return "the mapped ranges differ: other settings or another version"
