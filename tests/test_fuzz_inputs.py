@@ -30,9 +30,10 @@ def test_every_target_has_seeds(inputs: dict[str, list[bytes]]) -> None:
 def test_seeds_and_damaged_seeds(target: str, inputs: dict[str, list[bytes]]) -> None:
     for content in inputs[target]:
         TARGETS[target](content)
+    whole = [*inputs[target], *corpus.kept()[target]]
     rng = random.Random(target)
     for _ in range(_DAMAGED):
-        TARGETS[target](_damaged(bytearray(rng.choice(inputs[target])), rng))
+        TARGETS[target](_damaged(bytearray(rng.choice(whole)), rng))
 
 
 def _damaged(content: bytearray, rng: random.Random) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -76,6 +77,7 @@ class Format:
         return recording
 
 
+@cache
 def _function(name: str) -> Callable[..., Any]:
     function: Callable[..., Any] = resolve_name(f"{__package__}.{name}")
     return function

@@ -12,7 +12,6 @@ import io
 import json
 import os
 import pickle
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -38,6 +37,7 @@ from allocbench.workloads import (
     lifetimes,
     write_parquet,
 )
+from allocbench.workloads.formats import HEAD, format_of
 from allocbench.workloads.generator import Generator, settle
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.serving import model_configs
@@ -45,19 +45,25 @@ from allocbench.workloads.serving.architectures import Architecture
 from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS
 
 MOST_REPLAYED = 20_000  # events
-_FOLDER = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
-_PATH = _FOLDER / f"allocbench-fuzz-{os.getpid()}"
+_DECODE_TOKENS = 256
+"""Tokens that a server generates per step; with few, simulating it takes nearly all of the time."""
+_FILE = open(os.memfd_create("input"), "wb", buffering=0)  # noqa: SIM115  each input replaces it
+_PATH = Path(f"/proc/self/fd/{_FILE.fileno()}")
 
 
-def _read(data: bytes, reader: Callable[[Path], object]) -> object:
-    _PATH.write_bytes(data)
-    try:
-        return reader(_PATH)
-    except TraceError as error:
-        _check_message(error)
-        return None
-    finally:
-        _PATH.unlink()
+def _read(data: bytes, *readers: Callable[[Path], object]) -> list[object]:
+    """What each reader makes of a file with this content: None if it refuses the file."""
+    _FILE.seek(0)
+    _FILE.truncate()
+    _FILE.write(data)
+    read: list[object] = []
+    for reader in readers:
+        try:
+            read.append(reader(_PATH))
+        except TraceError as error:
+            _check_message(error)
+            read.append(None)
+    return read
 
 
 def _check_message(error: Exception) -> None:
@@ -68,7 +74,7 @@ def _use(trace: Trace) -> None:
     """Write the trace, read it again, find its lifetimes and replay it."""
     content = io.BytesIO()
     write_parquet(trace, content)
-    again = _read(content.getvalue(), files.read)
+    (again,) = _read(content.getvalue(), files.read)
     assert isinstance(again, Trace), "a trace that was written can be read"
     assert again.columns().keys() == trace.columns().keys()
     assert all(np.array_equal(again.columns()[n], c) for n, c in trace.columns().items())
@@ -84,42 +90,56 @@ def _use(trace: Trace) -> None:
 
 
 def trace_file(data: bytes) -> None:
-    """Any file that a command takes as a workload, as a whole and part by part."""
-    trace = _read(data, files.read)
-    streamed = _read(data, partial(files.read_large, most_in_memory=0))
-    assert (streamed is None) == (trace is None), "both ways of reading find the same errors"
-    if isinstance(trace, Trace):
-        if isinstance(streamed, StreamedTrace):
+    """Any file that a command takes as a workload, if possible as a whole and part by part."""
+    _trace_file(data, data)
+
+
+def _trace_file(data: bytes, content: bytes, **options: int) -> None:
+    """`content` is what `data` is when it is expanded."""
+    known = format_of(content[:HEAD])
+    if known is None or known.streamer is None:
+        (trace,) = _read(data, partial(files.read, **options))
+    else:
+        by_parts = partial(files.read_large, most_in_memory=0)
+        trace, streamed = _read(data, files.read, by_parts)
+        assert (streamed is None) == (trace is None), "both ways of reading find the same errors"
+        if isinstance(trace, Trace) and isinstance(streamed, StreamedTrace):
             blocks = np.concatenate([part.id for part in streamed.parts()])
             assert np.array_equal(blocks, trace.block), "both ways of reading find the same blocks"
             assert streamed.features == features(trace)
+    if isinstance(trace, Trace):
         _use(trace)
+
+
+def request_log(data: bytes) -> None:
+    """A log of requests."""
+    _trace_file(data, data, decode_tokens=_DECODE_TOKENS)
 
 
 def plannable_file(data: bytes) -> None:
     """Any file that `plan` takes: also graphs of operators and TensorFlow Lite models."""
-    content = _read(data, files.read_plannable)
+    (content,) = _read(data, files.read_plannable)
     if isinstance(content, OperatorGraph):
         graph_plans.plan_model(content, "greedy_by_size")
 
 
 def recording_file(data: bytes) -> None:
     """Any file that `verify` takes."""
-    recording = _read(data, files.read_recording)
+    (recording,) = _read(data, files.read_recording)
     if isinstance(recording, Recording):
         _use(recording.trace)
 
 
 def model_config(data: bytes) -> None:
     """The config.json of a model that is served."""
-    architecture = _read(data, model_configs.read)
+    (architecture,) = _read(data, model_configs.read)
     if isinstance(architecture, Architecture):
         assert architecture.weight_bytes > 0
 
 
 def gzip_file(data: bytes) -> None:
     """A compressed file; the fuzzer changes its content, not only what wraps it."""
-    trace_file(gzip.compress(data, 1))
+    _trace_file(gzip.compress(data, 1), data)
 
 
 def parquet_columns(data: bytes) -> None:
@@ -138,7 +158,7 @@ def parquet_columns(data: bytes) -> None:
             arrays[name] = np.resize(part, count * np.dtype(kind).itemsize).view(kind)
     table = pa.table(arrays).replace_schema_metadata({b"allocbench.trace": metadata})
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(table, sink, compression="none", use_dictionary=False, write_statistics=False)
     trace_file(sink.getvalue().to_pybytes())
 
 
@@ -210,7 +230,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "snapshot_values": snapshot_values,
     "profile": recording_file,
     "rmm_log": trace_file,
-    "request_log": trace_file,
+    "request_log": request_log,
     "model_config": model_config,
     "gzip": gzip_file,
     "results": result_files,

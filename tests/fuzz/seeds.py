@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from allocbench.reports import results
 from allocbench.workloads import Trace, catalog, write_csv, write_parquet
@@ -25,7 +24,6 @@ from tests.workloads.importers.test_rmm_log import LOG
 from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_requests import AZURE, BURST, BURST_LATER, MOONCAKE
 
-_DATA = Path(__file__).parents[1] / "data"
 _GRAPH = {
     "tensors": [{"bytes": 4096, "name": "x", "placement": "arena"}, {"bytes": 64}, {"bytes": 0}],
     "operators": [{"kind": "SOFTMAX", "inputs": [0, -1], "outputs": [1], "temporaries": [2]}],
@@ -42,15 +40,13 @@ def _bytes(trace: Trace, write: Callable[[Trace, BinaryIO], None]) -> bytes:
     return file.getvalue()
 
 
-def _snapshots() -> list[bytes]:
-    """Recordings of the real allocator, of every kind, and a small one."""
+def _snapshot() -> dict[str, Any]:
+    """A small one; `corpus.zip` has parts of recordings that reach what whole recordings reach."""
     recorder = snapshots.Recorder()
     recorder.free(recorder.alloc(1000))
     recorder.alloc(5 << 20, stream=3)
     recorder.oom(1 << 40)
-    small = pickle.dumps(snapshots.snapshot(recorder), protocol=4)
-    recorded = sorted(_DATA.joinpath("recordings").glob("*.pickle.gz"))
-    return [small, *(gzip.decompress(path.read_bytes()) for path in recorded)]
+    return snapshots.snapshot(recorder)
 
 
 def _profile() -> bytes:
@@ -88,8 +84,8 @@ def seeds() -> dict[str, list[bytes]]:
         "lifetimes": [_bytes(good, write_blocks), b"id,lower,upper,size,offset\na,0,2,64,0\n"],
         "graph": [json.dumps(_GRAPH).encode()],
         "tflite": [_model()],
-        "snapshot": _snapshots(),
-        "snapshot_values": [json.dumps(pickle.loads(known)).encode() for known in _snapshots()[:8]],
+        "snapshot": [pickle.dumps(_snapshot(), protocol=4)],
+        "snapshot_values": [json.dumps(_snapshot()).encode()],
         "profile": [_profile()],
         "rmm_log": [LOG.encode()],
         "request_log": [text.encode() for text in (AZURE, BURST, BURST_LATER, MOONCAKE)],

@@ -6,8 +6,10 @@ The options are those of libFuzzer. A file is given to the target once, which re
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec
 from importlib.util import spec_from_file_location
 from types import ModuleType
@@ -15,6 +17,7 @@ from types import ModuleType
 import atheris
 
 INSTRUMENTED = "allocbench"
+MOST_SECONDS = 10  # of processor time for an input
 
 
 class _SourceFinder:
@@ -24,11 +27,15 @@ class _SourceFinder:
     of the wrapper, which nobody calls.
     """
 
+    def __init__(self) -> None:
+        self.late = False  # whether libFuzzer would not see the code of a module imported now
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name.partition(".")[0] != INSTRUMENTED:
             return None
+        assert not self.late, f"{name} is imported so late that libFuzzer does not see its code"
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             found = finder.find_spec(name, path, target)
             if found is None:
@@ -43,16 +50,36 @@ class _SourceFinder:
         return None
 
 
-sys.meta_path.insert(0, _SourceFinder())
-with atheris.instrument_imports(include=[INSTRUMENTED]):
-    from tests.fuzz.inputs import TARGETS
+def _timed(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """The target; one that takes too long raises, whatever else the processor does."""
+
+    def run(data: bytes) -> None:
+        began = time.process_time()
+        target(data)
+        took = time.process_time() - began
+        assert took < MOST_SECONDS, f"an input takes {took:.1f} s of processor time"
+
+    return run
 
 
 def main() -> None:
     _, target, *arguments = sys.argv
+    finder = _SourceFinder()
+    sys.meta_path.insert(0, finder)
+    with atheris.instrument_imports(include=[INSTRUMENTED]):
+        from tests.fuzz import corpus
+        from tests.fuzz.inputs import TARGETS
+        from tests.fuzz.seeds import seeds
+
+        for known in (seeds(), corpus.kept()):  # modules are imported when an input needs them
+            for name, inputs in known.items():
+                for content in inputs if name == target else inputs[:1]:
+                    TARGETS[name](content)
+    finder.late = True
+    gc.freeze()  # what the modules hold need not be looked at again after some inputs
     # What libFuzzer runs again to merge: a shell splits it into words.
     again = f"{sys.executable} -m {__spec__.name} {target}"
-    atheris.Setup([again, *arguments], TARGETS[target])
+    atheris.Setup([again, *arguments], _timed(TARGETS[target]))
     atheris.Fuzz()
 
 
