@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
-    "that the program cannot use; addresses, down as on Linux, or up; alignment, fail_call, "
-    "fail_above, fail_rate, seed",
+    "that the program cannot use; addresses, down as on Linux, or up; costs of device "
+    "calls, estimate or h100; alignment, fail_call, fail_above, fail_rate, seed",
     "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves at most that much",
 }
+
+COST_MODELS = {"estimate": "device_costs.json", "h100": "device_costs_h100.json"}
+"""The files of the cost models by name; the first one is the default."""
 
 
 def parse_bytes(text: str | int) -> int:
@@ -39,7 +42,7 @@ class SimulatedDevice(_core.SimulatedDevice):
     cudaMalloc mostly goes down on Linux and up on Windows; the order decides between free blocks of
     equal size. Segments and mapped pages count towards the capacity with their exact sizes;
     `context` bytes of it are not available, like those of a CUDA context. The seconds of device
-    calls are modelled on `device_costs.json`.
+    calls are estimated with the cost model `costs`, one of `COST_MODELS`.
 
     `fail_call=k` refuses the k-th malloc or map (counted from 1), `fail_above` every one of more
     bytes, and `fail_rate` each one with that probability, drawn from `seed`. Raises SpecError for a
@@ -57,10 +60,12 @@ class SimulatedDevice(_core.SimulatedDevice):
         fail_above: str | int | None = None,
         fail_rate: float = 0.0,
         seed: int = 0,
+        costs: str = "estimate",
     ) -> None:
         if addresses not in ("down", "up"):
             raise SpecError(f"device option addresses={addresses} must be down or up")
-        costs = cost_model()
+        if costs not in COST_MODELS:
+            raise SpecError(f"device option costs={costs} must be {' or '.join(COST_MODELS)}")
         total, kept = parse_bytes(capacity), parse_bytes(context)
         if kept and kept >= total:
             raise SpecError(f"context={context} leaves nothing of a capacity of {capacity}")
@@ -68,10 +73,10 @@ class SimulatedDevice(_core.SimulatedDevice):
             total - kept,
             alignment=parse_bytes(alignment),
             up=addresses == "up",
-            source=costs["source"],
+            source=costs,
             **{
                 call: [(point["bytes"], point["seconds"]) for point in points]
-                for call, points in costs["calls"].items()
+                for call, points in cost_model(costs)["calls"].items()
             },
             fail_call=fail_call,
             fail_above=None if fail_above is None else parse_bytes(fail_above),
@@ -118,14 +123,16 @@ class CudaDevice(_core.CudaDevice):
 
 
 @cache
-def cost_model() -> dict[str, Any]:
-    """The cost of device calls on the simulated device, with its provenance.
+def cost_model(name: str = "estimate") -> dict[str, Any]:
+    """A model of the cost of device calls on the simulated device, with its provenance.
+
+    name: one of `COST_MODELS`.
 
     calls: for each call, in the order of `DeviceStats.calls_at_points`, the points of its cost by
     size: bytes, seconds, low and high (the range of the seconds), and measured: the names of the
     sources that measured it.
     """
-    text = (Path(__file__).parent / "device_costs.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / COST_MODELS[name]).read_text(encoding="utf-8")
     model: dict[str, Any] = json.loads(text)
     return model
 
@@ -171,6 +178,7 @@ _KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
             "fail_above",
             "fail_rate",
             "seed",
+            "costs",
         },
     ),
     "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),

@@ -47,29 +47,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "repeats": repeats,
         "calls": curves,
         "least_and_most": extremes,
-        "profile": _profile(samples),
         "predictions": [
             _predict(workload, spec, curves)
             for workload in _PREDICTED[: 1 if arguments.dry else None]
             for spec in _ALLOCATORS[: 2 if arguments.dry else None]
         ],
-    }
-
-
-def _profile(samples: dict[int, dict[str, list[float]]]) -> dict[str, Any]:
-    """The measured costs in the form of `device_costs.json`; the range is the quartiles."""
-    calls: dict[str, list[dict[str, Any]]] = {}
-    for size, by_call in samples.items():
-        for call, seconds in by_call.items():
-            if seconds:
-                low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
-                point = {"bytes": size, "seconds": middle, "low": low, "high": high}
-                calls.setdefault(call, []).append(point)
-    return {
-        "source": "measured",
-        "unit": "bytes and seconds; straight lines between points, level outside",
-        "rule": "the median of the repeats, with the first and the third quartile as its range",
-        "calls": calls,
     }
 
 

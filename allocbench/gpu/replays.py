@@ -98,7 +98,7 @@ def _values(trace: Trace, spec: str, device: allocators.Device) -> dict[str, Any
         "placements": digest.hexdigest()[:16],
         "counters": result.counters,
         "device_seconds": result.device.seconds,
-        **assumed(result.device),
+        **assumed(device, result.device),
         "wall_seconds": time.perf_counter() - begun,
     }
 

@@ -18,7 +18,7 @@ from allocbench.allocators import Allocator, Change, Device, ReplayResult, SpecE
 from allocbench.allocators.spec import parse
 from allocbench.cards import Card, cards, context
 from allocbench.questions import PASSES
-from allocbench.questions.assumed import assumed
+from allocbench.questions.assumed import assumed, time_source
 from allocbench.questions.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.questions.recorded import in_force
 from allocbench.questions.stability import Stability
@@ -189,8 +189,8 @@ def counted(
         "candidate": allocator.info.candidate,
         "device_calls": result.device.calls,
         **device_seconds(trace, result.device),
-        **assumed(result.device),
-        "device_seconds_source": allocator.device.cost_source,
+        **assumed(allocator.device, result.device),
+        "device_seconds_source": time_source(allocator.device),
         "failures": result.stats.failures,
         "retries": result.stats.retries,
     }

@@ -216,9 +216,9 @@ def cards() -> str:
     return table(("card", "bytes reported by the driver", "bytes left to a program"), rows)
 
 
-def device_costs() -> str:
-    """The model of the time of device calls, the ranges of its costs, and where they come from."""
-    costs = cost_model()
+def device_costs(model: str = "estimate") -> str:
+    """A model of the time of device calls, the ranges of its costs, and where they come from."""
+    costs = cost_model(model)
     sources = {name: f"[{n}]" for n, name in enumerate(costs["sources"], 1)}
     rows = (
         (

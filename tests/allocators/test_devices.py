@@ -11,7 +11,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators import _core
-from allocbench.allocators.devices import cost_model
+from allocbench.allocators.devices import COST_MODELS, cost_model
 from tests.conftest import GIB, MIB
 
 BASE = 1 << 40
@@ -120,12 +120,13 @@ def curve(points: list[tuple[float, float]], size: int) -> float:
 
 
 @pytest.mark.parametrize("size", [1, 256, 257, 3000, 4096, MIB, 100 * MIB, GIB, 5 * GIB])
-def test_seconds_follow_the_cost_model(size: int) -> None:
+@pytest.mark.parametrize("costs", COST_MODELS)
+def test_seconds_follow_the_cost_model(size: int, costs: str) -> None:
     calls = {
         call: [(point["bytes"], point["seconds"]) for point in points]
-        for call, points in cost_model()["calls"].items()
+        for call, points in cost_model(costs)["calls"].items()
     }
-    allocator = naive("8GiB")
+    allocator = naive("8GiB", costs=costs)
     address = allocator.allocate(size)
     malloc = curve(calls["malloc"], size)
     assert allocator.device.stats().seconds == pytest.approx(malloc)
@@ -172,12 +173,21 @@ def test_a_refused_call_is_paid() -> None:
     assert device.stats().calls_at_points == [0, 0, 0, 0, 1, 0] + [0] * 12
 
 
-def test_the_cost_model_has_its_provenance() -> None:
-    model = cost_model()
+@pytest.mark.parametrize("costs", COST_MODELS)
+def test_each_cost_model_has_a_name_and_its_provenance(costs: str) -> None:
+    model = cost_model(costs)
     assert model["provenance"]
-    device = allocators.SimulatedDevice("1GiB")
-    assert device.cost_source == model["source"]
+    assert model["sources"]
+    device = allocators.make_device(f"sim:1GiB,costs={costs}")
+    assert device.cost_source == model["source"] == costs
     assert device.simulated
+    for points in model["calls"].values():
+        assert all(0 < point["low"] < point["seconds"] < point["high"] for point in points)
+
+
+def test_an_unknown_cost_model_is_an_error_with_the_names() -> None:
+    with pytest.raises(allocators.SpecError, match="costs=h200 must be estimate or h100"):
+        allocators.make_device("sim:1GiB,costs=h200")
 
 
 @pytest.mark.parametrize("call", [1, 2, 5])
