@@ -26,6 +26,7 @@ class FreeIndex {
 
   void insert(Index node) {
     std::size_t const number = Class::of(size(node));
+    nodes_[node].bin = static_cast<Index>(number);
     marks_.mark(number);
     Bin& bin = bins_[number];
     if (bin.count++ >= kLongestList || bin.first == kInTree) [[unlikely]]
@@ -37,13 +38,13 @@ class FreeIndex {
   void remove(Index node) {
     Index const left = nodes_[node].left;
     Index const right = nodes_[node].right;
-    std::size_t const number = Class::of(size(node));
+    std::size_t const number = nodes_[node].bin;
     Bin& bin = bins_[number];
     if (left == kInTree) [[unlikely]]
       remove_from_tree(bin, node);
     else {
       (left == kNone ? bin.first : nodes_[left].right) = right;
-      if (right != kNone) nodes_[right].left = left;
+      nodes_[right].left = left;
     }
     marks_.unmark_if(--bin.count == 0, number);
   }
@@ -64,7 +65,7 @@ class FreeIndex {
     if (best == kInTree) [[unlikely]]
       best = first_in_tree(number, {.size = wanted});
     else
-      for (; best != kNone && size(best) < wanted; ++search_steps_) best = nodes_[best].right;
+      for (; size(best) < wanted; ++search_steps_) best = nodes_[best].right;
     return best != kNone ? best : first_from(number + 1);
   }
 
@@ -119,14 +120,14 @@ class FreeIndex {
   void insert_into_list(Bin& bin, Index node) {
     Index left = kNone;
     Index right = bin.first;
-    for (; right != kNone && before(right, node); ++search_steps_) {
+    for (; before(right, node); ++search_steps_) {
       left = right;
       right = nodes_[right].right;
     }
     nodes_[node].left = left;
     nodes_[node].right = right;
     (left == kNone ? bin.first : nodes_[left].right) = node;
-    if (right != kNone) nodes_[right].left = node;
+    nodes_[right].left = node;
   }
 
   [[gnu::noinline]] void insert_into_tree(Bin& bin, Index node) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "core/types.hpp"
 #include "parts/slots.hpp"
@@ -10,8 +11,9 @@
 namespace allocbench {
 
 // A block, its neighbors in address order (within its segment) and, while it is free, those in the
-// list of its bin. `rank` is compared before the address in the order of FreeIndex. Each node has a
-// cache line of its own, because a free visits nodes that are far apart when there are many.
+// list of its bin, whose number is `bin`. `rank` is compared before the address in the order of
+// FreeIndex. Each node has a cache line of its own, because a free visits nodes that are far apart
+// when there are many.
 struct alignas(64) Node {
   Block block;
   std::uint64_t rank = 0;
@@ -19,13 +21,31 @@ struct alignas(64) Node {
   Index next = kNone;
   Index left = kNone;
   Index right = kNone;
+  Index bin = kNone;
 };
 
-class Nodes : public Slots<Node> {
+// The node at kNone stands for what is beyond the first or the last block of a segment or list. It
+// counts as allocated and is larger than all others. Links to it may be set like those to any
+// other node, so that inserting, removing, splitting and coalescing need no branches for the ends,
+// which would be unpredictable.
+class Nodes {
  public:
-  Index create(Address address, Size size) {
-    return put({.block = {.address = address, .size = size, .requested = 0}});
+  Nodes() {
+    constexpr Size kLargest = std::numeric_limits<Size>::max();
+    slots_.put({.block = {.address = 0, .size = kLargest, .requested = kLargest}});
   }
+
+  Index create(Address address, Size size) {
+    return slots_.put({.block = {.address = address, .size = size, .requested = 0}}) - 1;
+  }
+  void drop(Index node) { slots_.drop(node + 1); }
+
+  // kNone + 1 is 0.
+  Node& operator[](Index node) { return slots_[node + 1]; }
+  Node const& operator[](Index node) const { return slots_[node + 1]; }
+
+ private:
+  Slots<Node> slots_;
 };
 
 }  // namespace allocbench

@@ -25,7 +25,7 @@ Index PooledBlocks::split_front(Index block, Size size) {
   Index const previous = nodes_[block].previous;
   nodes_[front].previous = previous;
   nodes_[front].next = block;
-  if (previous != kNone) nodes_[previous].next = front;
+  nodes_[previous].next = front;
   nodes_[block].previous = front;
   nodes_[block].block.address += size;
   nodes_[block].block.size -= size;
@@ -38,7 +38,7 @@ Index PooledBlocks::split_back(Index block, Size size) {
   Index const next = nodes_[block].next;
   nodes_[back].previous = block;
   nodes_[back].next = next;
-  if (next != kNone) nodes_[next].previous = back;
+  nodes_[next].previous = back;
   nodes_[block].next = back;
   return back;
 }
@@ -80,18 +80,17 @@ Index PooledBlocks::remap(Index block, Range pages) {
 
 void PooledBlocks::coalesce(Index block) {
   auto const joins = [&](Index neighbor) {
-    return neighbor != kNone && !in_use(neighbor) &&
-           facts_[neighbor].mapped == facts_[block].mapped;
+    return !in_use(neighbor) && facts_[neighbor].mapped == facts_[block].mapped;
   };
   if (Index const previous = nodes_[block].previous; joins(previous)) {
     nodes_[block].block.address = nodes_[previous].block.address;
     nodes_[block].previous = nodes_[previous].previous;
-    if (nodes_[block].previous != kNone) nodes_[nodes_[block].previous].next = block;
+    nodes_[nodes_[block].previous].next = block;
     absorb(block, previous);
   }
   if (Index const next = nodes_[block].next; joins(next)) {
     nodes_[block].next = nodes_[next].next;
-    if (nodes_[block].next != kNone) nodes_[nodes_[block].next].previous = block;
+    nodes_[nodes_[block].next].previous = block;
     absorb(block, next);
   }
 }

@@ -95,7 +95,7 @@ class SegmentBlocks {
       return false;
   }
   bool joins(Index neighbor) const {
-    return neighbor != kNone && !nodes_[neighbor].block.allocated() && !withheld(neighbor);
+    return !nodes_[neighbor].block.allocated() && !withheld(neighbor);
   }
   void drop(Index node);
   Index absorbed_into(Index previous);
@@ -137,7 +137,7 @@ Block SegmentBlocks<Free>::allocate(Index node, Size keep, Size requested) {
     Index const next = nodes_[node].next;
     nodes_[rest].previous = node;
     nodes_[rest].next = next;
-    if (next != kNone) nodes_[next].previous = rest;
+    nodes_[next].previous = rest;
     nodes_[node].next = rest;
     nodes_[node].block.size = keep;
     free_.insert(rest);
@@ -184,7 +184,7 @@ void SegmentBlocks<Free>::absorb_next(Index node) {
   nodes_[node].block.size += nodes_[absorbed].block.size;
   Index const next = nodes_[absorbed].next;
   nodes_[node].next = next;
-  if (next != kNone) nodes_[next].previous = node;
+  nodes_[next].previous = node;
   drop(absorbed);
 }
 

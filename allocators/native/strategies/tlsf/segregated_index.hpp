@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <utility>
+#include <tuple>
 
 #include "core/types.hpp"
 #include "parts/class_marks.hpp"
@@ -29,16 +29,17 @@ class SegregatedIndex {
     Index const head = heads_[list];
     nodes_[node].left = kNone;
     nodes_[node].right = head;
-    if (head != kNone) nodes_[head].left = node;
+    nodes_[node].bin = static_cast<Index>(list);
+    nodes_[head].left = node;
     heads_[list] = node;
     marks_.mark(list);
   }
 
   void remove(Index node) {
-    std::size_t const list = Class::of(size(node));
-    auto const [before, after] = std::pair{nodes_[node].left, nodes_[node].right};
-    (before == kNone ? heads_[list] : nodes_[before].right) = after;
-    if (after != kNone) nodes_[after].left = before;
+    auto const [left, right, list] =
+        std::tuple{nodes_[node].left, nodes_[node].right, nodes_[node].bin};
+    (left == kNone ? heads_[list] : nodes_[left].right) = right;
+    nodes_[right].left = left;
     marks_.unmark_if(heads_[list] == kNone, list);
   }
 
@@ -47,7 +48,7 @@ class SegregatedIndex {
     std::size_t const list = marks_.first(Class::at_least(wanted));
     if (list != Class::kCount) return heads_[list];
     Index const near = heads_[Class::of(wanted)];
-    return near != kNone && size(near) >= wanted ? near : kNone;
+    return size(near) >= wanted ? near : kNone;
   }
 
   bool contains(Index node) const {
