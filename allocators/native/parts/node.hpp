@@ -22,6 +22,7 @@ struct alignas(64) Node {
   Index left = kNone;
   Index right = kNone;
   Index bin = kNone;
+  Address origin = 0;  // of a buddy: where its region begins
 };
 
 // The node at kNone stands for what is beyond the first or the last block of a segment or list. It

@@ -3,7 +3,6 @@
 #include "strategies/buddy.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/errors.hpp"
 
@@ -25,46 +24,69 @@ Block Buddy::do_allocate(Size requested, Stream) {
   }
   if (node == kNone) return {};
   free_.remove(node);
-  for (; nodes_[node].block.size > size; ++halvings_) {
-    Size const half = nodes_[node].block.size /= 2;
-    Index const upper = nodes_.create(nodes_[node].block.address + half, half);
-    blocks_.insert(nodes_[upper].block.address, upper);
-    free_.insert(upper);
-  }
+  while (nodes_[node].block.size > size) split(node);
   nodes_[node].block.requested = requested;
+  allocated_.insert(nodes_[node].block.address, node);
   return nodes_[node].block;
 }
 
+// Makes a free block of the upper half.
+void Buddy::split(Index node) {
+  Size const half = nodes_[node].block.size /= 2;
+  Index const upper = nodes_.create(nodes_[node].block.address + half, half);
+  Index const next = nodes_[node].next;
+  nodes_[upper].origin = nodes_[node].origin;
+  nodes_[upper].previous = node;
+  nodes_[upper].next = next;
+  nodes_[next].previous = upper;
+  nodes_[node].next = upper;
+  free_.insert(upper);
+  ++halvings_;
+}
+
 Block Buddy::do_deallocate(Address address, Stream) {
-  Index node = blocks_.find(address);
-  if (node == kNone || !nodes_[node].block.allocated()) return {};
+  Index node = allocated_.erase(address);
+  if (node == kNone) return {};
   Block const freed = nodes_[node].block;
   nodes_[node].block.requested = 0;
-  auto const& [start, region] = *region_of(address);
-  for (; nodes_[node].block.size < region; ++halvings_) {
-    Block const& block = nodes_[node].block;
-    Index const buddy = blocks_.find(start + ((block.address - start) ^ block.size));
+  for (;;) {
+    Index const buddy = buddy_of(node);
     Block const& other = nodes_[buddy].block;
-    if (other.allocated() || other.size != block.size) break;
+    if (other.allocated() || other.size != nodes_[node].block.size) break;
     free_.remove(buddy);
-    auto const [lower, upper] =
-        block.address < other.address ? std::pair{node, buddy} : std::pair{buddy, node};
-    blocks_.erase(nodes_[upper].block.address);
-    nodes_.drop(upper);
-    nodes_[lower].block.size *= 2;
-    node = lower;
+    node = other.address < nodes_[node].block.address ? buddy : node;
+    merge(node);
   }
   free_.insert(node);
   return freed;
+}
+
+// The neighbor on the side of the other half, which is the other half if it has the same size;
+// kNone for a whole region.
+Index Buddy::buddy_of(Index node) const {
+  Node const& of = nodes_[node];
+  bool const upper = ((of.block.address - of.origin) & of.block.size) != 0;
+  return upper ? of.previous : of.next;
+}
+
+// Adds the upper half to the lower one; neither is in a bin.
+void Buddy::merge(Index lower) {
+  Index const upper = nodes_[lower].next;
+  Index const next = nodes_[upper].next;
+  nodes_[lower].next = next;
+  nodes_[next].previous = lower;
+  nodes_[lower].block.size *= 2;
+  nodes_.drop(upper);
+  ++halvings_;
 }
 
 bool Buddy::grow(Size size) {
   Size const wanted = std::min(region_size_, std::bit_floor(room()));
   auto const [address, granted] = acquire_between(size, wanted, size);
   if (address == 0) return false;
-  regions_.emplace(address, granted);
   Index const node = nodes_.create(address, granted);
-  blocks_.insert(address, node);
+  nodes_[node].origin = address;
+  regions_.emplace(address, Region{granted, node});
   free_.insert(node);
   return true;
 }
@@ -72,48 +94,52 @@ bool Buddy::grow(Size size) {
 // Returns every region that is one free block; false if there was none.
 bool Buddy::release_idle() {
   if (!returns_memory()) return false;
-  auto const idle = [this](auto const& region) {
-    Index const node = blocks_.find(region.first);
-    Block const& block = nodes_[node].block;
-    if (block.allocated() || block.size != region.second) return false;
-    free_.remove(node);
-    blocks_.erase(region.first);
-    nodes_.drop(node);
-    release(region.first, region.second);
+  auto const idle = [this](auto const& entry) {
+    auto const& [address, region] = entry;
+    Block const& block = nodes_[region.first].block;
+    if (block.allocated() || block.size != region.size) return false;
+    free_.remove(region.first);
+    nodes_.drop(region.first);
+    release(address, region.size);
     return true;
   };
   return std::erase_if(regions_, idle) > 0;
 }
 
-std::map<Address, Size>::const_iterator Buddy::region_of(Address address) const {
-  return std::prev(regions_.upper_bound(address));
-}
-
 std::vector<Segment> Buddy::do_snapshot() const {
   std::vector<Segment> all;
-  for (auto const& [start, size] : regions_) {
-    Segment& segment = all.emplace_back(Segment{start, size, {}});
-    for (Address address = start; address < start + size; address = segment.blocks.back().end())
-      segment.blocks.push_back(nodes_[blocks_.find(address)].block);
+  for (auto const& [address, region] : regions_) {
+    Segment& segment = all.emplace_back(Segment{address, region.size, {}});
+    for (Index node = region.first; node != kNone; node = nodes_[node].next)
+      segment.blocks.push_back(nodes_[node].block);
   }
   return all;
 }
 
 void Buddy::do_check() const {
-  for (auto const& [start, size] : regions_)
-    require(std::has_single_bit(size), "a region is a power of two");
-  blocks_.for_each([this](Address address, Index node) {
-    Block const& block = nodes_[node].block;
-    auto const& [start, region] = *region_of(address);
-    require(std::has_single_bit(block.size) && block.size >= kSmallest,
-            "a block is a power of two of at least 1 KiB");
-    require((address - start) % block.size == 0, "a block's offset is a multiple of its size");
-    if (block.allocated()) return;
-    require(free_.contains(node), "a free block is in its bin");
-    if (block.size == region) return;
-    Block const& buddy = nodes_[blocks_.find(start + ((address - start) ^ block.size))].block;
-    require(buddy.allocated() || buddy.size != block.size, "free buddies have merged");
-  });
+  std::size_t allocated = 0;
+  for (auto const& [start, region] : regions_) {
+    require(std::has_single_bit(region.size), "a region is a power of two");
+    Index previous = kNone;
+    for (Index node = region.first; node != kNone; previous = node, node = nodes_[node].next) {
+      Block const& block = nodes_[node].block;
+      require(nodes_[node].previous == previous && nodes_[node].origin == start,
+              "neighboring blocks are linked both ways, in one region");
+      require(std::has_single_bit(block.size) && block.size >= kSmallest,
+              "a block is a power of two of at least 1 KiB");
+      require((block.address - start) % block.size == 0,
+              "a block's offset is a multiple of its size");
+      if (block.allocated()) {
+        ++allocated;
+        require(allocated_.find(block.address) == node, "an allocated block is in the address map");
+        continue;
+      }
+      require(free_.contains(node), "a free block is in its bin");
+      Block const& buddy = nodes_[buddy_of(node)].block;
+      require(buddy.allocated() || buddy.size != block.size, "free buddies have merged");
+    }
+  }
+  require(allocated == allocated_.size(), "the address map contains only allocated blocks");
 }
 
 }  // namespace allocbench

@@ -43,6 +43,11 @@ class Buddy final : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  private:
+  struct Region {
+    Size size;
+    Index first;  // its first block
+  };
+
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
   void do_trim() override { release_idle(); }
@@ -50,19 +55,21 @@ class Buddy final : public Allocator {
   Size do_largest_free() const override { return free_.largest(); }
   void do_check() const override;
   Counters do_counters() const override {
-    return {{"search_steps", free_.search_steps() + blocks_.search_steps() + halvings_}};
+    return {{"search_steps", free_.search_steps() + allocated_.search_steps() + halvings_}};
   }
 
   bool grow(Size size);
   bool release_idle();
-  std::map<Address, Size>::const_iterator region_of(Address address) const;
+  void split(Index node);
+  Index buddy_of(Index node) const;
+  void merge(Index lower);
 
   Size region_size_;
   Nodes nodes_;
   FreeIndex free_;
-  AddressMap blocks_;                // free and allocated
-  std::map<Address, Size> regions_;  // address -> size
-  std::uint64_t halvings_ = 0;       // splits and merges
+  AddressMap allocated_;
+  std::map<Address, Region> regions_;
+  std::uint64_t halvings_ = 0;  // splits and merges
 };
 
 }  // namespace allocbench
