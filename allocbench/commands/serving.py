@@ -3,26 +3,21 @@
 
 from __future__ import annotations
 
-import json as json_text
-from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from allocbench import options
 from allocbench.base.spec import SpecSyntaxError, parse_numbers
 from allocbench.errors import UsageError
 from allocbench.keeping import written
-from allocbench.outputs import STDOUT, check_outputs, open_output
-from allocbench.reports import units
-from allocbench.terminal import console, plain_table
+from allocbench.outputs import STDOUT, check_outputs
 
 if TYPE_CHECKING:
-    from allocbench.questions.serving import Answer, Asked
-    from allocbench.questions.serving_load import Load
+    from allocbench.workloads.serving.architectures import Architecture
     from allocbench.workloads.serving.requests import Requests
 
 EXAMPLES = (
@@ -31,7 +26,6 @@ EXAMPLES = (
     "allocbench serving qwen3-32b --tensor-parallel 2 --log requests.csv",
     "allocbench serving llama-3.1-70b --card h200 --engine sglang --quantization fp8 --json -",
 )
-_MIB = 1 << 20
 
 
 class Engine(StrEnum):
@@ -60,12 +54,6 @@ class Cache(StrEnum):
 
 
 _MOST_SIZES = 10_000  # of captured graphs
-_OPTION_NAMES = {
-    Engine.VLLM: "gpu_memory_utilization",
-    Engine.VLLM_11: "gpu_memory_utilization",
-    Engine.VLLM_0: "gpu_memory_utilization",
-    Engine.SGLANG: "mem-fraction-static",
-}
 
 
 def run(
@@ -171,85 +159,61 @@ def run(
     modelled or given. With a log of requests, the command also shows how large a KV cache these
     requests need, and the highest arrival rate at which no sequence is preempted or refused.
     """
-    from allocbench.questions.serving import answer  # imported late: --help stays fast
+    from allocbench import serving_answer  # imported late: --help stays fast
+    from allocbench.questions.occupancy import Outside
+    from allocbench.questions.serving import Asked, answer
     from allocbench.questions.serving_load import load
+    from allocbench.workloads.serving import engines
 
     check_outputs(json)
-    sizes = (
-        options.bytes_of("--context", context),
-        options.bytes_of("--other", other) or 0,
-        tensor_parallel,
-        options.bytes_of("--nccl", nccl),
+    outside = Outside(
+        context=options.bytes_of("--context", context),
+        other=options.bytes_of("--other", other) or 0,
+        ranks=tensor_parallel,
+        nccl=options.bytes_of("--nccl", nccl),
     )
-    asked, longest = _asked(
-        model=model,
-        card=card,
-        engine=engine,
-        fraction=fraction,
-        stored=(tensor_parallel, quantization, kv_dtype),
-        block_size=block_size,
-        longest=max_model_len,
-        limits=(max_num_batched_tokens, max_num_seqs, _sizes(capture_sizes)),
-        outside=sizes,
+    architecture = _architecture(model, tensor_parallel, quantization, kv_dtype)
+    longest = max_model_len or architecture.positions
+    if longest > architecture.positions:
+        raise UsageError(
+            f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
+        )
+    chosen = options.card_of(f"--card {card}", card)
+    batch = engines.batch(
+        engine,
+        chosen.usable,
+        longest,
+        ranks=tensor_parallel,
+        small_batches="a100" in chosen.name.lower(),
+        tokens=max_num_batched_tokens,
+        rows=max_num_seqs,
+        captured=_sizes(capture_sizes),
     )
-    found = answer(asked)
+    share = fraction or engines.share(engine, chosen.usable, tensor_parallel, batch)
+    block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
+    found = answer(Asked(architecture, engine, chosen, batch, block_tokens, share, outside))
     served = None if log is None else load(found, _requests(log, requests), longest)
-    write = partial(_write, model, found, served)
+    write = partial(serving_answer.write, model, found, served)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            _print(model, found, served, longest)
+            serving_answer.show(model, found, served, longest)
 
 
-def _asked(
-    *,
-    model: str,
-    card: str,
-    engine: Engine,
-    fraction: float | None,
-    stored: tuple[int, Weights | None, Cache],
-    block_size: int | None,
-    longest: int | None,
-    limits: tuple[int | None, int | None, tuple[int, ...] | None],
-    outside: tuple[int | None, int, int, int | None],
-) -> tuple[Asked, int]:
-    """The server that the options describe, and the tokens of its longest sequence."""
-    from pathlib import Path
-
-    from allocbench.questions.occupancy import Outside
-    from allocbench.questions.serving import Asked
-    from allocbench.workloads.serving import architectures, engines, model_configs
+def _architecture(
+    model: str, ranks: int, quantization: Weights | None, kv_dtype: Cache
+) -> Architecture:
+    """The part of a listed model, or of a configuration in a file, that each GPU has."""
+    from allocbench.workloads.serving import architectures, model_configs
 
     if model in architectures.LISTED or not Path(model).exists():
         whole = architectures.listed(model)
     else:
         whole = model_configs.read(Path(model))
-    ranks, weights, cache = stored
-    divided = architectures.divided(
-        whole,
-        architectures.Stored(
-            tensor_parallel=ranks,
-            quantization=weights,
-            kv_bytes=1 if cache is Cache.FP8 else None,
-        ),
+    kv_bytes = 1 if kv_dtype is Cache.FP8 else None
+    stored = architectures.Stored(
+        tensor_parallel=ranks, quantization=quantization, kv_bytes=kv_bytes
     )
-    chosen = options.card_of(f"--card {card}", card)
-    most = longest or whole.positions
-    if most > whole.positions:
-        raise UsageError(f"--max-model-len {most:,}: the model has {whole.positions:,} positions")
-    batch = engines.batch(
-        engine,
-        chosen.usable,
-        most,
-        ranks=ranks,
-        small_batches="a100" in chosen.name.lower(),
-        tokens=limits[0],
-        rows=limits[1],
-        captured=limits[2],
-    )
-    default = 1 if engine is Engine.SGLANG else 16
-    share = fraction or engines.share(engine, chosen.usable, ranks, batch)
-    asked = Asked(divided, engine, chosen, batch, block_size or default, share, Outside(*outside))
-    return asked, most
+    return architectures.divided(whole, stored)
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:
@@ -267,88 +231,8 @@ def _sizes(text: str | None) -> tuple[int, ...] | None:
 
 def _requests(path: str, count: int) -> Requests:
     """The first requests of a log; raises TraceError naming the file."""
-
     from allocbench.workloads.input_files import open_input
     from allocbench.workloads.serving import logs
 
     with open_input(path) as (file, _):
         return logs.read(file).first(count, 1.0)
-
-
-def _write(model: str, found: Answer, served: Load | None, path: str) -> None:
-    asked = found.asked
-    told = {
-        "model": model,
-        "card": asked.card.name,
-        "engine": str(asked.engine),
-        "fraction": asked.share,
-        "max_num_batched_tokens": asked.batch.tokens,
-        "max_num_seqs": asked.batch.rows,
-        "capture_sizes": asked.batch.captured,
-        "block_size": asked.block_tokens,
-        "lines": [{"part": line.name, "bytes": line.size, "how": line.how} for line in found.lines],
-        "left": found.left,
-        "kv_blocks": found.blocks,
-        "kv_tokens": found.tokens,
-        "largest_fraction": found.largest_share,
-        "log": served and asdict(served) | {"fraction": found.share_for(served.needed_tokens)},
-    }
-    with open_output(path) as sink:
-        sink.write(json_text.dumps(told, indent=1).encode() + b"\n")
-
-
-def _print(model: str, found: Answer, served: Load | None, longest: int) -> None:
-    asked = found.asked
-    ranks = asked.outside.ranks
-    gpus = f", one of {ranks} GPUs" if ranks > 1 else ""
-    title = f"what fills {asked.card.name}{gpus} with {asked.engine}: {model}"
-    table = plain_table(title, "part", "bytes", "MiB", "", "", right=("bytes", "MiB"))
-    for line in found.lines:
-        table.add_row(
-            line.name, units.size(line.size), f"{line.size / _MIB:,.0f}", line.how, line.note
-        )
-    name = "left" if found.left >= 0 else "too little"
-    left = abs(found.left)
-    usable = f"of {units.size(asked.card.usable)} usable"
-    table.add_row(name, units.size(left), f"{left / _MIB:,.0f}", "", usable)
-    out = console()
-    out.print(table)
-    for sentence in _sentences(found, served, longest):
-        out.print(Text(sentence))
-
-
-def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
-    asked = found.asked
-    name = _OPTION_NAMES[Engine(asked.engine)]
-    block = units.count(asked.block_tokens, "token")
-    lines = [
-        f"KV cache: {found.blocks:,} blocks of {block}, {found.tokens:,} tokens:"
-        f" {found.tokens / longest:.2f} sequences of {longest:,} tokens.",
-        f"{name} {asked.share:g}; everything fits up to {found.largest_share:g}.",
-    ]
-    if served is None:
-        return lines
-    at_rate = served.at_rate
-    needed = found.share_for(served.needed_tokens)
-    lines.append(
-        f"log: {served.requests:,} requests in {units.seconds(served.seconds)}, at most"
-        f" {served.needed_tokens:,} tokens at once: {name} {needed:g} would be enough"
-        + (f"; {served.too_long:,} longer requests left out." if served.too_long else ".")
-        if needed <= found.largest_share
-        else f"log: {served.requests:,} requests in {units.seconds(served.seconds)} need a KV cache"
-        f" of {served.needed_tokens:,} tokens, more than fits on this card."
-    )
-    lines.append(
-        f"at its own rate: {units.count(at_rate.preemptions, 'preemption')},"
-        f" {units.count(at_rate.rejected, 'request')} refused; largest load without either:"
-        f" {_rate(served.largest)}."
-    )
-    return lines
-
-
-def _rate(largest: float | None) -> str:
-    if largest is None:
-        return "none that was tried"
-    if largest == float("inf"):
-        return "more than 1,024 times that rate (max-num-seqs is the limit, not memory)"
-    return f"{largest:.2f} times that rate"
