@@ -22,7 +22,7 @@ from allocbench.questions.recommend import EXPANDABLE
 from allocbench.reports import bundle, findings, ranking, results, tables
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.choosing import KEEP
-from allocbench.terminal import console, dashboard
+from allocbench.terminal import console, dashboard, fitting, left_out
 
 _SPARE = (
     "stable_address_share",
@@ -131,16 +131,16 @@ def _print_tables(
     out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
 ) -> None:
     """Print tables with as many metrics as fit, and list the omitted ones."""
-    spare = [metric for metric in _SPARE if metric in metrics]
-    for n in range(len(spare) + 1):
-        built = build([metric for metric in metrics if metric not in spare[:n]])
-        if all(_width(out, table) <= out.width for table in built):
-            break
+    built, hidden = fitting(
+        lambda omitted: build([metric for metric in metrics if metric not in omitted]),
+        lambda built: all(_width(out, table) <= out.width for table in built),
+        [metric for metric in _SPARE if metric in metrics],
+    )
     for table in built:
         out.print(tables.to_rich(table))
-        if n:
-            hidden = ", ".join(results.SCHEMA[metric].heading for metric in spare[:n])
-            out.print(Text(f"not shown for lack of space: {hidden}; see --json, --html", "dim"))
+        if hidden:
+            headings = [results.SCHEMA[metric].heading for metric in hidden]
+            out.print(left_out(headings, "--json, --html"))
         out.print()
 
 

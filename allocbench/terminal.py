@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import rich.box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -23,6 +23,7 @@ from rich.text import Text
 from allocbench.reports import units
 
 Row: TypeAlias = Mapping[str, Any]
+Built = TypeVar("Built")
 
 _WATCHED = (
     "min_capacity",
@@ -118,6 +119,26 @@ def plain_table(
         else:
             table.add_column(heading, overflow="fold")
     return table
+
+
+def fitting(
+    build: Callable[[Sequence[str]], Built], fits: Callable[[Built], bool], spare: Sequence[str]
+) -> tuple[Built, Sequence[str]]:
+    """What `build` makes without as few of `spare` as possible, and the ones that are left out.
+
+    The first of `spare` are left out first, until the result fits or all are left out.
+    """
+    for count in range(len(spare)):
+        built = build(spare[:count])
+        if fits(built):
+            return built, spare[:count]
+    return build(spare), spare
+
+
+def left_out(headings: Sequence[str], options: str) -> Text:
+    """The line below a table without some columns; options: those that show all of them."""
+    hidden = ", ".join(headings)
+    return Text(f"not shown for lack of space: {hidden}; see {options}", "dim")
 
 
 @contextmanager

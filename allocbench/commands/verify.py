@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from allocbench import allocators
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.reports import units
-from allocbench.terminal import console, plain_table
+from allocbench.terminal import console, fitting, left_out, plain_table
 
 if TYPE_CHECKING:
     from allocbench.verifying import Verdict
@@ -185,14 +186,15 @@ def _print_one(verdict: Verdict) -> None:
 
 def _print_table(verdicts: Sequence[Verdict]) -> None:
     out = console()
-    for n in range(len(_SPARE) + 1):
-        table = _table(verdicts, _SPARE[:n])
-        if out.measure(table, options=out.options.update(max_width=_WIDEST)).maximum <= out.width:
-            break
+    options = out.options.update(max_width=_WIDEST)
+    table, hidden = fitting(
+        partial(_table, verdicts),
+        lambda table: out.measure(table, options=options).maximum <= out.width,
+        _SPARE,
+    )
     out.print(table)
-    if n:
-        hidden = ", ".join(_SPARE[:n])
-        out.print(Text(f"not shown for lack of space: {hidden}; see --json, --markdown", "dim"))
+    if hidden:
+        out.print(left_out(hidden, "--json, --markdown"))
     for verdict in verdicts:
         if verdict.difference or verdict.agreement is None:
             note = f"{verdict.name}: {_notes(verdict)[-1]}"
