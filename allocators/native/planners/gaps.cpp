@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <string>
 
 #include "core/errors.hpp"
@@ -30,39 +29,52 @@ void check_alignment(Size alignment) {
 
 Size Gaps::place(Size size, Size alignment) {
   if (size > kHighest) refuse(size);
-  std::optional<Size> best;
-  Size smallest = 0;
-  Size end = 0;  // highest end of the blocks visited so far
-  for (auto const& [offset, placed] : placed_) {
-    Size const start = round_up(end, alignment);
-    Size const gap = offset - end;
-    if (start + size <= offset && (!best || gap < smallest)) {
-      best = start;
-      smallest = gap;
-    }
-    end = offset + placed;
+  for (auto gap = gaps_.lower_bound({size, 0}); gap != gaps_.end(); ++gap) {
+    auto const [bytes, begin] = *gap;
+    Size const start = round_up(begin, alignment);
+    if (start + size <= begin + bytes) return insert(placed_.lower_bound(begin), start, size);
   }
-  return insert(best.value_or(round_up(end, alignment)), size);
+  return insert(placed_.end(), round_up(end_below(placed_, placed_.end()), alignment), size);
 }
 
 Size Gaps::place_on_top(Size size, Size alignment) {
   if (size > kHighest) refuse(size);
-  return insert(round_up(high_water_mark_, alignment), size);
+  return insert(placed_.end(), round_up(high_water_mark_, alignment), size);
 }
 
-Size Gaps::insert(Size offset, Size size) {
+// `above`: the block above the new one.
+Size Gaps::insert(Blocks::const_iterator above, Size offset, Size size) {
   if (offset + size > kHighest) refuse(size);
-  placed_.emplace(offset, size);
+  Size const begin = end_below(placed_, above);
+  if (above != placed_.end()) {
+    remove_gap(begin, above->first);
+    add_gap(offset + size, above->first);
+  }
+  add_gap(begin, offset);
+  placed_.emplace_hint(above, offset, offset + size);
   high_water_mark_ = std::max(high_water_mark_, offset + size);
   return offset;
 }
 
 void Gaps::remove(Size offset, Size size) {
-  auto const entry = placed_.find(offset);
-  if (entry == placed_.end() || entry->second != size)
+  auto const block = placed_.find(offset);
+  if (block == placed_.end() || block->second != offset + size)
     throw BadFree("arena: there is no block of " + human_bytes(size) + " at offset " +
                   std::to_string(offset));
-  placed_.erase(entry);
+  Size const begin = end_below(placed_, block);
+  remove_gap(begin, offset);
+  auto const above = placed_.erase(block);
+  if (above == placed_.end()) return;
+  remove_gap(offset + size, above->first);
+  add_gap(begin, above->first);
+}
+
+void Gaps::add_gap(Size begin, Size end) {
+  if (begin < end) gaps_.emplace(end - begin, begin);
+}
+
+void Gaps::remove_gap(Size begin, Size end) {
+  if (begin < end) gaps_.erase({end - begin, begin});
 }
 
 }  // namespace allocbench

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <iterator>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "core/types.hpp"
 
@@ -17,8 +20,9 @@ void check_alignment(Size alignment);
 // sizes are not rounded. The size of a gap is the distance between its blocks, before alignment.
 class Gaps {
  public:
-  // O(n) time for n placed blocks. `size` must be at least 1 and `alignment` a power of two.
-  // Throws OutOfMemory for a block that would end beyond 2^62 bytes.
+  // O(log n) time for n placed blocks, and more if gaps are large enough only before alignment.
+  // `size` must be at least 1 and `alignment` a power of two. Throws OutOfMemory for a block that
+  // would end beyond 2^62 bytes.
   Size place(Size size, Size alignment);
   // The same, but always at the aligned end of the highest block so far. O(log n) time.
   Size place_on_top(Size size, Size alignment);
@@ -28,9 +32,17 @@ class Gaps {
   Size high_water_mark() const { return high_water_mark_; }
 
  private:
-  Size insert(Size offset, Size size);
+  using Blocks = std::map<Size, Size>;  // offset -> end
 
-  std::map<Size, Size> placed_;  // offset -> size
+  static Size end_below(Blocks const& blocks, Blocks::const_iterator block) {
+    return block == blocks.begin() ? 0 : std::prev(block)->second;
+  }
+  Size insert(Blocks::const_iterator above, Size offset, Size size);
+  void add_gap(Size begin, Size end);
+  void remove_gap(Size begin, Size end);
+
+  Blocks placed_;
+  std::set<std::pair<Size, Size>> gaps_;  // below a block: size and begin
   Size high_water_mark_ = 0;
 };
 
