@@ -29,7 +29,7 @@ class Search {
     lower_bound_ = least_height(lifetimes_, alignment_);
     best_.height = 0;  // until there is a plan, that of blocks side by side
     for (Lifetime const& block : lifetimes_) best_.height += round_up(block.size, alignment_);
-    best_ = plan_fast(lifetimes_, alignment_, stop_);
+    best_ = plan_fast(lifetimes_, alignment_, lower_bound_, stop_);
     if (best_.height > lower_bound_ && !stop_()) search();
     return {std::move(best_), lower_bound_};
   }

@@ -8,9 +8,10 @@
 
 namespace allocbench {
 
-// The lowest of the plans by execution order, by size and by best fit. Once `stop` returns true,
-// planners that have not finished are left out. If none has, the one by execution order stops to
-// reuse memory.
-Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
+// The lowest of the plans by execution order, from the peak, by size and by best fit, which are
+// made in this order until one is at most `enough` bytes high. Once `stop` returns true, planners
+// that have not finished are left out. If none has, the one by execution order stops to reuse
+// memory.
+Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Size enough, Stop const& stop);
 
 }  // namespace allocbench

@@ -35,16 +35,18 @@ Size least_height(std::span<Lifetime const> lifetimes, Size alignment) {
   Size load = 0, least = 0;
   std::multiset<Size> rounding;  // bytes that rounding adds to each live block
   auto const rounded = [&](Lifetime const& block) { return round_up(block.size, alignment); };
+  bool const any = std::ranges::any_of(
+      lifetimes, [&](Lifetime const& block) { return rounded(block) != block.size; });
   sweep(
       lifetimes,
       [&](Lifetime const& block) {
         load += rounded(block);
-        if (alignment > 1) rounding.insert(rounded(block) - block.size);
-        least = std::max(least, load - (alignment > 1 ? *rounding.rbegin() : 0));
+        if (any) rounding.insert(rounded(block) - block.size);
+        least = std::max(least, load - (any ? *rounding.rbegin() : 0));
       },
       [&](Lifetime const& block) {
         load -= rounded(block);
-        if (alignment > 1) rounding.erase(rounding.find(rounded(block) - block.size));
+        if (any) rounding.erase(rounding.find(rounded(block) - block.size));
       });
   return least;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "planners/fast_plan.hpp"
+#include "planners/from_peak.hpp"
 #include "planners/load.hpp"
 #include "planners/reordered.hpp"
 
@@ -21,8 +22,10 @@ using Rule = Skyline::Rule;
 constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
 constexpr double kFirstMoves = 8000;  // of a repair
 constexpr int kFirstOrders = 4;       // of blocks, in large pieces
+constexpr int kStacks = 12;           // of the blocks alive at the peak, in each round
 constexpr int kOrders = 2;            // in each later round
-constexpr double kFirstWidth = 16;    // of a beam, for 300 blocks
+constexpr std::size_t kBlocksOfFirstOrders = 100'000;
+constexpr double kFirstWidth = 16;  // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
@@ -49,9 +52,9 @@ PieceSearch::PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignm
     if (plan) offsets_.push_back(plan->offsets[block]);
     unit_ = std::gcd(unit_, round_up(all[block].size, alignment));
   }
-  if (!plan) offsets_ = plan_fast(lifetimes_, alignment, stop).offsets;
-  height_ = height_of(offsets_);
   lower_bound_ = height_after(least_height(lifetimes_, alignment) - 1);
+  if (!plan) offsets_ = plan_fast(lifetimes_, alignment, lower_bound_, stop).offsets;
+  height_ = height_of(offsets_);
 }
 
 void PieceSearch::write_to(std::vector<Size>& offsets) const {
@@ -69,8 +72,17 @@ void PieceSearch::improve(int round, Size enough, Stop const& stop) {
 }
 
 void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
-  auto const [first, count] = round == 0 ? std::pair(0, kFirstOrders)
-                                         : std::pair(kFirstOrders + (round - 1) * kOrders, kOrders);
+  auto const random = kPlainAttempts + static_cast<std::uint64_t>(round) * kStacks;
+  for (std::uint64_t attempt = random; attempt < random + kStacks; ++attempt) {
+    if (height_ <= std::max(lower_bound_, enough) || stop()) return;
+    auto plan = plan_from_peak(lifetimes_, alignment_, attempt, stop);
+    if (plan && plan->height < height_) keep(std::move(plan->offsets));
+  }
+  // An order takes quadratic time.
+  auto const most = static_cast<int>(kBlocksOfFirstOrders / lifetimes_.size()) + 1;
+  int const initial = std::min(kFirstOrders, most), later = std::min(kOrders, most);
+  auto const [first, count] =
+      round == 0 ? std::pair(0, initial) : std::pair(initial + (round - 1) * later, later);
   for (int attempt = first; attempt < first + count; ++attempt) {
     if (height_ <= std::max(lower_bound_, enough) || stop()) return;
     auto plan = plan_reordered(lifetimes_, alignment_, static_cast<std::uint64_t>(attempt), stop);

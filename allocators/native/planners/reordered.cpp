@@ -43,12 +43,15 @@ std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size ali
     if (attempt >= std::size(kRules))
       keys.back() *= 1 + static_cast<double>(random() % 1024) / 4096;
   }
+  if (stop()) return {};
   auto const peaks = rule.hottest_first ? peak_loads(lifetimes) : std::vector<Size>(keys.size());
+  if (stop()) return {};
   std::vector<std::uint32_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), 0u);
   std::ranges::stable_sort(order, std::greater{},
                            [&](auto block) { return std::pair(peaks[block], keys[block]); });
 
+  if (stop()) return {};
   PlacedBlocks placed(lifetimes);
   Plan plan{std::vector<Size>(lifetimes.size()), 0};
   std::size_t done = 0;

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -59,6 +61,14 @@ def test_blocks_alive_together_do_not_overlap(lifetimes: list[Lifetime], alignme
 
 @given(lifetimes_, st.sampled_from([1, 4, 64]))
 def test_offsets_follow_the_rule(lifetimes: list[Lifetime], alignment: int) -> None:
+    assert plan(lifetimes, alignment)[0] == stated(lifetimes, alignment)
+
+
+@pytest.mark.parametrize("alignment", [1, 64])
+def test_offsets_follow_the_rule_with_many_live_blocks(alignment: int) -> None:
+    rng = random.Random(0)
+    changes = [sorted(rng.sample(range(3000), 2)) for _ in range(1500)]
+    lifetimes = [(rng.randint(1, 40) ** 2, first, last) for first, last in changes]
     assert plan(lifetimes, alignment)[0] == stated(lifetimes, alignment)
 
 
