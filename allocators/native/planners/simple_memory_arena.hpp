@@ -25,7 +25,8 @@ class SimpleMemoryArena {
   SimpleMemoryArena(SimpleMemoryArena const&) = delete;
   SimpleMemoryArena& operator=(SimpleMemoryArena const&) = delete;
 
-  // O(log n) time for n placed blocks. Throws SpecError for an alignment that is not a power of two.
+  // O(log n) time for n placed blocks. Throws SpecError for an alignment that is not a power of
+  // two.
   Alloc allocate(Size alignment, Size size);
   // Throws BadFree unless the block is placed.
   void deallocate(Alloc block);
