@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,7 @@ def trace_file(data: bytes) -> None:
     _trace_file(data, data)
 
 
-def _trace_file(data: bytes, content: bytes, **options: int) -> None:
+def _trace_file(data: bytes, content: bytes, **options: Any) -> None:
     """`content` is what `data` is when it is expanded."""
     known = format_of(content[:HEAD])
     if known is None or known.streamer is None:
