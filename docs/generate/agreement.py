@@ -20,8 +20,8 @@ from typing import Any
 from allocbench.gpu import observations
 from allocbench.workloads import catalog
 from allocbench.workloads.files import read_recording
-from docs.generate import real_gpu
-from docs.generate.real_gpu import values
+from docs.generate import gpu_pairs
+from docs.generate.gpu_pairs import STAGE, values
 
 _FOLDER = "benchmarks/results/gpu/nvidia-h100-80gb-hbm3-5fa02ba3/agreement"
 FILE = Path(__file__).parent.parent.parent / _FOLDER / "comparison.json"
@@ -91,8 +91,8 @@ def _programs(real: Path, null: Path) -> Iterator[dict[str, Any]]:
                 continue
             name = path.name.removesuffix(".pickle.gz")
             recordings = (read_recording(each / path.name) for each in (real, null))
-            pair = real_gpu.compare(name, *recordings)
-            peaks = [real_gpu.peak_bytes(side, one.name) for side in (real, null)]
+            pair = gpu_pairs.compare(name, *recordings)
+            peaks = [gpu_pairs.peak_bytes(side, one.name) for side in (real, null)]
             yield {
                 "program": one.name,
                 "process": name,
@@ -111,7 +111,7 @@ def _programs(real: Path, null: Path) -> Iterator[dict[str, Any]]:
 
 
 def _caching(real: Path, null: Path) -> Iterator[dict[str, Any]]:
-    for name, _, verdict, _ in real_gpu.pairs(real, null):
+    for name, _, verdict, _ in gpu_pairs.pairs(real, null):
         if verdict is not None:
             row = {key: value for key, value in verdict.row().items() if key not in _NOT_KEPT}
             yield {"process": name} | row
@@ -119,7 +119,7 @@ def _caching(real: Path, null: Path) -> Iterator[dict[str, Any]]:
 
 def _same(path: Path, real: Path) -> str:
     native = values(real / "checks--native.json") or {}
-    return real_gpu.checks(values(path), native.get("returned") or {})
+    return gpu_pairs.checks(values(path), native.get("returned") or {})
 
 
 def _operators(folder: Path) -> dict[str, list[Any]]:
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("real", "null", "formulas"):
         parser.add_argument(name, type=Path)
     given = parser.parse_args(arguments)
-    folders = [folder / real_gpu.STAGE for folder in (given.real, given.null, given.formulas)]
+    folders = [folder / STAGE for folder in (given.real, given.null, given.formulas)]
     text = json.dumps(collect(*folders), indent=1, default=str)
     FILE.parent.mkdir(parents=True, exist_ok=True)
     FILE.write_text(text + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from allocbench.verifying import verify
 from allocbench.workloads.files import read, read_recording
-from docs.generate import real_gpu
+from docs.generate import gpu_pairs
 from tests.null_gpu import ROOT, python
 
 
@@ -86,12 +86,12 @@ def test_what_a_program_allocates_is_kept_and_compared(tmp_path: Path) -> None:
     assert trace.max_load == result["facts"]["stats"]["requested_bytes.all.peak"]
     verdict = verify(kept, "caching:version=2.13")
     assert verdict.exit_code == 0
-    same = real_gpu.compare("same", read_recording(kept), read_recording(kept))
+    same = gpu_pairs.compare("same", read_recording(kept), read_recording(kept))
     assert (same.first, same.only_real, same.only_null) == (None, {}, {})
     assert (same.calls_equal, same.shift) == (True, 0)
     assert same.events[0] == same.events[1] == same.common > trace.allocs
     other = read_recording(folder / "program--training--expandable.0.pickle.gz")
-    differs = real_gpu.compare("other", read_recording(kept), other)
+    differs = gpu_pairs.compare("other", read_recording(kept), other)
     assert differs.first is not None
     assert differs.common < same.common
     assert not differs.calls_equal
