@@ -97,6 +97,12 @@ class Pairs:
     @property
     def stray_frees(self) -> int: ...
 
+    @property
+    def search_steps(self) -> int:
+        """
+        places of the hash table that were visited, beyond the first one of each search
+        """
+
     def take(self) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))]]:
         """
         The columns, once. For each event: begin, the event that began its block; from_start, whether it frees a block that was alive before all events; left_out, whether it is a request for no bytes or a free of no block. Then: unfreed, the allocs at the address of a block that is alive; still_alive, the alloc of that block for each of them; addresses, all of them once, in any order.

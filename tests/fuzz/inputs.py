@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,14 +94,14 @@ def trace_file(data: bytes) -> None:
     _trace_file(data, data)
 
 
-def _trace_file(data: bytes, content: bytes, **options: Any) -> None:
+def _trace_file(data: bytes, content: bytes, read: Callable[[Path], Trace] = files.read) -> None:
     """`content` is what `data` is when it is expanded."""
     known = format_of(content[:HEAD])
     if known is None or known.streamer is None:
-        (trace,) = _read(data, partial(files.read, **options))
+        (trace,) = _read(data, read)
     else:
         by_parts = partial(files.read_large, most_in_memory=0)
-        trace, streamed = _read(data, files.read, by_parts)
+        trace, streamed = _read(data, read, by_parts)
         assert (streamed is None) == (trace is None), "both ways of reading find the same errors"
         if isinstance(trace, Trace) and isinstance(streamed, StreamedTrace):
             blocks = np.concatenate([part.id for part in streamed.parts()])
@@ -114,7 +113,7 @@ def _trace_file(data: bytes, content: bytes, **options: Any) -> None:
 
 def request_log(data: bytes) -> None:
     """A log of requests."""
-    _trace_file(data, data, decode_tokens=_DECODE_TOKENS)
+    _trace_file(data, data, partial(files.read, decode_tokens=_DECODE_TOKENS))
 
 
 def plannable_file(data: bytes) -> None:

@@ -217,6 +217,8 @@ NB_MODULE(_native, m) {
   nb::class_<Pairs>(m, "Pairs", "Which events belong together; events are indices.")
       .def_ro("requests_for_nothing", &Pairs::requests_for_nothing)
       .def_ro("stray_frees", &Pairs::stray_frees)
+      .def_ro("search_steps", &Pairs::search_steps,
+              "places of the hash table that were visited, beyond the first one of each search")
       .def(
           "take",
           [](Pairs& self) {

@@ -225,7 +225,7 @@ bool read(Cursor& cursor, std::vector<std::string> const& keys, std::vector<int>
 
 // What `find` returns for a key, which is called once for each key.
 template <class Number, class Key>
-std::optional<Number> once(std::unordered_map<std::uint32_t, Number>& known, std::uint32_t number,
+std::optional<Number> once(ByNumber<Number>& known, std::uint32_t number,
                            std::function<std::optional<Number>(Key)> const& find, Key key) {
   if (auto const found = known.find(number); found != known.end()) return found->second;
   auto const meant = find(key);

@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "keyed_hash.hpp"
+
 namespace allocbench {
 
 // A pickle of protocol 4 holds each event as a dict with the same keys:
@@ -23,6 +25,9 @@ namespace allocbench {
 // items, also those of a list. The scanner reads such dicts and nothing else: it stops before the
 // first one that has another form, a value that does not fit, or an end outside of the data.
 
+template <class Value>
+using ByNumber = std::unordered_map<std::uint32_t, Value, KeyedHash>;
+
 // What of an event is read; the values of other keys are skipped.
 enum Field { kAction, kAddress, kSize, kStream, kTime, kFrames, kPool, kFields };
 
@@ -31,13 +36,6 @@ enum class Kept : std::uint8_t { kEvent, kList, kTuple };
 struct Slot {
   Kept kept;
   std::uint32_t index;  // of the event in its run, or of the text in Scanner::texts
-};
-
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const {
-    return std::hash<std::string_view>{}(text);
-  }
 };
 
 // Events in order, one element of each column per event. `slots` are the values that the events
@@ -92,12 +90,12 @@ class EventScanner {
   std::vector<std::string> keys_;
   std::vector<int> field_;  // by key: the Field that it is, or -1
   std::array<bool, kFields> has_{};
-  std::unordered_map<std::uint32_t, Action> actions_;           // by place in the memo
-  std::unordered_map<std::uint32_t, std::uint32_t> labels_at_;  // by place in the memo
-  std::unordered_map<std::uint32_t, std::uint32_t> labels_;     // by index of the text
-  std::unordered_map<std::uint32_t, std::int32_t> pools_at_;    // by place in the memo
-  std::unordered_map<std::uint32_t, std::int32_t> pools_;       // by index of the text
-  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> indices_;
+  ByNumber<Action> actions_;           // by place in the memo
+  ByNumber<std::uint32_t> labels_at_;  // by place in the memo
+  ByNumber<std::uint32_t> labels_;     // by index of the text
+  ByNumber<std::int32_t> pools_at_;    // by place in the memo
+  ByNumber<std::int32_t> pools_;       // by index of the text
+  std::unordered_map<std::string, std::uint32_t, KeyedHash, std::equal_to<>> indices_;
   std::vector<std::string const*> texts_;  // the keys of indices_
 };
 

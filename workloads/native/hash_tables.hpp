@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "keyed_hash.hpp"
+
 namespace allocbench {
 
 // The slots of a table; their number is a power of two. A Slot has a `key` and `used()`.
@@ -17,7 +19,10 @@ class Probed {
   // The slot of a key, or the unused one where it belongs.
   Slot& find(std::uint64_t key) {
     std::size_t at = home(key);
-    while (slots_[at].used() && slots_[at].key != key) at = after(at);
+    while (slots_[at].used() && slots_[at].key != key) {
+      at = after(at);
+      ++search_steps_;
+    }
     return slots_[at];
   }
 
@@ -45,12 +50,14 @@ class Probed {
   std::vector<Slot> const& slots() const { return slots_; }  // the unused ones too
   std::size_t count() const { return count_; }
 
+  // Slots visited so far, beyond the first one of each search.
+  std::uint64_t search_steps() const { return search_steps_; }
+
  private:
   static constexpr std::size_t kFewest = 64;
 
-  // The factor is 2^64 divided by the golden ratio.
   std::size_t home(std::uint64_t key) const {
-    return (key * 0x9E3779B97F4A7C15u) >> (64 - std::countr_zero(slots_.size()));
+    return hash_(key) >> (64 - std::countr_zero(slots_.size()));
   }
   std::size_t after(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
@@ -62,7 +69,9 @@ class Probed {
   }
 
   std::vector<Slot> slots_ = std::vector<Slot>(kFewest);
+  KeyedHash hash_;
   std::size_t count_ = 0;
+  std::uint64_t search_steps_ = 0;
 };
 
 // How often each number above 0 occurred.

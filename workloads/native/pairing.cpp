@@ -59,6 +59,7 @@ Pairs pair_events(std::span<std::uint8_t const> is_alloc, std::span<std::uint64_
   pairs.addresses.reserve(places.count());
   for (Place const& place : places.slots())
     if (place.used()) pairs.addresses.push_back(place.key);
+  pairs.search_steps = places.search_steps();
   return pairs;
 }
 

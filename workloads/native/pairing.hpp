@@ -18,6 +18,7 @@ struct Pairs {
   std::vector<std::uint64_t> addresses;    // all of them once, in any order
   std::uint64_t requests_for_nothing = 0;  // how many are left out for each reason
   std::uint64_t stray_frees = 0;
+  std::uint64_t search_steps = 0;  // slots of the table visited beyond the first of each search
 };
 
 // The first free of an address without an alloc before it ends a block that was alive before, if it

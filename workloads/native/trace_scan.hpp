@@ -13,8 +13,6 @@
 
 namespace allocbench {
 
-__extension__ using Wide = unsigned __int128;  // sums of bytes exceed 64 bits
-
 // Consecutive events: arrays of equal length with one element per event.
 struct Events {
   std::span<std::uint8_t const> op;
@@ -51,7 +49,7 @@ class Load {
 
   std::uint64_t most_blocks_;
   std::vector<std::uint64_t> size_;  // by block
-  Wide load_ = 0;
+  Wide load_ = 0;                    // sums of bytes exceed 64 bits
 };
 
 // Memory: in proportion to the largest block number, the distinct sizes and the distinct lifetimes.

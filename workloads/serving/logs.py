@@ -22,7 +22,7 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from allocbench.workloads.serving.requests import Requests
-from allocbench.workloads.trace import TraceError
+from allocbench.workloads.trace import MAX_SIZE, TraceError
 
 MOST_TOKENS = 10**8 - 1
 _MOST_MILLISECONDS = 10**15
@@ -109,6 +109,8 @@ def _read_mooncake(file: BinaryIO) -> Requests:
                 )
         if not isinstance(ids, list) or not all(isinstance(block_id, int) for block_id in ids):
             raise TraceError(f"line {number}: hash_ids is not a list of whole numbers")
+        if any(abs(block_id) > MAX_SIZE for block_id in ids):  # many would have the same hash
+            raise TraceError(f"line {number}: a number in hash_ids is above {MAX_SIZE:,}")
         rows.append(values)
         prefix.append(ids)
     if not rows:

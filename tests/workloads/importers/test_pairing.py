@@ -82,6 +82,19 @@ def test_many_addresses() -> None:
     assert found(rows) == expected(rows)
 
 
+def test_addresses_that_once_had_the_same_hash_are_found_at_once() -> None:
+    golden = 0x9E3779B97F4A7C15  # the factor of the hash that files could be made for
+    count = 1 << 15
+    numbers = np.arange(count, dtype=np.uint64)
+    for addresses in (
+        numbers * np.uint64(pow(golden, -1, 1 << 64)),
+        numbers << np.uint64(49),
+        numbers * np.uint64(512),
+    ):
+        pairs = pair_events(np.ones(count, np.uint8), addresses, np.full(count, 512, np.uint64))
+        assert pairs.search_steps < 4 * count
+
+
 def test_arrays_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         pair_events(np.zeros(2, np.uint8), np.zeros(2, np.uint64), np.zeros(1, np.uint64))

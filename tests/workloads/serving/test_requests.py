@@ -191,6 +191,7 @@ def test_other_files_are_not_logs(text: str) -> None:
         (MOONCAKE.replace("520", "true"), "line 2: input_length 'True' is not a whole number"),
         (MOONCAKE.replace('"output_length": 7', '"x": 7'), "line 2: no 'output_length'"),
         (MOONCAKE.replace("[0, 9]", '"a"'), "line 2: hash_ids is not a list of whole numbers"),
+        (MOONCAKE.replace("[0, 9]", f"[{2**63}]"), "line 2: a number in hash_ids is above"),
         (MOONCAKE + "{not json}\n", "line 3: not a JSON object"),
         (BURST.replace(",18,", ",0,").replace(",230,", ",0,"), "no request that was answered"),
     ],
