@@ -52,13 +52,14 @@ class Modules:
         original, paths, added = self._call, self._paths, self._added
         is_compiling = self._torch.compiler.is_compiling
 
-        def call(module: Any, *args: Any, **options: Any) -> Any:
+        def call(self: Any, /, *args: Any, **options: Any) -> Any:
+            # The profiler of PyTorch looks for a variable `self` in this frame.
             if is_compiling():
-                return original(module, *args, **options)
-            watched = paths.get(id(module))
-            if watched is None or watched[0]() is not module:
-                return added(module)(module, *args, **options)
-            return watched[2](module, *args, **options)
+                return original(self, *args, **options)
+            watched = paths.get(id(self))
+            if watched is None or watched[0]() is not self:
+                return added(self)(self, *args, **options)
+            return watched[2](self, *args, **options)
 
         call.__code__ = call.__code__.replace(co_name="", co_filename=FILE)
         self._skip(call)
@@ -89,8 +90,8 @@ class Modules:
         if path not in self._frames:
             original = self._call
 
-            def call(module: Any, *args: Any, **options: Any) -> Any:
-                return original(module, *args, **options)
+            def call(self: Any, /, *args: Any, **options: Any) -> Any:
+                return original(self, *args, **options)
 
             code = call.__code__.replace(co_name=path, co_filename=FILE, co_firstlineno=1)
             function = FunctionType(code, {}, path, None, call.__closure__)

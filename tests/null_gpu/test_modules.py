@@ -64,7 +64,7 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
     assert np.array_equal(trace.size, unwatched.size)
 
 
-@pytest.mark.parametrize("how", ["compiled", "checkpointed", "parallel"])
+@pytest.mark.parametrize("how", ["compiled", "checkpointed", "parallel", "profiled"])
 def test_modules_of_a_model_that_is_wrapped(tmp_path: Path, how: str) -> None:
     on = "null:l4,rank=0,world=2" if how == "parallel" else "null:l4"
     check(recorded(tmp_path, how, version=VERSIONS[0], on=on))

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two kinds of models, trained; the argument says how: plain, compiled, checkpointed, parallel."""
+"""Two kinds of models, trained; the argument says how: plain, compiled, ..., parallel."""
 
 import sys
+from contextlib import nullcontext
 
 import torch
 from torch import nn
+from torch.profiler import profile
 from torch.utils.checkpoint import checkpoint
 
 HOW = sys.argv[1]
@@ -48,4 +50,5 @@ def train() -> None:
         torch.distributed.destroy_process_group()
 
 
-train()
+with profile(with_stack=True) if HOW == "profiled" else nullcontext():
+    train()
