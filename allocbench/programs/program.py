@@ -214,7 +214,12 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
 
     ran = run_on(device)
     out_of_memory = ran.ooms > 0
-    if ran.ooms and device is not None and settings.ample:
+    if ran.ooms and ran.recovered:
+        notes.append(
+            f"it ran out of memory ({_failed(ran)}), caught the error and went on: the answer is"
+            " for what it then did; name a larger card with --device to see it with more memory"
+        )
+    elif ran.ooms and device is not None and settings.ample:
         notes.append(
             f"it ran out of memory on {read_device(device).name}, and was recorded again with as"
             " much memory as it requests"

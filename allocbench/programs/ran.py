@@ -42,6 +42,14 @@ class Ran:
         traces = self.recorded.traces.values()
         return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
 
+    @property
+    def recovered(self) -> bool:
+        """Whether the program caught each such error and went on, such as with a smaller batch.
+
+        After the last one, it must have made a step or, if it makes none, an alloc.
+        """
+        return self.recorded.code == 0 and all(map(_went_on, self.recorded.traces.values()))
+
 
 def run(
     command: Sequence[str],
@@ -79,6 +87,11 @@ def run(
     ran = Ran(_named(recorded, name), device, limit, tuple(session.notes), session.reads)
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
+
+
+def _went_on(trace: Trace) -> bool:
+    after = trace.provenance.extra.get("after_oom")
+    return after is None or bool(after["steps"] if trace.steps else after["allocs"])
 
 
 def _named(recorded: Recorded, name: str) -> Recorded:

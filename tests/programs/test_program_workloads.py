@@ -209,6 +209,20 @@ def test_running_out_of_memory_is_a_result() -> None:
     assert "it ran out of memory: 1 request failed" in done.stderr
 
 
+@pytest.mark.parametrize("step", ["", "torch.optimizer_step()"])
+def test_a_program_that_catches_the_error_goes_on(step: str) -> None:
+    failed = (
+        f"import torch\n{step}\na = torch.alloc(9)\n"
+        "torch.remember(0, action='oom', addr=0, size=99)\n"
+    )
+    Path("train.py").write_text(f"{failed}torch.free(a)\n")
+    ended = run(f"inspect -- {sys.executable} train.py")
+    assert "its later requests are not known" in ended.stderr
+    Path("train.py").write_text(f"{failed}torch.alloc(5)\n{step}\n")
+    went_on = run(f"inspect -- {sys.executable} train.py")
+    assert "it ran out of memory (1 request failed), caught the error and went on" in went_on.stderr
+
+
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     Path("train.py").write_text(
         "import torch, time, pathlib\ntorch.alloc(9)\npathlib.Path('ready').touch()\n"

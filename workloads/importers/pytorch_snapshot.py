@@ -121,8 +121,17 @@ def read_recording(
         extra["rules"] = BEFORE_POOLS
     if ignored:
         extra["other_events"] = dict(sorted(ignored.items()))
-    address = np.asarray(columns.address)[kept].astype(np.uint64)
     named, pool_annotations = apart(_annotations(annotations, chosen))
+    marks = marks_of(named)
+    failed = np.flatnonzero(action == columns.codes.get("oom", -1))
+    if len(failed):
+        last = int(failed[-1])
+        when = int(np.asarray(columns.time)[rows[last]]) * 1000
+        extra["after_oom"] = {
+            "allocs": int(np.count_nonzero(action[last:] == code[0])),
+            "steps": sum(name == "step" and time_ns > when for time_ns, name in marks),
+        }
+    address = np.asarray(columns.address)[kept].astype(np.uint64)
     events = AddressedEvents(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
         address=address,
@@ -133,7 +142,7 @@ def read_recording(
         label=np.asarray(columns.label)[kept],
         time_ns=time * 1000 if time.any() else None,
         labels=tuple(columns.labels),
-        marks=marks_before(time * 1000, marks_of(named)),
+        marks=marks_before(time * 1000, marks),
         pools=pools.private,
     )
     label, labels = labels_with(events, workspaces_of(data, chosen))
