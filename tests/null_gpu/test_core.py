@@ -188,9 +188,10 @@ def test_values_are_known_until_a_kernel_runs() -> None:
     found = seen(
         """
 reads = []
-@ctypes.CFUNCTYPE(None, c_uint64)
+bits = 0
+@ctypes.CFUNCTYPE(c_uint64, c_uint64)
 def on_read(size):
-    reads.append(size)
+    return reads.append(size) or bits
 gpu.null_on_read(on_read)
 _, a = malloc(1 << 20)
 _, b = malloc(1 << 20)
@@ -213,7 +214,9 @@ gpu.null_work()
 seen["after a kernel"] = read(a, 2)
 write(a, bytes(65 << 10))
 read(a, 65 << 10)
-seen["unknown"] = reads
+seen["unknown"] = list(reads)
+bits = 0x6867666564636261
+seen["chosen"] = [read(a, size) for size in (1, 2, 3, 8)]
 """
     )
     assert found["written"] == "abXYefgh"
@@ -223,6 +226,7 @@ seen["unknown"] = reads
     assert found["beyond"] == "bXYef\0"
     assert found["after a kernel"] == "\0\0"
     assert found["unknown"] == [6, 2, 65 << 10]
+    assert found["chosen"] == ["a", "ab", "\0\0\0", "abcdefgh"]
 
 
 def test_a_capture_takes_in_the_streams_that_wait_for_it() -> None:

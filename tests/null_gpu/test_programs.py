@@ -86,6 +86,26 @@ def test_reads_give_the_values_that_the_user_chose(version: str, tmp_path: Path)
 
 
 @of_each_version
+def test_shapes_have_the_sizes_that_the_user_chose(version: str, tmp_path: Path) -> None:
+    found = seen("values", tmp_path, version=version, limits=Limits(values={"there": 5}))
+    assert found["selected"] == [5]
+    left = summary(tmp_path)
+    assert left.shapes == {}
+    assert left.chosen == sum(left.reads.values()) == 5
+
+
+@of_each_version
+def test_checks_of_pytorch_pass_and_the_scale_of_gradients_is_known(
+    version: str, tmp_path: Path
+) -> None:
+    limits = Limits(values={"number_with_a_long_name": 2})  # beyond what is shown of the line
+    found = seen("known", tmp_path, version=version, limits=limits)
+    assert found == {"shapes": [[4], []], "scale": 1024.0, "chosen": [2]}
+    left = summary(tmp_path)
+    assert sum(left.reads.values()) == left.chosen == 1
+
+
+@of_each_version
 def test_a_program_may_end_right_after_a_backward_pass(version: str, tmp_path: Path) -> None:
     assert seen("ends_in_backward", tmp_path, version=version) == {}
 
@@ -128,7 +148,7 @@ def test_hugging_face_trains_and_generates(version: str, tmp_path: Path) -> None
 
 
 @of_each_version
-def test_masks_that_hide_nothing_are_known_if_they_are_from_the_host(
+def test_masks_and_positions_are_known_if_they_are_from_the_host(
     version: str, tmp_path: Path
 ) -> None:
     assert seen("masks", tmp_path, version=version) == {
@@ -136,6 +156,8 @@ def test_masks_that_hide_nothing_are_known_if_they_are_from_the_host(
         "converted": [True] * 3,
         "unknown": [False] * 5,
         "bytes": False,  # most bytes of whole numbers are 0
+        "one sequence": [False] * 3,
+        "packed": [True] * 3,
         "grown": [True, [6, 9], False],
         "searched": [True, False],
     }

@@ -3,6 +3,7 @@
 #include "null_gpu/values.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -45,7 +46,11 @@ void Values::copy(void* to, void const* from, Size size) {
   }
   if (!known) {
     ++unknown_reads_;
-    if (OnRead const call = on_read_) call(size);
+    if (OnRead const call = on_read_) {
+      std::uint64_t const bits = call(size);
+      if (bits != 0 && size <= sizeof bits && std::has_single_bit(size))
+        std::memcpy(to, &bits, size);
+    }
   }
 }
 
@@ -136,7 +141,8 @@ void Values::copy_known(Address to, Address from, Size size) {
 
 }  // namespace allocbench::null_gpu
 
-// Sets the function to call after each read of an unknown value.
-NULL_GPU_API void null_on_read(void (*call)(std::uint64_t bytes)) {
+// Sets the function to call after each read of an unknown value, and to ask for the bits of a
+// number.
+NULL_GPU_API void null_on_read(std::uint64_t (*call)(std::uint64_t bytes)) {
   allocbench::null_gpu::Values::get().on_read(call);
 }

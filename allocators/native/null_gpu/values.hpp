@@ -20,7 +20,7 @@ inline constexpr Size kMostKept = Size{64} << 10;
 
 class Values {
  public:
-  using OnRead = void (*)(std::uint64_t bytes);
+  using OnRead = std::uint64_t (*)(std::uint64_t bytes);
 
   static Values& get();
 
@@ -29,7 +29,8 @@ class Values {
   void fill(void* to, int value, Size size);
   // Makes all values unknown, because a kernel ran.
   void forget_all();
-  // Sets a function to call after each read of an unknown value, on the reading thread.
+  // Sets a function to call after each read of an unknown value, on the reading thread. A single
+  // number (1, 2, 4 or 8 bytes) then reads as the bits that it returns.
   void on_read(OnRead call) { on_read_ = call; }
   std::uint64_t unknown_reads() const { return unknown_reads_; }
 

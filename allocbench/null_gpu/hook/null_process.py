@@ -43,7 +43,8 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
-        self._reads = _sibling("null_reads").Reads(self._core, told["values"])
+        known = _sibling("null_known")
+        self._reads = _sibling("null_reads").Reads(self._core, told["values"], known)
         self._workspaces = _sibling("null_workspaces").Workspaces(self._core)
 
     def watch(self, torch: ModuleType) -> None:

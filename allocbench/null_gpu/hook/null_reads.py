@@ -11,33 +11,46 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-_ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+_ON_READ = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
 _SHAPES = re.compile(
     r"(nonzero(?!_static)|argwhere|_?unique|masked_select|repeat_interleave|bincount|_?coalesce"
-    r"|_?to_sparse)"
+    r"|_?to_sparse|one_hot)"
 )
 """PyTorch's operators that read a value to determine the shape of their result."""
 _SCALARS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__")
 _COPIES = ("cpu", "to")
 _MOST_TEXT = 4096
-_KNOWN = "allocbench_null_optimizers"
+_OFTEN = 10_000
+"""Reads of one line after which it may be a loop that waits for a value."""
+_whole_lines = dict[str, str]()
+"""By call site, whose line may be shortened."""
+_REPLACES = "allocbench_null_optimizers"
+_FRAMES_OF_MODULES = "<allocbench."
+"""How the file names of frames begin that a recording adds."""
+
+
+class _Known(Protocol):
+    """The module null_known."""
+
+    def in_function(self, frame: FrameType, size: int) -> int | None: ...
+    def in_operators(self, names: Iterable[str], size: int) -> int | None: ...
 
 
 class Reads:
     """The reads of one process.
 
-    sites, shapes: number of reads, and of those that determine a shape, by call site: "train.py:88
+    sites, shapes: number of reads, and of those that make a shape empty, by call site: "train.py:88
     loss.item()". chosen: number of reads that returned a value chosen by the user.
     """
 
-    def __init__(self, core: ctypes.CDLL, values: Mapping[str, float]) -> None:
+    def __init__(self, core: ctypes.CDLL, values: Mapping[str, float], known: _Known) -> None:
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
-        self._core, self._values = core, values
+        self._core, self._values, self._known = core, values, known
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
 
@@ -50,22 +63,44 @@ class Reads:
             for name in _COPIES:
                 self._replace(torch.Tensor, name, _filled)
 
-    def _on_read(self, _bytes: int) -> None:
+    def _on_read(self, size: int) -> int:
+        """Count a read; the bits of the number that it returns."""
         caller = sys._getframe().f_back
-        if _is_known(caller):
-            return
+        for frame in _internal(caller):
+            if frame.f_globals.get("__name__") == _REPLACES:
+                return 0
+            if (bits := self._known.in_function(frame, size)) is not None:
+                return bits
         operators = self._operators()
+        if (bits := self._known.in_operators(operators, size)) is not None:
+            return bits
         site = call_site(caller)
+        place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
-            site = " ".join(["outside Python:", *operators[-1:]])
+            place = (operators or ["*"])[-1]
+            site = f"outside Python: {place}"
         self._last.site = site
         self.sites[site] += 1
-        for operator in filter(_SHAPES.match, operators):
-            if site not in self.shapes:
-                text = f"the shape of {operator} depends on a computed value, which reads as 0"
-                print(f"allocbench: warning: {site}: {text}", file=sys.stderr, flush=True)
-            self.shapes[site] += 1
-            break
+        if self.sites[site] == _OFTEN:
+            text = f"{_OFTEN:,} reads of computed values"
+            _warn(site, f"{text}; a loop may wait for another value: see --value")
+        shaped = next(filter(_SHAPES.match, operators), None)
+        return 0 if shaped is None else self._elements(site, place, shaped)
+
+    def _elements(self, site: str, place: str, operator: str) -> int:
+        """The value of a read that determines a shape: mostly the number of elements.
+
+        place: the beginning of the site, which names it for the user.
+        """
+        value = self._value(site)
+        if value is not None:
+            self.chosen += 1
+            return max(0, int(value))
+        if site not in self.shapes:
+            text = f"the shape of {operator} depends on a computed value, which reads as 0"
+            _warn(site, f"{text}; --value {place}=NUMBER sets it")
+        self.shapes[site] += 1
+        return 0
 
     def _operators(self) -> list[str]:
         """The PyTorch operators that this thread is running, innermost first."""
@@ -92,7 +127,8 @@ class Reads:
         """The value that the user chose for the reads of a call site."""
         if site is None:
             return None
-        place, _, source = site.partition(" ")
+        place = site.partition(" ")[0]
+        source = _whole_lines.get(site, site)
         for name, value in self._values.items():
             if name in ("*", place) or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", source):
                 return value
@@ -108,22 +144,29 @@ def call_site(frame: FrameType | None) -> str:
 
 @functools.cache
 def _site(path: str, line: int) -> str:
-    source = textwrap.shorten(linecache.getline(path, line), 60, placeholder=" ...")
-    return f"{Path(path).name}:{line} {source}".strip()
+    whole = linecache.getline(path, line)
+    source = textwrap.shorten(whole, 60, placeholder=" ...")
+    site = f"{Path(path).name}:{line} {source}".strip()
+    _whole_lines[site] = whole
+    return site
 
 
 def _is_internal(frame: FrameType) -> bool:
+    if frame.f_code.co_filename.startswith(_FRAMES_OF_MODULES):
+        return True
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package == "torch" or package.startswith("allocbench_null")
 
 
-def _is_known(frame: FrameType | None) -> bool:
-    """Whether null_optimizers.py replaces the value."""
+def _internal(frame: FrameType | None) -> Iterator[FrameType]:
+    """The innermost frames, up to the first that is not PyTorch's."""
     while frame is not None and _is_internal(frame):
-        if frame.f_globals.get("__name__") == _KNOWN:
-            return True
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _warn(site: str, text: str) -> None:
+    print(f"allocbench: warning: {site}: {text}", file=sys.stderr, flush=True)
 
 
 def _same_type(result: Any, value: float) -> Any:

@@ -3,7 +3,9 @@
 
 `generate()` reads whether all sequences have ended: on a null GPU no end token is ever found, and
 it ends at the maximum length. A model reads whether its attention mask hides nothing, because it
-can then go without: masks mostly come from host memory, where the answer is known.
+can then go without: masks mostly come from host memory, where the answer is known. It also reads
+whether positions begin anew within a row, as those of packed sequences do. They only do if the
+program computed them on the host, because a model itself counts from 0.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Any
 
 _NOTHING_HIDDEN = "_allocbench_nothing_hidden"
 """An attribute of storages, which views share: type and version of a mask without a zero."""
+_BEGINS_ANEW = "_allocbench_begins_anew"
+"""The same for whole numbers with a row that does not count up by one."""
 
 
 def end_at_length(utils: ModuleType) -> None:
@@ -91,16 +95,19 @@ def _mark_known(options: Mapping[str, Any], known: list[str]) -> None:
 
 
 def know_masks(masking: ModuleType, torch: ModuleType) -> None:
-    """Change `transformers.masking_utils` so that masks from the host are not read from the GPU.
+    """Change `transformers.masking_utils` so that what the host knows is not read from the GPU.
 
-    A copy of a mask to a GPU, and a copy in another type, has the values of the original until
-    an operation changes it in place.
+    A copy of a mask or of positions to a GPU, and a copy in another type, has the values of the
+    original until an operation changes it in place.
     """
     for name in ("to", "cuda", "bool", "int", "long"):
         _watch_copies(torch.Tensor, name, torch.compiler.is_compiling)
     for name in ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa"):
         if original := getattr(masking, name, None):
             setattr(masking, name, _without_known(original, torch.compiler.is_compiling))
+    name = "find_packed_sequence_indices"
+    if original := getattr(masking, name, None):
+        setattr(masking, name, _packed_if_known(original, torch.compiler.is_compiling))
 
 
 def _watch_copies(kind: Any, name: str, is_compiling: Callable[[], bool]) -> None:
@@ -111,26 +118,47 @@ def _watch_copies(kind: Any, name: str, is_compiling: Callable[[], bool]) -> Non
         copy = original(self, *arguments, **options)
         if is_compiling():  # the tensors have no values
             return copy
-        if type(copy) is kind and copy.is_cuda and copy is not self and _hides_nothing(self):
-            _mark(copy)
+        if type(copy) is kind and copy.is_cuda and copy is not self and _is_whole_matrix(self):
+            if _hides_nothing(self):
+                _mark(copy)
+            if _begins_anew(self):
+                _mark(copy, _BEGINS_ANEW)
         return copy
 
     setattr(kind, name, copied)
 
 
-def _mark(mask: Any) -> None:
-    """Note that a mask on the GPU hides nothing."""
-    setattr(mask.untyped_storage(), _NOTHING_HIDDEN, _type_and_version(mask))
+def _mark(tensor: Any, fact: str = _NOTHING_HIDDEN) -> None:
+    """Note a fact about a tensor on the GPU: by default, that this mask hides nothing."""
+    setattr(tensor.untyped_storage(), fact, _type_and_version(tensor))
+
+
+def _is_marked(tensor: Any, fact: str) -> bool:
+    known = getattr(tensor.untyped_storage(), fact, None)
+    return bool(known == _type_and_version(tensor))
+
+
+def _is_whole_matrix(tensor: Any) -> bool:
+    """Whether it has two dimensions, and numbers that are whole or truth values."""
+    return bool(tensor.dim() == 2 and not tensor.is_floating_point() and not tensor.is_complex())
 
 
 def _hides_nothing(mask: Any) -> bool:
     """Whether a tensor of two dimensions and whole numbers has no zero, as far as is known."""
-    if mask.dim() != 2 or mask.is_floating_point() or mask.is_complex():
+    if not _is_whole_matrix(mask):
         return False
     if mask.is_cuda:
-        known = getattr(mask.untyped_storage(), _NOTHING_HIDDEN, None)
-        return bool(known == _type_and_version(mask))
+        return _is_marked(mask, _NOTHING_HIDDEN)
     return mask.device.type == "cpu" and bool(mask.all())
+
+
+def _begins_anew(positions: Any) -> bool:
+    """Whether a row of whole numbers is known not to count up by one."""
+    if positions.is_cuda:
+        return _is_marked(positions, _BEGINS_ANEW)
+    if positions.device.type != "cpu" or str(positions.dtype) == "torch.bool":
+        return False
+    return bool((positions.diff(dim=-1) != 1).any())
 
 
 def _type_and_version(tensor: Any) -> tuple[Any, int]:
@@ -150,3 +178,15 @@ def _without_known(original: Any, is_compiling: Callable[[], bool]) -> Any:
         return original(padding_mask, *arguments, **options)
 
     return ignored
+
+
+def _packed_if_known(original: Any, is_compiling: Callable[[], bool]) -> Any:
+    """The function, which finds no packed sequences in positions unless they are known."""
+
+    @functools.wraps(original)
+    def found(position_ids: Any) -> Any:
+        if is_compiling() or not position_ids.is_cuda or _begins_anew(position_ids):
+            return original(position_ids)
+        return None
+
+    return found

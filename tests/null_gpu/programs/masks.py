@@ -1,4 +1,4 @@
-"""Masks that are copied from the host, and a small package in the place of transformers."""
+"""Masks and positions from the host, and a small package in the place of transformers."""
 
 import json
 import sys
@@ -10,6 +10,10 @@ import torch
 MASKING = """
 def _ignore_causal_mask_sdpa(padding_mask, length):
     return padding_mask is None or bool(padding_mask.all())
+
+def find_packed_sequence_indices(position_ids):
+    sequences = (position_ids.diff(dim=-1) != 1).cumsum(-1)
+    return None if (sequences[:, -1] == 0).all() else sequences
 """
 GENERATION = """
 import torch
@@ -49,6 +53,10 @@ def ignored(mask):
     return masking_utils._ignore_causal_mask_sdpa(mask, 8)
 
 
+def packed(positions):
+    return masking_utils.find_packed_sequence_indices(positions) is not None
+
+
 whole = torch.ones(2, 8, dtype=torch.int64)
 part = whole.clone()
 part[1, 0] = 0
@@ -59,6 +67,7 @@ with torch.inference_mode():
 _, grown = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask=known)
 grown = utils.GenerationMixin()._update_model_kwargs_for_generation(None, grown)["attention_mask"]
 _, hiding = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask=part.cuda())
+rising, anew = torch.arange(8)[None], torch.tensor([[0, 1, 2, 0, 1, 0, 1, 2]])
 searching, criteria = utils.GenerationMixin(), utils.StoppingCriteriaList()
 searched = []
 for length in (11, 12):
@@ -69,6 +78,8 @@ seen = {
     "converted": [ignored(known.bool()), ignored(known.view(8, 2)), ignored(known.int().cuda())],
     "unknown": [ignored(mask) for mask in (part, part.cuda(), changed, known.clone(), known + 0)],
     "bytes": ignored(known.view(torch.uint8)),
+    "one sequence": [packed(rising), packed(rising.cuda()), packed(anew.cuda() + 0)],
+    "packed": [packed(anew), packed(anew.cuda()), packed(anew.to("cuda").long())],
     "grown": [ignored(grown), list(grown.shape), ignored(hiding["attention_mask"])],
     "searched": searched,
 }

@@ -1,0 +1,20 @@
+"""Values that PyTorch reads itself: its checks of values, and the scale of a GradScaler."""
+
+import json
+
+import torch
+from torch.distributions import Categorical, Normal
+
+there = torch.ones(4, device="cuda") * 2
+torch._check_tensor_all(there > 0)
+seen = {"shapes": []}
+for distribution in (
+    Normal(there, there),
+    Categorical(logits=there),
+):
+    seen["shapes"].append(list(distribution.log_prob(distribution.sample()).shape))
+scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+scaler.scale(there)
+seen["scale"] = scaler.get_scale()
+seen["chosen"] = [float(there.sum()) for number_with_a_long_name in (1,) if number_with_a_long_name]
+print(json.dumps(seen))
