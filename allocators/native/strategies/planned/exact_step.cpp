@@ -50,17 +50,26 @@ bool ExactStep::alike(StepKind::Step const& step) const {
   return 10 * same >= 9 * known;
 }
 
-void ExactStep::see_ends(StepKind::Step const& step, bool others) {
+bool ExactStep::see_ends(StepKind::Step const& step, bool others) {
+  bool learned = false;
   for (std::size_t number = 0; number < step.size(); ++number) {
     StepKind::End end = step[number].end;
     if (step[number].size < StepKind::kLeast) continue;
     if (others != (end.when != StepKind::When::kThisStep)) continue;
     if (end.when == StepKind::When::kUnknown) end.when = StepKind::When::kLater;
     StepKind::LearnedEnd& known = ends_[number];
+    StepKind::LearnedEnd const before = known;
     bool const assumed = known.last.when == StepKind::When::kUnknown && known.end != end;
     if (assumed) known.end = known.last = end;
     stale_ |= assumed || known.see(end);
+    learned |= known != before;
   }
+  return learned;
+}
+
+std::size_t ExactStep::ended_in(StepKind::When when) const {
+  return static_cast<std::size_t>(std::ranges::count(
+      ends_, when, [](StepKind::LearnedEnd const& known) { return known.last.when; }));
 }
 
 void ExactStep::assume_ends(StepKind const& kind) {

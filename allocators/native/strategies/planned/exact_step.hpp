@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.hpp"
@@ -30,26 +31,30 @@ class ExactStep {
   explicit ExactStep(StepKind::Step const& step);
 
   std::size_t size() const { return sizes_.size(); }
-  bool agrees(std::size_t request, Size size) const {
-    return request < sizes_.size() && sizes_[request] == size;
-  }
+  std::span<Size const> sizes() const { return sizes_; }  // by request
   // True if the step began with these requests.
   bool begins_with(StepKind::Step const& step) const;
   // True if the step had these requests, and nine in ten of the large blocks that ended in it ended
   // where they ended before.
   bool alike(StepKind::Step const& step) const;
-  // The planned offset of a request, or StepKind::kNowhere.
+  // The planned offset of each request, or StepKind::kNowhere.
+  std::span<Size const> places() const { return plans_[current_].offsets; }
   Size place(std::size_t request) const {
-    return planned() ? plans_[current_].offsets[request] : StepKind::kNowhere;
+    return planned() ? places()[request] : StepKind::kNowhere;
   }
   // Bytes from the lowest offset to the highest end.
   Size height() const { return plans_[current_].height; }
 
   StepKind::End const& end(std::size_t request) const { return ends_[request].end; }
+  // True if the block of a request has ended like this in the last two steps.
+  bool ended_so(std::size_t request, StepKind::End const& end) const {
+    return ends_[request].end == end && ends_[request].last == end;
+  }
+  std::size_t ended_in(StepKind::When when) const;  // number of blocks in the last step
   // Assumes the ends of its kind until it has seen its own.
   void assume_ends(StepKind const& kind);
-  // As StepKind::see_ends.
-  void see_ends(StepKind::Step const& step, bool others);
+  // As StepKind::see_ends. Returns true if something was learned.
+  bool see_ends(StepKind::Step const& step, bool others);
 
   void conflict() { stale_ = true; }  // a place was occupied
   // Selects the plan for these blocks of the step before, which are still alive. Returns false if

@@ -23,15 +23,23 @@ constexpr std::uint64_t kOften = 3;  // a kind whose sizes vary has repeated aft
 Profile::Place Profile::request(Size size) {
   auto const number = static_cast<std::uint32_t>(this_step_.size());
   if (number == kLongest) return {};
-  this_step_.push_back({size});
-  credit_ = std::min(credit_ + kEarned, kMostCredit);
-  repeated_credit_ = std::min(repeated_credit_ + kEarnedForRepeated, kMostCredit);
   Place place;
   if (size >= StepKind::kLeast) place.ticket = {step_, number};
+  if (number < sizes_.size() && sizes_[number] == size) {
+    if (!places_.empty()) {
+      place.offset = places_[number];
+      this_step_.push_back({size, {}, place.offset});
+      return place;
+    }
+  } else {
+    expected_ = kNone;
+    sizes_ = {};
+  }
+  this_step_.push_back({size});
   bool const was_exact = exact_ != kNone;
   if (was_exact || number == 0 || number == kConvincing) {
-    if ((was_exact && exacts_[exact_].step.agrees(number, size)) || match_exact()) {
-      place.offset = this_step_.back().offset = exacts_[exact_].step.place(number);
+    if (match_exact()) {
+      place.offset = this_step_.back().offset = places_[number];
       return place;
     }
     if (was_exact || number == 0) resume_guess();
@@ -45,10 +53,21 @@ Profile::Place Profile::request(Size size) {
 void Profile::freed(Ticket ticket) {
   if (ticket.request == kNone) return;
   auto const last = static_cast<std::uint32_t>(this_step_.size());
+  auto const see = [&](StepKind::Observed& request, When when, Index exact, Ends& ends) {
+    request.end = {when, last};
+    ends.see(exact != kNone && exacts_[exact].step.ended_so(ticket.request, request.end));
+  };
   if (ticket.step == step_)
-    this_step_[ticket.request].end = {When::kThisStep, last};
+    see(this_step_[ticket.request], When::kThisStep, expected_, ends_);
   else if (ticket.step + 1 == step_ && ticket.request < previous_step_.size())
-    previous_step_[ticket.request].end = {When::kNextStep, last};
+    see(previous_step_[ticket.request], When::kNextStep, previous_exact_, previous_ends_);
+}
+
+void Profile::earn() {
+  std::uint64_t const requests = this_step_.size() - std::exchange(earned_, this_step_.size());
+  if (requests == 0) return;
+  credit_ = std::min(credit_ + requests * kEarned, kMostCredit);
+  repeated_credit_ = std::min(repeated_credit_ + requests * kEarnedForRepeated, kMostCredit);
 }
 
 // Switches to a kind that agrees with all requests of this step so far, if there is one. Each kind
@@ -72,31 +91,38 @@ void Profile::guess_again() {
 }
 
 void Profile::begin_step() {
-  if (previous_exact_ != kNone) exacts_[previous_exact_].step.see_ends(previous_step_, true);
-  Index const exact = learn_exact();
-  if (previous_ != kNone) kinds_[previous_].steps.see_ends(previous_step_, true);
-  Index const kind = learn();
-  see_exact(exact, kind);
+  earn();
+  if (previous_exact_ != kNone && !ended_as_expected()) learn_from_others();
+  previous_known_ = as_expected();
+  Index const exact = previous_known_ ? expected_ : learn_exact();
+  Index const kind = previous_known_ ? guess_ : learn(exact);
+  if (previous_known_) kinds_[kind].steps.see_known_step();
+  kinds_[kind].used = step_;
+  ++exacts_[exact].times;
+  exacts_[exact].used = step_ + 1;
   if (previous_ != kNone) kinds_[previous_].see_next(kind);
   follows_ &= kind == guess_;
   if (opening_ == kNone) opening_ = kind;
   previous_ = kind;
   std::swap(previous_step_, this_step_);
+  this_step_.clear();
+  earned_ = 0;
+  ends_ = previous_ends_ = {};
   expect_exact(exact);
   expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
 }
 
 void Profile::begin_run() {
   begin_step();
-  kinds_[previous_].steps.see_ends(previous_step_, true);
+  learn_from_others();
   credit_ = repeated_credit_ = ~std::uint64_t{0};
   for (Kind& kind : kinds_) plan(kind);
   credit_ = kFirstCredit;
   repeated_credit_ = kMostCredit;
   exacts_.clear();
   history_.clear();
-  exact_ = previous_exact_ = kNone;
-  previous_ = kNone;
+  follow(kNone);
+  previous_exact_ = previous_ = kNone;
   previous_step_.clear();
   follows_ = true;
   expect(opening_);
@@ -109,7 +135,6 @@ void Profile::expect(Index kind) {
   if (exact_ == kNone) plan_guess();
   pose_ = {};
   rejected_ = 0;
-  this_step_.clear();
   ++step_;
 }
 
@@ -135,18 +160,19 @@ Index Profile::most_common(bool planned) const {
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
 }
 
-// Finds or creates the kind of the step that ends, and updates it with the step.
-Index Profile::learn() {
+// Finds or creates the kind of the step that ends, and updates it and the exact step.
+Index Profile::learn(Index exact) {
   Index number = guess_;
   if (number == kNone || !kinds_[number].steps.alike(this_step_)) {
     auto const kind =
         std::ranges::find_if(kinds_, [&](Kind const& k) { return k.steps.alike(this_step_); });
     number = kind != kinds_.end() ? static_cast<Index>(kind - kinds_.begin()) : unused_kind();
   }
-  Kind& kind = kinds_[number];
-  kind.steps.see_sizes(this_step_);
-  kind.steps.see_ends(this_step_, false);
-  kind.used = step_;
+  StepKind& kind = kinds_[number].steps;
+  std::uint64_t const version = kind.version();
+  kind.see_sizes(this_step_);
+  kind.see_ends(this_step_, false);
+  see_exact(exact, number, kind.version() != version);
   return number;
 }
 
@@ -164,8 +190,10 @@ Index Profile::unused_kind() {
     if (kind.next == oldest) kind.next = kNone;
     if (kind.odd_next == oldest) kind.odd_next = kNone;
   }
-  for (Exact& exact : exacts_)
+  for (Exact& exact : exacts_) {
     if (exact.kind == oldest) exact.kind = kNone;
+    exact.own = exact.others = {};
+  }
   if (opening_ == oldest) opening_ = kNone;
   kinds_[oldest] = {};
   return oldest;
@@ -173,6 +201,7 @@ Index Profile::unused_kind() {
 
 // Plans a kind that has changed, if the credit suffices.
 void Profile::plan(Kind& kind) {
+  earn();
   std::uint64_t const often = kind.steps.varies() ? kOften : 2;
   std::uint64_t& credit = kind.steps.count() < often ? credit_ : repeated_credit_;
   while (kind.steps.stale()) {

@@ -5,13 +5,14 @@
 // the following steps, an occasional evaluation. The kind of the next step is predicted from the
 // previous kind, and predicted again when the sizes of the step do not match.
 //
-// A request and a free take O(1) amortized steps: a step is examined once when it ends, and
-// requests earn credit that limits how often plans are made. Plans of steps that have repeated have
+// A request and a free take O(1) amortized steps: a step is examined once when it ends, unless it
+// was the expected one in every respect, so that nothing can be learned from it. Requests earn credit that limits how often plans are made. Plans of steps that have repeated have
 // a credit of their own, which is large from the beginning, because such plans will be used. Other
 // plans may be made in vain, so they must not slow down the first steps of a program much.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.hpp"
@@ -80,6 +81,22 @@ class Profile {
     void see_next(Index kind);
   };
 
+  // The kind of a step when nothing was learned from the step. Nothing will be learned the next
+  // time if the kind has not changed and the blocks end where they ended then.
+  struct Known {
+    Index kind = kNone;
+    std::uint64_t version = 0;
+    std::size_t ends = 0;  // number of blocks that ended
+  };
+  struct Ends {  // of blocks, up to now
+    std::size_t seen = 0;
+    std::size_t known = 0;  // those that are where they were before
+    void see(bool is_known) {
+      ++seen;
+      known += is_known;
+    }
+  };
+
   // A step that has occurred with exactly these sizes.
   struct Exact {
     ExactStep step = {};
@@ -87,11 +104,21 @@ class Profile {
     bool missed = false;      // its kind was not predicted once, or a place was occupied
     std::uint32_t times = 0;  // how often it occurred
     std::uint32_t used = 0;   // the number of the step after its last one; 0: never seen
+    Known own = {};           // with the blocks that end in the step
+    Known others = {};        // with all other blocks
+    // The requests that may have places and whose blocks did not end in the step when it was last
+    // examined.
+    std::vector<std::uint32_t> outliving = {};
   };
 
+  bool as_expected() const;
+  bool ended_as_expected() const;
+  bool knows(Known const& known, Index kind, Ends const& ends) const;
+  void learn_from_others();
+  void follow(Index exact);
   void expect_exact(Index exact);
   Index next_exact() const;
-  void see_exact(Index exact, Index kind);
+  void see_exact(Index exact, Index kind, bool learned);
   bool plan_exact(Index exact);
   std::vector<ExactStep::Tail> tails() const;
   bool match_exact();
@@ -100,8 +127,9 @@ class Profile {
   void resume_guess();
   void guess_again();
   Index most_common(bool planned) const;
-  Index learn();
+  Index learn(Index exact);
   Index unused_kind();
+  void earn();
   void plan(Kind& kind);
   void plan_guess();
   void expect(Index kind);
@@ -113,8 +141,13 @@ class Profile {
 
   std::vector<Kind> kinds_;
   std::vector<Exact> exacts_;
-  Index exact_ = kNone;           // all requests of this step agree with it so far
+  Index exact_ = kNone;           // has a plan, and all requests of this step agree with it so far
+  Index expected_ = kNone;        // followed before, and all requests of this step agree with it
+  std::span<Size const> sizes_;   // of `exact_` or `expected_`, by request
+  std::span<Size const> places_;  // of `exact_`
   Index previous_exact_ = kNone;  // the previous step
+  bool previous_known_ = false;   // nothing was learned from the blocks that ended in it
+  Ends ends_, previous_ends_;     // of the blocks of this step and of the previous one, in this one
   std::vector<Index> history_;    // the last exact steps
   bool switched_ = false;         // this step was expected to be another one
   bool missed_ = false;           // a place was occupied in this step
@@ -129,6 +162,7 @@ class Profile {
   std::uint32_t step_ = 0;
   std::uint64_t credit_ = kFirstCredit;          // comparisons earned by requests
   std::uint64_t repeated_credit_ = kMostCredit;  // for steps that have repeated
+  std::size_t earned_ = 0;                       // requests of this step that have earned credit
   std::uint64_t plans_ = 0;
 };
 

@@ -19,6 +19,45 @@ constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of al
 
 }  // namespace
 
+// True if this step was the expected one, so that nothing is learned from it.
+bool Profile::as_expected() const {
+  if (expected_ == kNone || missed_) return false;
+  Exact const& exact = exacts_[expected_];
+  return this_step_.size() == exact.step.size() && knows(exact.own, guess_, ends_);
+}
+
+// True if nothing is learned from the blocks of the previous step that outlived it.
+bool Profile::ended_as_expected() const {
+  return previous_known_ && knows(exacts_[previous_exact_].others, previous_, previous_ends_);
+}
+
+bool Profile::knows(Known const& known, Index kind, Ends const& ends) const {
+  return known.kind != kNone && known.kind == kind && known.ends == ends.seen &&
+         ends.seen == ends.known && kinds_[kind].steps.version() == known.version;
+}
+
+void Profile::learn_from_others() {
+  Exact& exact = exacts_[previous_exact_];
+  StepKind& kind = kinds_[previous_].steps;
+  std::uint64_t const version = kind.version();
+  bool const learned = exact.step.see_ends(previous_step_, true);
+  kind.see_ends(previous_step_, true);
+  if (learned) exact.own = {};
+  exact.others = {};
+  if (!learned && kind.version() == version)
+    exact.others = {previous_, version, exact.step.ended_in(When::kNextStep)};
+}
+
+// This step agrees with an exact step that has a plan, or with none.
+void Profile::follow(Index exact) {
+  exact_ = exact;
+  expected_ = kNone;
+  sizes_ = places_ = {};
+  if (exact_ == kNone) return;
+  sizes_ = exacts_[exact_].step.sizes();
+  places_ = exacts_[exact_].step.places();
+}
+
 // Expects the step that followed earlier. The step that ended was number `exact`.
 void Profile::expect_exact(Index exact) {
   if (history_.size() == kLongHistory)
@@ -27,9 +66,13 @@ void Profile::expect_exact(Index exact) {
   previous_exact_ = exact;
   mismatched_ = 0;
   switched_ = false;
-  exact_ = next_exact();
-  if (exact_ == kNone || plan_exact(exact_)) return;
-  exact_ = kNone;
+  Index const next = next_exact();
+  bool const has_plan = next != kNone && plan_exact(next);
+  follow(has_plan ? next : kNone);
+  if (next == kNone) return;
+  expected_ = next;
+  if (has_plan) return;
+  sizes_ = exacts_[next].step.sizes();
   mismatched_ = ~std::uint64_t{0};
 }
 
@@ -54,9 +97,10 @@ Index Profile::next_exact() const {
 // the step has no plan: because the credit is too low, or because all steps of its kind have the
 // same sizes and the kind's own plan.
 bool Profile::plan_exact(Index exact) {
-  auto& [step, kind, missed, times, used] = exacts_[exact];
+  auto& [step, kind, missed, times, used, own, others, outliving] = exacts_[exact];
   bool const alternates = times >= kOften && step.alternates();
   if (!missed && (kind == kNone || !kinds_[kind].steps.varies()) && !alternates) return false;
+  earn();
   auto const tails = this->tails();
   if (step.select(tails)) return true;
   std::uint64_t const price = step.price();
@@ -81,9 +125,8 @@ std::vector<ExactStep::Tail> Profile::tails() const {
   std::vector<ExactStep::Tail> tails;
   if (previous_exact_ == kNone) return tails;
   ExactStep const& previous = exacts_[previous_exact_].step;
-  for (std::size_t number = 0; number < previous_step_.size(); ++number) {
+  for (std::uint32_t const number : exacts_[previous_exact_].outliving) {
     auto const& [size, end, actual] = previous_step_[number];
-    if (end.when == When::kThisStep) continue;
     Size const offset = actual == kNowhere ? previous.place(number) : actual;
     if (offset == kNowhere) continue;
     StepKind::End const& expected = previous.end(number);
@@ -100,19 +143,23 @@ bool Profile::match_exact() {
   bool const convincing = this_step_.size() > kConvincing;
   if (this_step_.size() == kConvincing + 1) mismatched_ = 0;
   if (exact_ != kNone) mismatched_ |= std::uint64_t{1} << exact_;
-  for (exact_ = 0; exact_ < exacts_.size(); ++exact_) {
-    std::uint64_t const bit = std::uint64_t{1} << exact_;
+  exact_ = kNone;
+  places_ = {};
+  for (Index exact = 0; exact < exacts_.size(); ++exact) {
+    std::uint64_t const bit = std::uint64_t{1} << exact;
     if ((mismatched_ & bit) != 0) continue;
-    bool const often = exacts_[exact_].times > 1;  // or plans would often be made in vain
-    if ((often || convincing) && exacts_[exact_].step.begins_with(this_step_)) {
+    bool const often = exacts_[exact].times > 1;  // or plans would often be made in vain
+    if ((often || convincing) && exacts_[exact].step.begins_with(this_step_)) {
       switched_ = true;
-      if (plan_exact(exact_)) return true;
+      if (plan_exact(exact)) {
+        follow(exact);
+        return true;
+      }
       mismatched_ = ~std::uint64_t{0};
       break;
     }
     mismatched_ |= bit;
   }
-  exact_ = kNone;
   return false;
 }
 
@@ -139,18 +186,26 @@ Index Profile::learn_exact() {
   return number;
 }
 
-// Updates the exact step that has just ended, which is of this kind.
-void Profile::see_exact(Index exact, Index kind) {
+// Updates the exact step that has just ended, which is of this kind. `learned`: the kind has
+// learned something from it.
+void Profile::see_exact(Index exact, Index kind, bool learned) {
   Exact& known = exacts_[exact];
   if (known.used == 0) known.step.assume_ends(kinds_[kind].steps);
-  known.step.see_ends(this_step_, false);
+  if (known.step.see_ends(this_step_, false)) known.others = {}, learned = true;
+  known.own = {};
+  if (!learned)
+    known.own = {kind, kinds_[kind].steps.version(), known.step.ended_in(When::kThisStep)};
+  known.outliving.clear();
+  for (std::uint32_t number = 0; number < this_step_.size(); ++number) {
+    auto const& [size, end, offset] = this_step_[number];
+    bool const may_have_place = size >= StepKind::kLeast || offset != kNowhere;
+    if (may_have_place && end.when != When::kThisStep) known.outliving.push_back(number);
+  }
   known.kind = kind;
   if (missed_ && exact_ == exact && !switched_) known.step.conflict();
   bool const guessed = guess_ != kNone && kinds_[guess_].steps.size() > 0;
   known.missed |= missed_ || (guessed && guess_ != kind);
   missed_ = false;
-  ++known.times;
-  known.used = step_ + 1;
 }
 
 // An empty exact step. Forgets those not seen for the longest time if there are too many.

@@ -73,6 +73,7 @@ StepKind::Pose StepKind::pose(Step const& begun) const {
 void StepKind::see_sizes(Step const& step) {
   ++count_;
   if (requests_.empty()) {
+    ++version_;
     for (Observed const& request : step) requests_.push_back({request.size, request.size});
     return;
   }
@@ -80,8 +81,12 @@ void StepKind::see_sizes(Step const& step) {
   if (key_ == kNone) return;
   Size const key = step[key_].size;
   if (key < low_key_ || key > high_key_) return widen(step, key < low_key_);
-  for (std::size_t number = 0; number < step.size(); ++number)
-    stale_ |= requests_[number].see_size(step[number].size, proportion(key));
+  for (std::size_t number = 0; number < step.size(); ++number) {
+    Request& request = requests_[number];
+    auto const before = std::pair(request.low, request.erratic);
+    stale_ |= request.see_size(step[number].size, proportion(key));
+    if (std::pair(request.low, request.erratic) != before) ++version_;
+  }
 }
 
 // Finds the first request whose size varies. A new key starts from the largest observed sizes.
@@ -94,6 +99,7 @@ void StepKind::find_key(Step const& step) {
     request.low = request.high = std::max(request.low, request.high);
   key_ = static_cast<Index>(number);
   low_key_ = high_key_ = requests_[number].high;
+  ++version_;
   stale_ = true;
 }
 
@@ -107,6 +113,7 @@ void StepKind::widen(Step const& step, bool below) {
     Size const old_end = std::exchange(below ? request.low : request.high, step[number].size);
     request.see_size(old_end, proportion(old_key));
   }
+  ++version_;
   stale_ = true;
 }
 
@@ -128,7 +135,10 @@ void StepKind::see_ends(Step const& step, bool others) {
     End end = step[number].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;
-    if (!requests_[number].end.see(end)) continue;
+    LearnedEnd const before = requests_[number].end;
+    bool const matters = requests_[number].end.see(end);
+    if (requests_[number].end != before) ++version_;
+    if (!matters) continue;
     requests_[number].planned = false;
     stale_ = true;
   }

@@ -43,6 +43,7 @@ class StepKind {
     End end = {};
     End last = {};           // in the last step
     bool see(End observed);  // true if a plan must change
+    bool operator==(LearnedEnd const&) const = default;
     // True if each block is freed before the next step makes the same request.
     bool in_time(std::size_t number) const {
       return end.when == When::kThisStep || (end.when == When::kNextStep && end.last <= number);
@@ -89,6 +90,9 @@ class StepKind {
   // Updates the ends of blocks: without `others`, of the blocks that ended in their own step; with
   // `others`, which is called after the next step, of all other blocks.
   void see_ends(Step const& step, bool others);
+  void see_known_step() { ++count_; }  // instead of both, for a step from which nothing is learned
+  // Changes whenever something is learned, apart from the number of steps, and with each plan.
+  std::uint64_t version() const { return version_; }
 
   bool varies() const { return key_ != kNone; }  // its steps differ in sizes
   LearnedEnd const& end(std::size_t request) const { return requests_[request].end; }
@@ -126,6 +130,7 @@ class StepKind {
 
   std::vector<Request> requests_;
   std::uint64_t count_ = 0;  // number of steps observed
+  std::uint64_t version_ = 0;
   Index key_ = kNone;        // the request; kNone while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;

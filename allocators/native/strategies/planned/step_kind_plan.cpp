@@ -83,6 +83,7 @@ void StepKind::plan() {
   low_height_ = low_plan.height;
   high_height_ = high_plan.height;
   planned_ = !requests.empty();
+  ++version_;
   stale_ = false;
 }
 
