@@ -73,11 +73,12 @@ bool Planned::begins_step(Size requested) {
 Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket) {
   if (!plan_.is_open() && !reserve_plan(offset + size)) return {};
   Block const block{plan_.begin() + offset, size, requested};
-  if (!plan_.place(block, ticket)) {
+  Pages::Run const run = plan_.touched(block);
+  if (!plan_.place(block, run, ticket)) {
     place_occupied_ = true;
     return {};
   }
-  if (map_pages(block)) return block;
+  if (plan_.pages.mapped(run) || map_pages(block, run)) return block;
   plan_.remove(block.address);
   return {};
 }
@@ -94,12 +95,11 @@ bool Planned::reserve_plan(Size least) {
   return false;
 }
 
-// Maps the pages of a new block. Returns false, and maps nothing, if there is not enough memory.
+// Maps the pages of a new block that are not mapped. Returns false, and maps nothing, if there is not enough memory.
 // Free pages of the pools are moved there if reserved bytes would otherwise exceed the peak load.
 // Idle pages of the plan will soon be needed again, so they are moved only if reserved bytes would
 // also exceed the expected need of the step.
-bool Planned::map_pages(Block const& block) {
-  Pages::Run const run = plan_.touched(block);
+bool Planned::map_pages(Block const& block, Pages::Run run) {
   for (;;) {
     Pages::Run const missing = plan_.pages.first_run(run, false);
     if (missing.count == 0) return true;

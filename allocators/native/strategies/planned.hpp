@@ -83,7 +83,7 @@ class Planned final : public Stitching {
   bool begins_step(Size requested);
   Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
   bool reserve_plan(Size least);
-  bool map_pages(Block const& block);
+  bool map_pages(Block const& block, Pages::Run run);
   Size needed() const;
   Size excess(Size most, Size missing) const;
   bool map_run(Pages::Run run);

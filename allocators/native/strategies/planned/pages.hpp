@@ -23,28 +23,33 @@ class Pages {
 
   // Marks pages as touched by a block; no block may touch them yet.
   void touch(Run run) {
-    for_each_word(run, [this](Word& word, Bits part) {
+    for_each_word(run, [this](Word& word, Bits part, std::size_t pages) {
       word.touched |= part;
-      idle_ -= count(word.mapped & part);
+      idle_ -= count(word.mapped, part, pages);
     });
   }
   // Marks pages as no longer touched by any block.
   void untouch(Run run) {
-    for_each_word(run, [this](Word& word, Bits part) {
+    for_each_word(run, [this](Word& word, Bits part, std::size_t pages) {
       word.touched &= ~part;
-      idle_ += count(word.mapped & part);
+      idle_ += count(word.mapped, part, pages);
     });
     idle_end_ = std::max(idle_end_, run.end());
   }
-  bool touched(Run run) const { return first(run, &Word::touched_pages) != run.end(); }
+  bool touched(Run run) const {
+    return !all_words(run, [](Word const& word, Bits part) { return (word.touched & part) == 0; });
+  }
+  bool mapped(Run run) const {
+    return all_words(run, [](Word const& word, Bits part) { return (word.mapped & part) == part; });
+  }
 
   void set_mapped(Run run, bool mapped) {
-    for_each_word(run, [this, mapped](Word& word, Bits part) {
-      mapped_ -= count(word.mapped & part);
-      idle_ -= count(word.idle_pages() & part);
+    for_each_word(run, [this, mapped](Word& word, Bits part, std::size_t pages) {
+      mapped_ -= count(word.mapped, part, pages);
+      idle_ -= count(word.idle_pages(), part, pages);
       word.mapped = mapped ? word.mapped | part : word.mapped & ~part;
-      mapped_ += count(word.mapped & part);
-      idle_ += count(word.idle_pages() & part);
+      mapped_ += count(word.mapped, part, pages);
+      idle_ += count(word.idle_pages(), part, pages);
     });
     if (mapped) idle_end_ = std::max(idle_end_, run.end());
   }
@@ -80,19 +85,39 @@ class Pages {
     Bits mapped = 0, touched = 0;
     Bits mapped_pages() const { return mapped; }
     Bits unmapped_pages() const { return ~mapped; }
-    Bits touched_pages() const { return touched; }
     Bits idle_pages() const { return mapped & ~touched; }
   };
 
-  static std::size_t count(Bits bits) { return static_cast<std::size_t>(std::popcount(bits)); }
+  // The number of pages of a part, which has `pages`, in the set. Mostly, all or none are.
+  static std::size_t count(Bits set, Bits part, std::size_t pages) {
+    if ((set & part) == part) return pages;
+    return (set & part) == 0 ? 0 : static_cast<std::size_t>(std::popcount(set & part));
+  }
 
+  // Calls `visit` with each word of the run, the part of the word, and its number of pages, until
+  // `visit` returns false.
+  template <class Visit>
+  static bool visit_words(Run run, Visit visit) {
+    for (std::size_t page = run.first; page < run.end();) {
+      std::size_t const pages = std::min(run.end() - page, kBits - page % kBits);
+      if (!visit(page / kBits, ~Bits{0} >> (kBits - pages) << page % kBits, pages)) return false;
+      page += pages;
+    }
+    return true;
+  }
   template <class Change>
   void for_each_word(Run run, Change change) {
     if (all().count < run.end()) words_.resize(std::max(run.end() / kBits + 1, 2 * words_.size()));
-    for (std::size_t page = run.first; page < run.end(); page = (page / kBits + 1) * kBits) {
-      std::size_t const pages = std::min(run.end() - page, kBits - page % kBits);
-      change(words_[page / kBits], ~Bits{0} >> (kBits - pages) << page % kBits);
-    }
+    visit_words(run, [&](std::size_t word, Bits part, std::size_t pages) {
+      change(words_[word], part, pages);
+      return true;
+    });
+  }
+  template <class Test>
+  bool all_words(Run run, Test test) const {
+    return visit_words(run, [&](std::size_t word, Bits part, std::size_t) {
+      return test(word < words_.size() ? words_[word] : Word{}, part);
+    });
   }
 
   // The first page of the run for which `of` has a bit set, or the end of the run.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -24,7 +25,8 @@ namespace allocbench {
 template <class Known>
 class PlannedRange {
  public:
-  explicit PlannedRange(Size page) : page_(page) {}
+  explicit PlannedRange(Size page)
+      : page_(page), shift_(std::countr_zero(page)), odd_(page >> shift_) {}
 
   void open(Address address, Size size) {
     address_ = address;
@@ -35,13 +37,13 @@ class PlannedRange {
   Address begin() const { return address_; }
   Size size() const { return size_; }
 
-  // Returns false, and changes nothing, if the block overlaps another one or is not inside the
-  // reservation.
-  bool place(Block const& block, Known const& known) {
+  // `run`: the pages that the block touches. Returns false, and changes nothing, if the block
+  // overlaps another one or is not inside the reservation.
+  bool place(Block const& block, Pages::Run run, Known const& known) {
     if (!contains(block.address) || !contains(block.end() - 1)) return false;
-    Pages::Run const run = touched(block);
     if (lists_.size() < run.end()) lists_.resize(std::max(run.end(), 2 * lists_.size()), kNone);
-    if (overlaps(block, run.first) || overlaps(block, run.end() - 1) || pages.touched(inner(run)))
+    if (overlaps(block, run.first)) return false;
+    if (run.count > 1 && (overlaps(block, run.end() - 1) || pages.touched(inner(run))))
       return false;
     pages.touch(unlisted(run));
     Index const index = entries_.put({block, known, {kNone, kNone}});
@@ -52,7 +54,7 @@ class PlannedRange {
 
   // Removes and returns the block at an address of the reservation, or a block of size 0.
   std::pair<Block, Known> remove(Address address) {
-    std::size_t const page = (address - address_) / page_;
+    std::size_t const page = page_of(address);
     for (Link link = page < lists_.size() ? lists_[page] : kNone; link != kNone;
          link = next(link)) {
       Entry const& entry = entries_[link / kEnds];
@@ -68,8 +70,8 @@ class PlannedRange {
   }
 
   Pages::Run touched(Block const& block) const {
-    std::size_t const first = (block.address - address_) / page_;
-    return {first, (block.end() - 1 - address_) / page_ + 1 - first};
+    std::size_t const first = page_of(block.address);
+    return {first, page_of(block.end() - 1) + 1 - first};
   }
   Address begin(Pages::Run run) const { return address_ + run.first * page_; }
   Size bytes(Pages::Run run) const { return run.count * page_; }
@@ -93,6 +95,12 @@ class PlannedRange {
     Link next[kEnds];  // in the lists of its first and last page (only one if they are the same)
   };
 
+  // Mostly, a page is a power of two.
+  std::size_t page_of(Address address) const {
+    Size const shifted = (address - address_) >> shift_;
+    return odd_ == 1 ? shifted : shifted / odd_;
+  }
+
   Link& next(Link link) { return entries_[link / kEnds].next[link % kEnds]; }
   Link next(Link link) const { return entries_[link / kEnds].next[link % kEnds]; }
 
@@ -106,9 +114,9 @@ class PlannedRange {
     return false;
   }
 
-  // The run without its first and last page.
+  // The run, of at least two pages, without its first and last page.
   static Pages::Run inner(Pages::Run run) {
-    return run.count <= 2 ? Pages::Run{run.first, 0} : Pages::Run{run.first + 1, run.count - 2};
+    return {run.first + 1, run.count - 2};
   }
   // The run without its first and last page if they have lists.
   Pages::Run unlisted(Pages::Run run) const {
@@ -136,7 +144,9 @@ class PlannedRange {
 
   Address address_ = 0;
   Size size_ = 0;
-  Size page_;
+  Size page_;  // odd_ << shift_
+  int shift_;
+  Size odd_;
   std::vector<Link> lists_;  // the first link of each page
   Slots<Entry> entries_;
 };
