@@ -98,6 +98,10 @@ class Pages {
   // `visit` returns false.
   template <class Visit>
   static bool visit_words(Run run, Visit visit) {
+    if (run.count == 0) return true;
+    if ((run.first ^ (run.end() - 1)) < kBits) [[likely]]
+      return visit(run.first / kBits, ~Bits{0} >> (kBits - run.count) << run.first % kBits,
+                   run.count);
     for (std::size_t page = run.first; page < run.end();) {
       std::size_t const pages = std::min(run.end() - page, kBits - page % kBits);
       if (!visit(page / kBits, ~Bits{0} >> (kBits - pages) << page % kBits, pages)) return false;

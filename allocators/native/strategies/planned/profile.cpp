@@ -20,22 +20,16 @@ constexpr std::uint64_t kOften = 3;  // a kind whose sizes vary has repeated aft
 
 }  // namespace
 
-Profile::Place Profile::request(Size size) {
-  auto const number = static_cast<std::uint32_t>(this_step_.size());
+// A request that is not the next one of an exact step with a plan.
+Profile::Place Profile::other_request(Size size) {
+  std::size_t const number = this_step_.size();
   if (number == kLongest) return {};
-  Place place;
-  if (size >= StepKind::kLeast) place.ticket = {step_, number};
-  if (number < sizes_.size() && sizes_[number] == size) {
-    if (!places_.empty()) {
-      place.offset = places_[number];
-      this_step_.push_back({size, {}, place.offset});
-      return place;
-    }
-  } else {
+  if (number >= sizes_.size() || sizes_[number] != size) {
     expected_ = kNone;
     sizes_ = {};
   }
   this_step_.push_back({size});
+  Place place{ticket(number, size)};
   bool const was_exact = exact_ != kNone;
   if (was_exact || number == 0 || number == kConvincing) {
     if (match_exact()) {
@@ -50,8 +44,7 @@ Profile::Place Profile::request(Size size) {
   return place;
 }
 
-void Profile::freed(Ticket ticket) {
-  if (ticket.request == kNone) return;
+void Profile::see_free(Ticket ticket) {
   auto const last = static_cast<std::uint32_t>(this_step_.size());
   auto const see = [&](StepKind::Observed& request, When when, Index exact, Ends& ends) {
     request.end = {when, last};
@@ -95,11 +88,10 @@ void Profile::begin_step() {
   if (previous_exact_ != kNone && !ended_as_expected()) learn_from_others();
   previous_known_ = as_expected();
   Index const exact = previous_known_ ? expected_ : learn_exact();
-  Index const kind = previous_known_ ? guess_ : learn(exact);
+  Index const kind = previous_known_ ? exacts_[exact].own.kind : learn(exact);
   if (previous_known_) kinds_[kind].steps.see_known_step();
   kinds_[kind].used = step_;
-  ++exacts_[exact].times;
-  exacts_[exact].used = step_ + 1;
+  note_exact(exact, kind);
   if (previous_ != kNone) kinds_[previous_].see_next(kind);
   follows_ &= kind == guess_;
   if (opening_ == kNone) opening_ = kind;

@@ -41,7 +41,13 @@ class Profile {
   void begin_step();
 
   // Records the next request of the step and returns its planned place.
-  Place request(Size size);
+  Place request(Size size) {
+    std::size_t const number = this_step_.size();
+    if (number >= places_.size() || sizes_[number] != size) return other_request(size);
+    Size const offset = places_[number];
+    this_step_.push_back({size, {}, offset});
+    return {ticket(number, size), offset};
+  }
 
   // The last request did not get its planned place.
   void missed_place() {
@@ -49,7 +55,9 @@ class Profile {
     missed_ = true;
   }
 
-  void freed(Ticket ticket);
+  void freed(Ticket ticket) {
+    if (ticket.request != kNone) see_free(ticket);
+  }
 
   // Ends a run and begins another one of the same program, with other data: no step is expected to
   // repeat exactly. Plans all kinds that are not planned yet, at any cost.
@@ -111,14 +119,21 @@ class Profile {
     std::vector<std::uint32_t> outliving = {};
   };
 
+  Ticket ticket(std::size_t number, Size size) const {
+    if (size < StepKind::kLeast) return {};
+    return {step_, static_cast<std::uint32_t>(number)};
+  }
+  Place other_request(Size size);
+  void see_free(Ticket ticket);
   bool as_expected() const;
   bool ended_as_expected() const;
-  bool knows(Known const& known, Index kind, Ends const& ends) const;
+  bool knows(Known const& known, Ends const& ends) const;
   void learn_from_others();
   void follow(Index exact);
   void expect_exact(Index exact);
   Index next_exact() const;
   void see_exact(Index exact, Index kind, bool learned);
+  void note_exact(Index exact, Index kind);
   bool plan_exact(Index exact);
   std::vector<ExactStep::Tail> tails() const;
   bool match_exact();

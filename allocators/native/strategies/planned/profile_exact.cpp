@@ -22,18 +22,21 @@ constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of al
 // True if this step was the expected one, so that nothing is learned from it.
 bool Profile::as_expected() const {
   if (expected_ == kNone || missed_) return false;
-  Exact const& exact = exacts_[expected_];
-  return this_step_.size() == exact.step.size() && knows(exact.own, guess_, ends_);
+  auto const& [step, kind, missed, times, used, own, others, outliving] = exacts_[expected_];
+  if (this_step_.size() != step.size() || !knows(own, ends_)) return false;
+  auto const may_be = [&](Kind const& other) { return other.steps.size() == step.size(); };
+  return own.kind == guess_ || std::ranges::count_if(kinds_, may_be) == 1;
 }
 
 // True if nothing is learned from the blocks of the previous step that outlived it.
 bool Profile::ended_as_expected() const {
-  return previous_known_ && knows(exacts_[previous_exact_].others, previous_, previous_ends_);
+  Known const& others = exacts_[previous_exact_].others;
+  return previous_known_ && others.kind == previous_ && knows(others, previous_ends_);
 }
 
-bool Profile::knows(Known const& known, Index kind, Ends const& ends) const {
-  return known.kind != kNone && known.kind == kind && known.ends == ends.seen &&
-         ends.seen == ends.known && kinds_[kind].steps.version() == known.version;
+bool Profile::knows(Known const& known, Ends const& ends) const {
+  return known.kind != kNone && kinds_[known.kind].steps.version() == known.version &&
+         known.ends == ends.seen && ends.seen == ends.known;
 }
 
 void Profile::learn_from_others() {
@@ -203,9 +206,16 @@ void Profile::see_exact(Index exact, Index kind, bool learned) {
   }
   known.kind = kind;
   if (missed_ && exact_ == exact && !switched_) known.step.conflict();
+}
+
+// Counts another occurrence of the exact step, which was of this kind.
+void Profile::note_exact(Index exact, Index kind) {
+  Exact& known = exacts_[exact];
   bool const guessed = guess_ != kNone && kinds_[guess_].steps.size() > 0;
   known.missed |= missed_ || (guessed && guess_ != kind);
   missed_ = false;
+  ++known.times;
+  known.used = step_ + 1;
 }
 
 // An empty exact step. Forgets those not seen for the longest time if there are too many.
