@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "strategies/planned/hash.hpp"
 #include "strategies/planned/periodic.hpp"
 
 namespace allocbench {
@@ -17,11 +18,11 @@ constexpr std::uint64_t kSearches = 3;  // for places, at most
 constexpr Size kNothing = ~Size{0};
 
 std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
-  std::uint64_t hash = 0;
+  Hash hash;
   for (ExactStep::Tail const& tail : tails)
     for (std::uint64_t const value : {tail.size, tail.offset, std::uint64_t{tail.last}})
-      hash = (hash ^ value) * 0x9E3779B97F4A7C15u + (hash >> 29);
-  return hash;
+      hash.add(value);
+  return hash.value();
 }
 
 }  // namespace
@@ -111,7 +112,8 @@ std::uint64_t ExactStep::price() const {
   return kSearches * count * count / 4;
 }
 
-void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest) {
+void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest,
+                     PeriodicMemo& memo) {
   std::vector<Arc> arcs;
   std::vector<Size> offsets;
   Size enough = 0;  // no better plan than one of this height is searched
@@ -138,7 +140,7 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
   if (!known.empty() && moved <= load / kMoved) {
     std::vector<Size> with_known = offsets;
     with_known.insert(with_known.end(), known.begin(), known.end());
-    keep_lower(plan_periodic(arcs, StepKind::kUnit, with_known, ArcOrder::kDuration));
+    keep_lower(memo.plan(arcs, StepKind::kUnit, with_known, ArcOrder::kDuration));
   } else if (known.empty() && like != nullptr && tails.empty()) {
     enough = std::max(enough, highest);
     std::vector<Size> order;
@@ -150,7 +152,7 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
   auto const [usual, other] = tails.empty() ? std::pair(ArcOrder::kSize, ArcOrder::kDuration)
                                             : std::pair(ArcOrder::kDuration, ArcOrder::kSize);
   for (ArcOrder const order : {usual, other})
-    if (best.height > enough) keep_lower(plan_periodic(arcs, StepKind::kUnit, offsets, order));
+    if (best.height > enough) keep_lower(memo.plan(arcs, StepKind::kUnit, offsets, order));
 
   TailsPlan& made = unused_plan();
   made = {hash_of(tails), std::vector<Size>(size(), StepKind::kNowhere), best.height};

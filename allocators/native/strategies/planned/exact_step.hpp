@@ -15,6 +15,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
+#include "strategies/planned/periodic_memo.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
@@ -64,7 +65,8 @@ class ExactStep {
   // Makes the plan for these tails. It has as many places of the current plan as possible, so that
   // the next steps find the same tails. The first plan is in the vertical order of a similar step,
   // if there is one and its blocks then end below `highest`.
-  void plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest);
+  void plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest,
+            PeriodicMemo& memo);
   bool planned() const { return !plans_.empty(); }
   // True if blocks of a request outlive the same request in the next step, so that they cannot have
   // the same place in each step.

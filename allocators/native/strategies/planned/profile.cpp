@@ -200,7 +200,7 @@ void Profile::plan(Kind& kind) {
     std::uint64_t const price = kind.steps.price();
     if (price > credit) return;
     credit -= price;
-    kind.steps.plan();
+    kind.steps.plan(memo_);
     plans_ += price > 0 && !kind.steps.stale();
   }
 }

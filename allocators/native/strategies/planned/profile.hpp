@@ -6,7 +6,8 @@
 // previous kind, and predicted again when the sizes of the step do not match.
 //
 // A request and a free take O(1) amortized steps: a step is examined once when it ends, unless it
-// was the expected one in every respect, so that nothing can be learned from it. Requests earn credit that limits how often plans are made. Plans of steps that have repeated have
+// was the expected one in every respect, so that nothing can be learned from it. Requests earn
+// credit that limits how often plans are made. Plans of steps that have repeated have
 // a credit of their own, which is large from the beginning, because such plans will be used. Other
 // plans may be made in vain, so they must not slow down the first steps of a program much.
 #pragma once
@@ -179,6 +180,7 @@ class Profile {
   std::uint64_t repeated_credit_ = kMostCredit;  // for steps that have repeated
   std::size_t earned_ = 0;                       // requests of this step that have earned credit
   std::uint64_t plans_ = 0;
+  PeriodicMemo memo_;
 };
 
 }  // namespace allocbench

@@ -22,10 +22,10 @@ constexpr std::size_t kMostRemembered = std::size_t{1} << 20;  // requests of al
 // True if this step was the expected one, so that nothing is learned from it.
 bool Profile::as_expected() const {
   if (expected_ == kNone || missed_) return false;
-  auto const& [step, kind, missed, times, used, own, others, outliving] = exacts_[expected_];
-  if (this_step_.size() != step.size() || !knows(own, ends_)) return false;
-  auto const may_be = [&](Kind const& other) { return other.steps.size() == step.size(); };
-  return own.kind == guess_ || std::ranges::count_if(kinds_, may_be) == 1;
+  Exact const& exact = exacts_[expected_];
+  if (this_step_.size() != exact.step.size() || !knows(exact.own, ends_)) return false;
+  auto const may_be = [&](Kind const& kind) { return kind.steps.size() == exact.step.size(); };
+  return exact.own.kind == guess_ || std::ranges::count_if(kinds_, may_be) == 1;
 }
 
 // True if nothing is learned from the blocks of the previous step that outlived it.
@@ -100,9 +100,11 @@ Index Profile::next_exact() const {
 // the step has no plan: because the credit is too low, or because all steps of its kind have the
 // same sizes and the kind's own plan.
 bool Profile::plan_exact(Index exact) {
-  auto& [step, kind, missed, times, used, own, others, outliving] = exacts_[exact];
-  bool const alternates = times >= kOften && step.alternates();
-  if (!missed && (kind == kNone || !kinds_[kind].steps.varies()) && !alternates) return false;
+  Exact const& known = exacts_[exact];
+  ExactStep& step = exacts_[exact].step;
+  bool const alternates = known.times >= kOften && step.alternates();
+  bool const varies = known.kind != kNone && kinds_[known.kind].steps.varies();
+  if (!known.missed && !varies && !alternates) return false;
   earn();
   auto const tails = this->tails();
   if (step.select(tails)) return true;
@@ -113,11 +115,11 @@ bool Profile::plan_exact(Index exact) {
   Size highest = 0;
   for (Exact const& other : exacts_) {
     if (!other.step.planned()) continue;
-    bool const alike = other.kind == kind && other.step.size() == step.size();
+    bool const alike = other.kind == known.kind && other.step.size() == step.size();
     if (alike && (like == nullptr || other.step.height() > like->height())) like = &other.step;
     highest = std::max(highest, other.step.height());
   }
-  step.plan(tails, like, highest);
+  step.plan(tails, like, highest, memo_);
   plans_ += price > 0;
   return true;
 }
@@ -194,7 +196,10 @@ Index Profile::learn_exact() {
 void Profile::see_exact(Index exact, Index kind, bool learned) {
   Exact& known = exacts_[exact];
   if (known.used == 0) known.step.assume_ends(kinds_[kind].steps);
-  if (known.step.see_ends(this_step_, false)) known.others = {}, learned = true;
+  if (known.step.see_ends(this_step_, false)) {
+    known.others = {};
+    learned = true;
+  }
   known.own = {};
   if (!learned)
     known.own = {kind, kinds_[kind].steps.version(), known.step.ended_in(When::kThisStep)};

@@ -115,9 +115,7 @@ class PlannedRange {
   }
 
   // The run, of at least two pages, without its first and last page.
-  static Pages::Run inner(Pages::Run run) {
-    return {run.first + 1, run.count - 2};
-  }
+  static Pages::Run inner(Pages::Run run) { return {run.first + 1, run.count - 2}; }
   // The run without its first and last page if they have lists.
   Pages::Run unlisted(Pages::Run run) const {
     if (lists_[run.end() - 1] != kNone) --run.count;

@@ -21,6 +21,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
+#include "strategies/planned/periodic_memo.hpp"
 
 namespace allocbench {
 
@@ -100,7 +101,7 @@ class StepKind {
   bool planned() const { return planned_; }  // some requests have places
   bool stale() const { return stale_; }      // changed since it was planned
   std::uint64_t price() const;               // of making a plan, in comparisons
-  void plan();
+  void plan(PeriodicMemo& memo);
 
  private:
   struct Request {
@@ -131,7 +132,7 @@ class StepKind {
   std::vector<Request> requests_;
   std::uint64_t count_ = 0;  // number of steps observed
   std::uint64_t version_ = 0;
-  Index key_ = kNone;        // the request; kNone while no size varies
+  Index key_ = kNone;  // the request; kNone while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
   bool planned_ = false;

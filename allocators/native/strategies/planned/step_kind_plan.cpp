@@ -56,7 +56,7 @@ std::uint64_t StepKind::price() const {
 
 // Blocks that had places before keep their order. If that wastes bytes, the kind stays stale, and
 // the next call plans everything from scratch, at its own price.
-void StepKind::plan() {
+void StepKind::plan(PeriodicMemo& memo) {
   auto const [requests, kept] = chosen();
   Size const spare = key_ == kNone ? 0 : 2 * kUnit;  // for rounding between the two plans
   std::vector<Arc> low, high;
@@ -68,7 +68,7 @@ void StepKind::plan() {
     if (old_offsets.size() < kept) old_offsets.push_back(request.high_offset);
   }
   Plan high_plan = plan_in_order(std::span(high).first(kept), old_offsets);
-  if (kept < requests.size()) high_plan = plan_periodic(high, kUnit, high_plan.offsets);
+  if (kept < requests.size()) high_plan = memo.plan(high, kUnit, high_plan.offsets);
   Size const load = max_load(high);
   from_scratch_ = kept > 0 && high_plan.height > load + load / kWaste;
   if (from_scratch_) return;
