@@ -24,7 +24,9 @@ def shapes(seed: int, count: int) -> list[list[int]]:
     return [[draw.randrange(MIB, 9 * MIB) for _ in range(REQUESTS)] for _ in range(count)]
 
 
-def run_step(watched: Watched, sizes: Sequence[int], carried: int | None) -> tuple[list[int], int]:
+def run_step(
+    watched: Watched, sizes: Sequence[int], carried: int | None, every: int = 3
+) -> tuple[list[int], int]:
     """Keeps every third block until the end, and the last one until the next step has begun.
 
     Returns the addresses and the block that is still alive.
@@ -40,7 +42,7 @@ def run_step(watched: Watched, sizes: Sequence[int], carried: int | None) -> tup
         if number == len(sizes) - 1:
             for other in kept:
                 watched.free(other)
-        elif number % 3 == 0:
+        elif number % every == 0:
             kept.append(block)
         else:
             watched.free(block)
@@ -48,13 +50,13 @@ def run_step(watched: Watched, sizes: Sequence[int], carried: int | None) -> tup
 
 
 def run_round(
-    watched: Watched, steps: Sequence[Sequence[int]], carried: int | None = None
+    watched: Watched, steps: Sequence[Sequence[int]], carried: int | None = None, every: int = 3
 ) -> tuple[list[list[int]], int, int]:
     """One run of all steps: the addresses of each, the device calls, and the last block."""
     before = watched.allocator.device.stats().calls
     addresses = []
     for sizes in steps:
-        seen, carried = run_step(watched, sizes, carried)
+        seen, carried = run_step(watched, sizes, carried, every)
         addresses.append(seen)
     assert carried is not None
     return addresses, watched.allocator.device.stats().calls - before, carried
@@ -124,6 +126,21 @@ def test_a_block_kept_once_is_avoided_until_it_is_freed() -> None:
         _, calls, carried = run_round(watched, steps, carried)
     assert kept in watched.live
     assert calls == 0
+
+
+def test_ends_that_change_after_many_repetitions_are_learned() -> None:
+    """A step that ends as expected teaches nothing, but the next one must not be taken for it."""
+    watched = planned("2GiB")
+    get(watched, 1024 * MIB)
+    steps = shapes(5, 3)
+    carried: int | None = None
+    for every in (3, 2, 5):
+        for _ in range(6):
+            before = counted(watched)["planned_requests"]
+            _, calls, carried = run_round(watched, steps, carried, every)
+        assert calls == 0
+        assert counted(watched)["planned_requests"] - before == len(steps) * REQUESTS
+    assert watched.allocator.stats().failures == 0
 
 
 TRAINING = (
