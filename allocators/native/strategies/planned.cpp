@@ -95,10 +95,10 @@ bool Planned::reserve_plan(Size least) {
   return false;
 }
 
-// Maps the pages of a new block that are not mapped. Returns false, and maps nothing, if there is not enough memory.
-// Free pages of the pools are moved there if reserved bytes would otherwise exceed the peak load.
-// Idle pages of the plan will soon be needed again, so they are moved only if reserved bytes would
-// also exceed the expected need of the step.
+// Maps the pages of a new block that are not mapped. Returns false, and maps nothing, if there is
+// not enough memory. Free pages of the pools are moved there if reserved bytes would otherwise
+// exceed the peak load. Idle pages of the plan will soon be needed again, so they are moved only if
+// reserved bytes would also exceed the expected need of the step.
 bool Planned::map_pages(Block const& block, Pages::Run run) {
   for (;;) {
     Pages::Run const missing = plan_.pages.first_run(run, false);
