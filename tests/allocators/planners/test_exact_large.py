@@ -61,8 +61,11 @@ def _alive_together(blocks: int) -> list[Block]:
 def _half_alive(blocks: int) -> list[Block]:
     """Blocks with random lifetimes: half of them are alive at the same instant."""
     rng = random.Random(0)
-    changes = [sorted(rng.sample(range(2 * blocks), 2)) for _ in range(blocks)]
-    return [(rng.choice([1, 8, 200, 4096]) * rng.randint(1, 9), *change) for change in changes]
+    result = []
+    for _ in range(blocks):
+        first, last = sorted(rng.sample(range(2 * blocks), 2))
+        result.append((rng.choice([1, 8, 200, 4096]) * rng.randint(1, 9), first, last))
+    return result
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 100, 300, 500, 2000])
