@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 
 #include "core/huge_pages.hpp"
 #include "core/types.hpp"
@@ -18,8 +19,9 @@ namespace allocbench {
 // leaves no tombstone. Which slot of a bucket has an address is found without branches, because
 // they would be unpredictable, and the table is at most half full, so nearly every operation ends
 // in the first bucket. The size of the table depends on the number of entries, not on the size of
-// the memory. Every operation takes O(1) expected steps. Source of the overflow counts: F14
-// (Bronson and Shi, Open-sourcing F14, Facebook, 2019).
+// the memory. Every operation takes O(1) expected steps. A trace can be written so that the
+// addresses of its blocks have the same home; the table then draws another hash. Source of the
+// overflow counts: F14 (Bronson and Shi, Open-sourcing F14, Facebook, 2019).
 class AddressMap {
  public:
   AddressMap() : buckets_(kFewest) {}
@@ -66,6 +68,7 @@ class AddressMap {
   static constexpr std::size_t kSlots = 5;
   static constexpr std::size_t kFewest = 16;
   static constexpr std::uint32_t kFull = (1u << kSlots) - 1;
+  static constexpr std::size_t kMostPassed = 32;  // full buckets; chance passes a few
 
   struct alignas(64) Bucket {
     std::array<Address, kSlots> addresses = {};
@@ -97,22 +100,27 @@ class AddressMap {
     ++search_steps_;
     return (i + 1) & (buckets_.size() - 1);
   }
-  // Fibonacci hashing: the highest bits of the product depend on all address bits.
+  // The highest bits of the product depend on all address bits.
   std::size_t home_of(Address address) const {
-    return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15u) >> shift_);
+    return static_cast<std::size_t>((address * factor_) >> shift_);
   }
 
   [[gnu::noinline]] void insert_elsewhere(Address address, Index value) {
     if (used_++ == most_) grow();
-    insert_after(home_of(address), address, value);
+    if (insert_after(home_of(address), address, value) <= kMostPassed) return;
+    std::random_device random;
+    factor_ = (std::uint64_t{random()} << 32 | random()) | 1;
+    rehash(buckets_.size());
   }
 
   // The following functions continue in the buckets after `home`.
 
-  void insert_after(std::size_t home, Address address, Index value) {
-    std::size_t i = home;
-    for (; buckets_[i].used == kFull; i = next(i)) ++buckets_[i].overflow;
+  // Returns how many full buckets it passed.
+  std::size_t insert_after(std::size_t home, Address address, Index value) {
+    std::size_t i = home, passed = 0;
+    for (; buckets_[i].used == kFull; i = next(i), ++passed) ++buckets_[i].overflow;
     buckets_[i].put(address, value);
+    return passed;
   }
 
   [[gnu::noinline]] Index find_after(std::size_t home, Address address) const {
@@ -138,10 +146,14 @@ class AddressMap {
   }
 
   void grow() {
-    LargeArray<Bucket> old(buckets_.size() * 2);
-    old.swap(buckets_);
     --shift_;
     most_ *= 2;
+    rehash(buckets_.size() * 2);
+  }
+
+  void rehash(std::size_t size) {
+    LargeArray<Bucket> old(size);
+    old.swap(buckets_);
     for (Bucket const& bucket : old)
       for (std::size_t slot = 0; slot < kSlots; ++slot)
         if (bucket.addresses[slot] != kEmpty)
@@ -150,6 +162,7 @@ class AddressMap {
   }
 
   LargeArray<Bucket> buckets_;
+  std::uint64_t factor_ = 0x9E3779B97F4A7C15u;  // Fibonacci hashing
   int shift_ = 64 - std::countr_zero(kFewest);
   std::size_t used_ = 0;
   std::size_t most_ = kSlots * kFewest / 2;
