@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of strategies beside their originals and beside a reference loop, as a table.
+"""Times of strategies beside their originals, a reference loop and minimal programs, as a table.
 
 An original is a strategy, a command and a pattern. The command replays a CSV trace (op,id,size),
 whose file replaces {trace}, and prints its nanoseconds per event. The pattern has one group, which
 finds them in the output. The reference loop, reference.cpp, takes a lock, looks up an address in a
-hash table and moves a pointer; $CXX or c++ compiles it.
+hash table and moves a pointer. The minimal programs, floors.cpp, also do the least that makes
+blocks reusable as a strategy does. $CXX or c++ compiles them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from benchmarks.packages import allocators, workloads
 
 STRATEGIES = ("bump", "free_lists", "tlsf", "buddy", "slab")
 """Strategies that are compared with the reference loop."""
+MINIMAL = ("tlsf", "buddy", "slab")
+"""Strategies of which floors.cpp has a minimal program."""
 LOCKS = {"mutex": "`std::mutex`", "spin": "spin lock"}
 """The locks of the reference loop, in words; ratios are to the first."""
 _PATTERN = r"ns_per_event min=([0-9.]+)"
@@ -40,7 +43,7 @@ class Program:
     name: str
     command: str
     pattern: str
-    of: str = ""  # the strategy whose original it is
+    of: str = ""  # the strategy of which it is the original or a minimal program
 
     def line(self, trace: Path, passes: int) -> list[str]:
         """The words of the command for a trace."""
@@ -77,19 +80,31 @@ def write_csv(trace: workloads.Trace, path: Path) -> int:
 
 def build_reference(folder: Path) -> list[Program]:
     """Compile the reference loop; a program for each of LOCKS. Raises CalledProcessError."""
-    made = folder / "reference"
-    source = Path(__file__).with_name("reference.cpp")
+    made = _compile("reference.cpp", folder)
+    return [
+        Program(f"reference loop, {words}", f"{made} {lock} {{trace}} {{passes}}", _PATTERN)
+        for lock, words in LOCKS.items()
+    ]
+
+
+def build_minimal(folder: Path) -> list[Program]:
+    """Compile the minimal programs, with the first of LOCKS. Raises CalledProcessError."""
+    made = _compile("floors.cpp", folder)
+    lock = next(iter(LOCKS))
+    return [
+        Program(f"minimal {of}", f"{made} {of} {lock} {{trace}} {{passes}}", _PATTERN, of)
+        for of in MINIMAL
+    ]
+
+
+def _compile(name: str, folder: Path) -> str:
+    """The path of the program, quoted for a shell."""
+    source = Path(__file__).with_name(name)
+    made = folder / source.stem
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     line = [*compiler, "-O3", "-DNDEBUG", "-std=c++20", str(source), "-o", str(made)]
     subprocess.run(line, check=True, capture_output=True, text=True)
-    return [
-        Program(
-            f"reference loop, {words}",
-            f"{shlex.quote(str(made))} {lock} {{trace}} {{passes}}",
-            _PATTERN,
-        )
-        for lock, words in LOCKS.items()
-    ]
+    return shlex.quote(str(made))
 
 
 def measure(
@@ -123,9 +138,9 @@ def _device(strategy: str) -> allocators.Device:
 
 
 def count(
-    workload: str, reference: Sequence[Program], strategies: Sequence[str]
+    workload: str, programs: Sequence[Program], strategies: Sequence[str]
 ) -> dict[str, float]:
-    """Instructions per event of the reference loop and the strategies; empty without a counter."""
+    """Instructions per event of the programs and the strategies; empty without a counter."""
     counter = instructions.available_counter()
     if counter is None:
         return {}
@@ -138,7 +153,7 @@ def count(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.csv"
         events = write_csv(trace, path)
-        for program in reference:
+        for program in programs:
 
             def line(passes: int, program: Program = program) -> list[str]:
                 return program.line(path, passes)
@@ -152,6 +167,7 @@ def lines(
     counts: Mapping[str, Mapping[str, float]],
     originals: Sequence[Program],
     reference: str,
+    minimal: Sequence[Program] = (),
 ) -> Iterator[str]:
     """The table in Markdown: nanoseconds per event, ratios, instructions per event.
 
@@ -161,6 +177,8 @@ def lines(
     against = {row: [reference] for row in STRATEGIES}
     for row in dict.fromkeys(program.of for program in originals):
         against[row] = [program.name for program in originals if program.of == row]
+    for program in minimal:
+        against[program.of].append(program.name)
     counted = any(counts.values())
     headings = [f"{name}{more}" for name in times for more in ("", *([", instr."] * counted))]
     yield f"| | {' | '.join(headings)} |"
@@ -201,20 +219,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             reference = build_reference(Path(folder))
+            minimal = build_minimal(Path(folder))
             times = {}
             counts: dict[str, dict[str, float]] = {}
             for workload in given.workload:
                 name = Path(workload).stem
-                programs = [*originals, *reference]
+                built = [*reference, *minimal]
+                programs = [*originals, *built]
                 times[name] = measure(workload, programs, strategies, given.rounds, given.passes)
-                counts[name] = (
-                    {} if given.no_instructions else count(workload, reference, strategies)
-                )
+                counts[name] = {} if given.no_instructions else count(workload, built, strategies)
         except subprocess.CalledProcessError as error:
             sys.exit(f"error: {shlex.join(error.cmd)}: {(error.stderr or '').strip()[-200:]}")
         except (OSError, ValueError) as error:
             sys.exit(f"error: {error}")
-    for line in lines(times, counts, originals, reference[0].name):
+    for line in lines(times, counts, originals, reference[0].name, minimal):
         print(line)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from allocbench.workloads import ALLOC, FREE
 from benchmarks import instructions
-from benchmarks.originals import Program, build_reference, lines, write_csv
+from benchmarks.originals import Program, build_minimal, build_reference, lines, write_csv
 from tests.traces import make
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +23,11 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> list[Program]:
     return build_reference(tmp_path_factory.mktemp("reference"))
+
+
+@pytest.fixture(scope="module")
+def minimal(tmp_path_factory: pytest.TempPathFactory) -> list[Program]:
+    return build_minimal(tmp_path_factory.mktemp("minimal"))
 
 
 def csv(folder: Path, text: str) -> Path:
@@ -48,11 +53,22 @@ def test_the_reference_loop_replays_a_trace_with_each_lock(
 @pytest.mark.parametrize(
     "text", ["a,0,1\nf,0,\nf,0,\n", "f,3,\n"], ids=["freed twice", "never allocated"]
 )
-def test_the_reference_loop_checks_what_is_freed(
-    reference: list[Program], tmp_path: Path, text: str
+def test_the_programs_check_what_is_freed(
+    reference: list[Program], minimal: list[Program], tmp_path: Path, text: str
 ) -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        reference[0].time(csv(tmp_path, text), 1)
+    for program in [reference[0], *minimal]:
+        with pytest.raises(subprocess.CalledProcessError):
+            program.time(csv(tmp_path, text), 1)
+
+
+def test_the_minimal_programs_replay_a_trace_of_any_sizes(
+    minimal: list[Program], tmp_path: Path
+) -> None:
+    sizes = (1, 256, 257, 2048, 2049, 1 << 20, (1 << 20) + 1, 1 << 40)
+    both = [f"a,{n},{size}\n" for n, size in enumerate(sizes)] + [f"f,{n},\n" for n in (2, 0, 1)]
+    assert [program.of for program in minimal] == ["tlsf", "buddy", "slab"]
+    for program in minimal:
+        assert program.time(csv(tmp_path, "".join(both)), 3) > 0
 
 
 def test_the_reference_loop_refuses_another_file(reference: list[Program], tmp_path: Path) -> None:
@@ -72,22 +88,27 @@ def test_allocs_have_an_id_each(tmp_path: Path) -> None:
 
 def test_the_table_has_times_ratios_and_instructions() -> None:
     tf = Program("original 1, `tf`", "tf {trace}", "", "bfc")
+    less = Program("minimal tlsf", "floors {trace}", "", "tlsf")
     times = {
-        "one": {tf.name: 100.0, "loop": 10.0, "bfc": 40.0, "tlsf": 25.0},
-        "two": {tf.name: 80.0, "loop": 20.0, "bfc": 20.0, "tlsf": 30.0},
+        "one": {tf.name: 100.0, "loop": 10.0, less.name: 20.0, "bfc": 40.0, "tlsf": 25.0},
+        "two": {tf.name: 80.0, "loop": 20.0, less.name: 60.0, "bfc": 20.0, "tlsf": 30.0},
     }
     counts = {"one": {"loop": 100.0, "bfc": 500.0, "tlsf": 250.0}, "two": {}}
-    assert list(lines(times, counts, [tf], "loop")) == [
+    assert list(lines(times, counts, [tf], "loop", [less])) == [
         "| | one | one, instr. | two | two, instr. |",
         "|---|--:|--:|--:|--:|",
         "| original 1, `tf` | 100.0 | n/a | 80.0 | n/a |",
         "| loop | 10.0 | 100 | 20.0 | n/a |",
+        "| minimal tlsf | 20.0 | n/a | 60.0 | n/a |",
         "| `bfc` | 40.0 | 500 | 20.0 | n/a |",
         "| `bfc` / original 1, `tf` | 0.40 | n/a | 0.25 | n/a |",
         "| `tlsf` | 25.0 | 250 | 30.0 | n/a |",
         "| `tlsf` / loop | 2.50 | 2.50 | 1.50 | n/a |",
+        "| `tlsf` / minimal tlsf | 1.25 | n/a | 0.50 | n/a |",
     ]
-    assert next(iter(lines(times, {"one": {}, "two": {}}, [tf], "loop"))) == "| | one | two |"
+    assert (
+        next(iter(lines(times, {"one": {}, "two": {}}, [tf], "loop", [less]))) == "| | one | two |"
+    )
 
 
 def test_the_command_prints_the_table_and_one_line_for_an_error(tmp_path: Path) -> None:
@@ -105,8 +126,9 @@ def test_the_command_prints_the_table_and_one_line_for_an_error(tmp_path: Path) 
     rows = [line.split(" | ")[0].removeprefix("| ") for line in shown[3:]]
     reference = "reference loop, `std::mutex`"
     assert rows[:2] == [reference, "reference loop, spin lock"]
-    assert rows[2:4] == ["`bfc`", f"`bfc` / {shown[2].split(' | ')[0].removeprefix('| ')}"]
-    assert rows[4:6] == ["`bump`", f"`bump` / {reference}"]
+    assert rows[2:5] == ["minimal tlsf", "minimal buddy", "minimal slab"]
+    assert rows[5:7] == ["`bfc`", f"`bfc` / {shown[2].split(' | ')[0].removeprefix('| ')}"]
+    assert rows[7:9] == ["`bump`", f"`bump` / {reference}"]
     done = run("nothing=([0-9.]+)")
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.splitlines()) == 1

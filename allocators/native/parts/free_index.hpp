@@ -16,13 +16,14 @@ namespace allocbench {
 // Best fit is the smallest block that is large enough; ties are broken by the lowest rank, then by
 // the lowest address. Most strategies leave all ranks at 0.
 //
-// Free blocks are kept in bins whose sizes differ by at most 1/32; a bitmap marks the bins that are
+// Free blocks are kept in bins, 2^fine_bits for each power of two; a bitmap marks the bins that are
 // not empty. A bin nearly always has one or two blocks. They form a doubly linked list in best-fit
 // order. The blocks of a bin that has had more than a few are in a tree until the bin is empty, so
 // every operation takes O(log n) time, even if all n blocks are in one bin.
-class FreeIndex {
+template <int fine_bits>
+class FreeIndexWith {
  public:
-  explicit FreeIndex(Nodes& nodes) : nodes_(nodes) {}
+  explicit FreeIndexWith(Nodes& nodes) : nodes_(nodes) {}
 
   void insert(Index node) {
     std::size_t const number = Class::of(size(node));
@@ -98,7 +99,7 @@ class FreeIndex {
   std::uint64_t search_steps() const { return search_steps_ + tree_.search_steps(); }
 
  private:
-  using Class = SizeClass<5>;  // bins of sizes that differ by at most 1/32
+  using Class = SizeClass<fine_bits>;
   static constexpr std::uint32_t kLongestList = 32;
   static constexpr Index kInTree = kNone - 1;  // in place of the first block, and of a left link
 
@@ -184,5 +185,7 @@ class FreeIndex {
   BlockTree tree_;
   mutable std::uint64_t search_steps_ = 0;
 };
+
+using FreeIndex = FreeIndexWith<5>;  // sizes of a bin differ by at most 1/32
 
 }  // namespace allocbench

@@ -66,7 +66,7 @@ class Buddy final : public Allocator {
 
   Size region_size_;
   Nodes nodes_;
-  FreeIndex free_;
+  FreeIndexWith<0> free_;  // a bin for each power of two
   AddressMap allocated_;
   std::map<Address, Region> regions_;
   std::uint64_t halvings_ = 0;  // splits and merges
