@@ -215,7 +215,7 @@ $(BIN)/pip:
 # end is shown when something fails.
 comma := ,
 define install
-@mkdir -p build
+@mkdir -p build && : >build/install.log
 @echo "installing $(1) into $(VENV); compiling the native core takes minutes the first time"
 @$(BIN)/pip install --verbose --editable '$(1)' >build/install.log 2>&1 & pid=$$!; \
   tail --pid=$$pid -n +1 -f build/install.log | grep --line-buffered -oE '$(PROGRESS)'; \
