@@ -20,10 +20,8 @@ class KeyedHash {
  public:
   using is_transparent = void;
 
-  std::size_t operator()(std::uint64_t key) const {
-    Wide const product = Wide{key ^ drawn_.mask} * drawn_.factor;
-    return static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
-  }
+  // One multiplication would leave keys at equal distances, such as addresses, in clusters.
+  std::size_t operator()(std::uint64_t key) const { return mixed(mixed(key)); }
 
   // The value of a polynomial at a random place, modulo a prime. Its coefficients are the length
   // and the parts of the text, so two texts rarely have the same value.
@@ -45,6 +43,11 @@ class KeyedHash {
  private:
   static constexpr std::uint64_t kPrime = (std::uint64_t{1} << 61) - 1;
   static constexpr std::size_t kPart = 7;  // bytes; their numbers are below the prime
+
+  std::uint64_t mixed(std::uint64_t number) const {
+    Wide const product = Wide{number ^ drawn_.mask} * drawn_.factor;
+    return static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
+  }
 
   // Seven bytes, of at least eight that follow `at`: one load is faster than several.
   static std::uint64_t part(std::string_view text, std::size_t at) {
