@@ -137,9 +137,7 @@ class Tlsf final : public Allocator {
 
   void free(Address address) override {
     std::scoped_lock const guard(lock_);
-    auto const found = live_.erase(address);
-    if (!found) std::abort();
-    auto block = static_cast<Index>(*found);
+    auto block = static_cast<Index>(live_.erase(address));
     if (Index const next = records_[block].next; records_[next].free) {
       remove(next);
       records_.join(block);
@@ -184,9 +182,7 @@ class Buddy final : public Allocator {
 
   void free(Address address) override {
     std::scoped_lock const guard(lock_);
-    auto const found = live_.erase(address);
-    if (!found) std::abort();
-    auto block = static_cast<Index>(*found);
+    auto block = static_cast<Index>(live_.erase(address));
     for (;;) {
       Record const& record = records_[block];
       bool const upper = (record.address & record.size & (kMemory - 1)) != 0;
@@ -234,9 +230,7 @@ class Slab final : public Allocator {
 
   void free(Address address) override {
     std::scoped_lock const guard(lock_);
-    auto const found = live_.erase(address);
-    if (!found) std::abort();
-    auto const slab = static_cast<Index>(*found);
+    auto const slab = static_cast<Index>(live_.erase(address));
     if (slabs_[slab].free.empty()) link(slab);
     slabs_[slab].free.push_back(address);
   }

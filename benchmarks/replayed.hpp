@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstdint>
@@ -13,30 +12,13 @@
 #include <limits>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "locks.hpp"
+
 using Address = std::uint64_t;
-
-struct NoLock {
-  void lock() {}
-  void unlock() {}
-};
-
-class SpinLock {
- public:
-  void lock() {
-    while (taken_.exchange(true, std::memory_order_acquire))
-      while (taken_.load(std::memory_order_relaxed)) {
-      }
-  }
-  void unlock() { taken_.store(false, std::memory_order_release); }
-
- private:
-  std::atomic<bool> taken_ = false;
-};
 
 // Open addressing with linear probing; a removal moves later entries back (Knuth, The Art of
 // Computer Programming 3, 6.4, Algorithm R). At most half full.
@@ -51,12 +33,12 @@ class Table {
     slots_[slot] = {address, value};
   }
 
-  // Returns the value, or nothing if the address is not there.
-  std::optional<std::uint64_t> erase(Address address) {
-    if (address == 0) return {};
+  // Returns the value. An address that is not there ends the program.
+  std::uint64_t erase(Address address) {
+    if (address == 0) std::abort();
     std::size_t slot = home(address);
     while (slots_[slot].address != address) {
-      if (slots_[slot].address == 0) return {};
+      if (slots_[slot].address == 0) std::abort();
       slot = next(slot);
     }
     std::uint64_t const value = slots_[slot].value;

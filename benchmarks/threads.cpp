@@ -5,8 +5,8 @@
 // lines, each chosen by the value of the one before, as an allocator follows its records. All
 // threads share the lines: 1,000 blocks of an allocator have about 1,000 lines.
 //
-//   c++ -O3 -std=c++20 -I ../allocators/native threads.cpp ../allocators/native/core/lock.cpp -o
-//   threads threads mutex|spin|biased|none THREADS LINES SECONDS
+//   c++ -O3 -std=c++20 -I ../allocators/native threads.cpp ../allocators/native/core/lock.cpp
+//   ./a.out mutex|spin|biased|none THREADS LINES SECONDS
 //
 // `biased` is the lock of the allocators here. `none` is for one thread. Prints millions of
 // sections per second of all threads together, and the lowest and the highest number of a thread
@@ -27,25 +27,9 @@
 #include <vector>
 
 #include "core/lock.hpp"
+#include "locks.hpp"
 
 namespace {
-
-struct NoLock {
-  void lock() {}
-  void unlock() {}
-};
-
-class SpinLock {
- public:
-  void lock() {
-    while (taken_.exchange(true, std::memory_order_acquire))
-      while (taken_.load(std::memory_order_relaxed)) std::this_thread::yield();
-  }
-  void unlock() { taken_.store(false, std::memory_order_release); }
-
- private:
-  std::atomic<bool> taken_ = false;
-};
 
 struct alignas(64) Line {
   std::uint64_t value = 0;
