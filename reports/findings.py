@@ -167,10 +167,10 @@ def _span(case: Case, metric: str) -> str:
     words = []
     if winners:
         words.append(f"best {units.names(winners)} {_value(case, winners[0], metric)}")
-        if losers:
-            words.append(f"worst {units.names(losers)} {_value(case, losers[0], metric)}")
     elif equal := best(case.rows, SCHEMA[metric]):
         words.append(f"{units.names(equal)} {_value(case, equal[0], metric)}, no clear difference")
+    if losers:
+        words.append(f"worst {units.names(losers)} {_value(case, losers[0], metric)}")
     others = [name for name in case.allocators if name in case.floors or name in case.failed]
     for name in others:
         why = "floor" if name in case.floors else "failed requests"

@@ -154,15 +154,27 @@ def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
 
 
 def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
-    """The marks of a column by allocator; none is best unless another is clearly worse."""
+    """The marks of a column by allocator; none is best unless another is clearly worse.
+
+    A place that most share although their values differ is not marked: it would only show that the
+    measurement was noisy.
+    """
     order = ranked(rows, column)
     winners = best(rows, column)
     if len(winners) == len(order):
         return {}
-    by_name: dict[str, Mark] = dict.fromkeys(winners, "best")
-    for name in _place(rows, column, order[::-1]):
-        by_name.setdefault(name, "worst")
+    losers = _place(rows, column, order[::-1])
+    by_name: dict[str, Mark] = {}
+    if _tells_apart(order, winners):
+        by_name |= dict.fromkeys(winners, "best")
+    if _tells_apart(order, losers):
+        by_name |= {name: "worst" for name in losers if name not in winners}
     return by_name
+
+
+def _tells_apart(order: "pd.Series[float]", place: tuple[str, ...]) -> bool:
+    """Whether a place has equal values, or at most two thirds of all."""
+    return order[list(place)].nunique() <= 1 or 3 * len(place) <= 2 * len(order)
 
 
 def _place(rows: pd.DataFrame, column: Column, order: "pd.Series[float]") -> tuple[str, ...]:

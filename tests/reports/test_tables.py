@@ -192,6 +192,25 @@ def test_a_wide_interval_leaves_no_time_without_the_mark_of_a_longer_one() -> No
     assert marks(case.rows, SCHEMA[metric]) == {}
 
 
+def test_a_place_that_most_share_is_marked_only_if_their_values_are_equal() -> None:
+    metric = "alloc_p50_seconds"
+
+    def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
+        ends: dict[str, Any] = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
+        return row(name, **ends)
+
+    noisy = [timed(name, 10, 20 + n, 90) for n, name in enumerate("abcde")]
+    slow = [timed("f", 99, 100, 101)]
+    (table,) = tables.comparison(frame(noisy + slow))
+    assert marked(table, metric) == {"f": "worst"}
+    (table,) = tables.comparison(frame([timed("f", 1, 2, 3), *noisy]))
+    assert marked(table, metric) == {"f": "best"}
+    (table,) = tables.comparison(frame([timed(name, 20, 20, 20) for name in "abcde"] + slow))
+    assert marked(table, metric) == dict.fromkeys("abcde", "best") | {"f": "worst"}
+    (case,) = cases(frame(noisy + slow))
+    assert set(best(case.rows, SCHEMA[metric])) == set("abcde")
+
+
 def test_estimated_device_times_are_exact() -> None:
     (table,) = tables.comparison(frame([row("a"), row("b", device_seconds=0.0040001)]))
     assert marked(table, "device_seconds") == {"a": "best", "b": "worst"}
