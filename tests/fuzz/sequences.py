@@ -32,6 +32,7 @@ _FAULTS: tuple[dict[str, Any], ...] = (
 )
 _MOST_LIVE = 24
 _POOLS = (0, 0, 0, 1, 2)
+_STREAMS = (0, 1, 2)
 
 
 @dataclass
@@ -84,8 +85,7 @@ def _draw(case: Case, rng: random.Random, calls: list[str]) -> None:
     capacity, faults = rng.choice(_CAPACITIES), rng.choice(_FAULTS)
     calls.append(f"capacity {capacity}, {faults}")
     watched = case.make(capacity, seed=rng.randrange(100), **faults)
-    limit = re.search(r"(?:bytes|memory_limit|maximum_pool_size)=(\d+)MiB", case.spec)
-    most = min(capacity, int(limit[1]) * MIB) if limit else capacity
+    most = min(capacity, _limit(case.spec))
     state = _Pools(watched)
     top = rng.choice((12, 16, 20, 24))  # sizes up to 2^top
     for _ in range(CALLS):
@@ -93,7 +93,7 @@ def _draw(case: Case, rng: random.Random, calls: list[str]) -> None:
         drawn = rng.random()
         if drawn < 0.5 and len(watched.live) < _MOST_LIVE:
             size = max(1, int(2 ** rng.uniform(0, top)) + rng.choice((-1, 0, 1)))
-            stream, pool = rng.choice((0, 0, 0, 1, 2)), rng.choice(_POOLS)
+            stream, pool = rng.choice((0, 0, *_STREAMS)), rng.choice(_POOLS)
             pool = state.usable(pool)
             calls.append(f"allocate({size}, stream={stream}, pool={pool})")
             watched.allocate(size, stream, pool)
@@ -116,6 +116,15 @@ def _draw(case: Case, rng: random.Random, calls: list[str]) -> None:
     for pool in (0, 1, 2):
         watched.trim(pool)
     assert watched.allocator.device.reserved == 0, "everything goes back to the device at the end"
+
+
+def _limit(spec: str) -> float:
+    """The most bytes that the options of an allocator let it reserve, for all streams together."""
+    limit = re.search(r"(?:bytes|memory_limit|maximum_pool_size)=(\d+)MiB", spec)
+    if not limit:
+        return math.inf
+    instances = len(_STREAMS) if "per_stream" in spec[: limit.start()] else 1
+    return instances * int(limit[1]) * MIB
 
 
 class _Pools:
