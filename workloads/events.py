@@ -9,52 +9,77 @@ from typing import TYPE_CHECKING
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, TRIM, Provenance, TraceError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from allocbench.workloads.trace import Trace
 
 MOST_ALLOCS = 25_000_000
 """Limit of a trace that is built in memory, about 3 GB."""
 
+_STREAM, _NUMBER = 8, 24  # bits before the stream and before the number of a packed event
+
 
 class Events:
     """The events of a trace under construction. Blocks get new ids in order.
 
-    `now_ns` is the time of the next events. Times are kept if it was ever set.
+    An event is packed into one number: its op, its stream, and its block or, for a mark, its label.
     """
 
     def __init__(self) -> None:
-        self.now_ns = 0
-        self._op = array("B")
-        self._block = array("I")
-        self._size = array("Q")
-        self._stream = array("H")
-        self._label = array("I")
-        self._time = array("Q")
+        self.limit(MOST_ALLOCS, "reduce its options")
+        self._packed = array("Q")
+        self._size = array("Q")  # of the allocs
+        self._label = array("I")  # of the allocs
         self._labels: dict[str, int] = {"": 0}
-        self._blocks = 0
+        self._times: dict[int, int] = {}  # by the first event that has it
 
     def __len__(self) -> int:
-        return len(self._op)
+        return len(self._packed)
+
+    @property
+    def allocs(self) -> int:
+        """The number of allocs so far."""
+        return len(self._size)
+
+    def expect(self, allocs: int) -> None:
+        """Raise TraceError if this many allocs are to come, which is more than the limit."""
+        least = self.allocs + allocs
+        if least > self._most:
+            raise TraceError(
+                f"needs at least {least:,} allocs, more than {self._most:,}: {self._remedy}"
+            )
+
+    def limit(self, most: int, remedy: str) -> None:
+        """Set the most allocs, and what to do about a trace that needs more."""
+        self._most, self._remedy = most, remedy
+
+    def at(self, now_ns: int) -> None:
+        """Set the time of the next events. Without a call, the trace has no times."""
+        self._times[len(self)] = now_ns
 
     def alloc(self, size: int, label: str = "", stream: int = 0) -> int:
-        """Allocate `size` bytes and return the block's id. Raises TraceError beyond MOST_ALLOCS."""
-        block = self._blocks
-        if block == MOST_ALLOCS:
-            raise TraceError(f"needs more than {MOST_ALLOCS:,} allocs: reduce its options")
-        self._blocks = block + 1
-        self._add(ALLOC, block, size, stream, label)
+        """Allocate `size` bytes and return the block's id. Raises TraceError beyond the limit."""
+        block = len(self._size)
+        if block == self._most:
+            raise TraceError(f"needs more than {self._most:,} allocs: {self._remedy}")
+        self._size.append(size)
+        self._label.append(self._labels.setdefault(label, len(self._labels)))
+        self._packed.append(block << _NUMBER | stream << _STREAM | ALLOC)
         return block
 
     def free(self, block: int, stream: int = 0) -> None:
         """Free a block, on a stream."""
-        self._add(FREE, block, 0, stream, "")
+        self._packed.append(block << _NUMBER | stream << _STREAM | FREE)
 
     def mark(self, label: str) -> None:
         """Begin a step ("step") or a phase."""
-        self._add(MARK, self._labels.setdefault(label, len(self._labels)), 0, 0, "")
+        number = self._labels.setdefault(label, len(self._labels))
+        self._packed.append(number << _NUMBER | MARK)
 
     def trim(self) -> None:
         """Return unused segments to the device."""
-        self._add(TRIM, 0, 0, 0, "")
+        self._packed.append(TRIM)
 
     def trace(self, provenance: Provenance) -> Trace:
         """The trace of the events written so far."""
@@ -62,21 +87,26 @@ class Events:
 
         from allocbench.workloads.trace import Trace
 
+        packed = np.array(self._packed, np.uint64)
+        op = packed.astype(np.uint8)
+        allocs = op == ALLOC
+        size = np.zeros(len(op), np.uint64)
+        size[allocs] = self._size
+        label = np.zeros(len(op), np.uint32)
+        label[allocs] = self._label
         return Trace(
-            op=np.array(self._op, np.uint8),
-            block=np.array(self._block, np.uint32),
-            size=np.array(self._size, np.uint64),
-            stream=np.array(self._stream, np.uint16),
+            op=op,
+            block=(packed >> np.uint64(_NUMBER)).astype(np.uint32),
+            size=size,
+            stream=(packed >> np.uint64(_STREAM)).astype(np.uint16),
             labels=tuple(self._labels),
-            label=np.array(self._label, np.uint32) if any(self._label) else None,
-            time_ns=np.array(self._time, np.uint64) if self.now_ns else None,
+            label=label if label.any() else None,
+            time_ns=self._time_column() if any(self._times.values()) else None,
             provenance=provenance,
         )
 
-    def _add(self, op: int, block: int, size: int, stream: int, label: str) -> None:
-        self._op.append(op)
-        self._block.append(block)
-        self._size.append(size)
-        self._stream.append(stream)
-        self._label.append(self._labels.setdefault(label, len(self._labels)))
-        self._time.append(self.now_ns)
+    def _time_column(self) -> NDArray[np.uint64]:
+        import numpy as np
+
+        times = np.array([0, *self._times.values()], np.uint64)
+        return np.repeat(times, np.diff([0, *self._times, len(self)]))

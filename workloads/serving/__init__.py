@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from allocbench.workloads.events import Events
+from allocbench.workloads.events import MOST_ALLOCS, Events
 from allocbench.workloads.generator import Generator, Option, Value
 from allocbench.workloads.serving import models, requests, server
 from allocbench.workloads.serving.requests import Requests
@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 _LOG_OPTIONS = (
     Option("requests", "count", 0, "use only the first N requests; 0 for all", least=0),
     Option("speed", "number", 1.0, "arrival rate relative to the log", least=1e-6),
+    Option(
+        "most_allocs", "count", 3_000_000, "refuse a log that needs more allocs", most=MOST_ALLOCS
+    ),
 )
 LOG_OPTIONS = (*models.OPTIONS, *server.OPTIONS, *_LOG_OPTIONS)
 """The options of a log of requests."""
+_REMEDY = (
+    f"use the first N requests (requests=N), or raise most_allocs (to {MOST_ALLOCS:,} at most)"
+)
 
 
 def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
@@ -35,7 +41,10 @@ def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
     """
     from allocbench.workloads.serving import logs
 
-    def write(events: Events, requests: int, speed: float, **values: Any) -> Mapping[str, Any]:
+    def write(
+        events: Events, requests: int, speed: float, most_allocs: int, **values: Any
+    ) -> Mapping[str, Any]:
+        events.limit(most_allocs, _REMEDY)
         return _serve(events, logs.read(file).first(requests, speed), values)
 
     log = Generator(path.stem, "serving", "", path.name, LOG_OPTIONS, write)

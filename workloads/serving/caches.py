@@ -42,6 +42,13 @@ class Cache(ABC):
         """The most bytes that a sequence of this many tokens can hold."""
 
     @abstractmethod
+    def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
+        """The fewest allocs of a sequence that begins with a text of `text` tokens.
+
+        It grows to `tokens` tokens, by at most `step` at a time.
+        """
+
+    @abstractmethod
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
         """Make room for `tokens` tokens, the first `text` of which are known already.
 
@@ -90,6 +97,11 @@ class Contiguous(Cache):
     def most(self, tokens: int) -> int:
         """The sequence's tokens plus the most that its last growth can add."""
         return self._token * (2 * tokens if self._double else tokens + self._chunk)
+
+    def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
+        """The blocks of the text, and of each growth unless the blocks double."""
+        growths = 0 if self._double else -(-(tokens - text) // max(self._chunk, step))
+        return len(self._groups) * (1 + growths)
 
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
         """Allocate one block per group of layers, or replace the full ones."""
@@ -148,6 +160,10 @@ class Paged(Cache):
     def most(self, tokens: int) -> int:
         """Whole pages."""
         return -(-tokens // self._page) * self._bytes
+
+    def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
+        """The pages that are not part of a prefix."""
+        return max(0, -(-tokens // self._page) - len(held.prefix) * self._per_prefix)
 
     def begin(self, held: Held, text: int) -> int:
         """Share the pages of the cached prefixes, in order up to the first that is not cached."""

@@ -187,21 +187,38 @@ class _Server:
         if not arriving:
             room = f"{self.budget:,} bytes of keys and values"
             raise TraceError(f"none of the {len(requests):,} requests fits in {room}")
+        events.expect(self._least_allocs([sequence for _, sequence in arriving]))
         while arriving or self.waiting or self.swapped or self.running:
             if not (self.waiting or self.swapped or self.running):
                 self.now = max(self.now, arriving[0][0])
             while arriving and arriving[0][0] <= self.now:
                 self.waiting.append(arriving.popleft()[1])
-            events.now_ns = round(self.now * 1e9)
+            events.at(round(self.now * 1e9))
             events.mark("step")
             self.now += self._step()
-        events.now_ns = round(self.now * 1e9)
+        events.at(round(self.now * 1e9))
         events.mark("teardown")
         self.cache.clear()
         for block in weights:
             events.free(block)
         counts.seconds = self.now
         return counts
+
+    def _least_allocs(self, sequences: list[_Sequence]) -> int:
+        """A lower bound of the allocs that answering these sequences takes."""
+        settings = self.settings
+        grown = steps = longest = 0
+        for sequence in sequences:
+            tokens = sequence.target + sequence.remaining - 1  # the last one is never cached
+            grown += self.cache.least_allocs(
+                sequence.held, sequence.target, tokens, settings.decode_tokens
+            )
+            own_steps = -(-sequence.remaining // settings.decode_tokens)
+            steps += own_steps
+            longest = max(longest, own_steps)
+        scratch = Events()
+        run_pass(scratch, self.model, 1, 1, settings.activation_layers)
+        return grown + scratch.allocs * max(longest, -(-steps // settings.max_sequences))
 
     def _left_by_the_model(self) -> int:
         """Bytes for keys and values: what the weights and the activations of a full step leave."""

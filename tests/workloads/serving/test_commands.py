@@ -64,3 +64,15 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
 def test_an_invalid_model_or_option_is_reported(line: str, message: str) -> None:
     Path("log").write_text(AZURE)
     assert message in error(line)
+
+
+def test_a_log_that_needs_too_many_allocs_is_refused_before_it_is_simulated() -> None:
+    head, *rows = AZURE.splitlines()
+    Path("log").write_text("\n".join([head, *[rows[0].rpartition(",")[0] + ",300000"] * 80]))
+    message = error("inspect log")
+    assert message.startswith("error: log: needs at least 3,")
+    assert message.endswith(
+        " allocs, more than 3,000,000: use the first N requests (requests=N), or raise most_allocs"
+        " (to 25,000,000 at most)\n"
+    )
+    assert "needs more than 100 allocs: use" in error("inspect log:requests=1,most_allocs=100")

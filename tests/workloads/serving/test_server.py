@@ -36,8 +36,18 @@ def requests(
     return Requests(np.array(arrival, float), np.array(prompt), np.array(output), prefix=prefix)
 
 
+class Expecting(Events):
+    """Events that remember how many allocs were expected at least."""
+
+    least: int | None = None
+
+    def expect(self, allocs: int) -> None:
+        super().expect(allocs)
+        self.least = self.allocs + allocs
+
+
 def served(asked: Requests, model: Model = TINY, **given: Any) -> tuple[Trace, Counts]:
-    events = Events()
+    events = Expecting()
     defaults: dict[str, Any] = {"memory": "1GiB", "layer_group": 4}
     counts = server.serve(
         events, model, server.Settings(**settle(server.OPTIONS, defaults | given)), asked
@@ -45,6 +55,8 @@ def served(asked: Requests, model: Model = TINY, **given: Any) -> tuple[Trace, C
     trace = events.trace(Provenance())
     trace.validate()
     assert (trace.op == FREE).sum() == trace.allocs
+    assert events.least is not None
+    assert events.least <= trace.allocs
     return trace, counts
 
 
@@ -255,6 +267,23 @@ def test_requests_that_can_never_fit_are_rejected() -> None:
     assert (counts.requests, counts.rejected) == (2, 1)
     message = message_of(lambda: served(requests((0, 1000, 100)), kv_budget=500 * TOKEN))
     assert message == "none of the 1 requests fits in 256,000 bytes of keys and values"
+
+
+@pytest.mark.parametrize("kv", ["contiguous", "paged"])
+def test_more_allocs_than_the_limit_are_refused_before_the_first_step(kv: str) -> None:
+    asked = requests((0, 100, 41), (0, 100, 21))
+    options = settle(server.OPTIONS, {"memory": "1GiB", "layer_group": 4, "kv": kv, "chunk": 8})
+    events = Expecting()
+    server.serve(events, TINY, server.Settings(**options), asked)
+    assert (
+        events.least == events.allocs
+    )  # nothing is preempted, and both decode from the first step
+    few = Events()
+    few.limit(events.allocs - 1, "ask for less")
+    message = message_of(lambda: server.serve(few, TINY, server.Settings(**options), asked))
+    limit = f"{events.allocs:,} allocs, more than {events.allocs - 1:,}"
+    assert message == f"needs at least {limit}: ask for less"
+    assert few.allocs == len(TINY.weights())
 
 
 def test_a_prefix_is_shared_and_kept_until_its_pages_are_needed() -> None:
