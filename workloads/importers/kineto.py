@@ -26,7 +26,7 @@ from allocbench.workloads.importers.addresses import AddressedEvents, marks_befo
 from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
-from allocbench.workloads.importers.labels import innermost, mark_of
+from allocbench.workloads.importers.labels import mark_of, only_creates
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
@@ -177,14 +177,18 @@ class _Profile:
                 self._operators.get(thread, []), key=lambda operator: (operator[0], -operator[1])
             )
             numbers.sort(key=memory.time.__getitem__)
-            position, running = 0, list[tuple[int, int, str]]()
+            position = 0
+            computing, creating = list[tuple[int, int, str]](), list[tuple[int, int, str]]()
             for n in numbers:
                 now = memory.time[n]
                 while position < len(operators) and operators[position][0] <= now:
-                    running.append(operators[position])
+                    operator = operators[position]
+                    (creating if only_creates(operator[2]) else computing).append(operator)
                     position += 1
-                running = [operator for operator in running if operator[1] >= now]
-                label = innermost(name for _, _, name in reversed(running))
+                for running in (computing, creating):  # those that end below the last one wait
+                    while running and running[-1][1] < now:
+                        running.pop()
+                label = next((running[-1][2] for running in (computing, creating) if running), "")
                 label_numbers[n] = labels.setdefault(label, len(labels))
         return label_numbers
 

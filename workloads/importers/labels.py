@@ -29,10 +29,15 @@ def innermost(operators: Iterable[str]) -> str:
     """
     first = ""
     for operator in operators:
-        if not _MAKES_TENSORS.match(operator):
+        if not only_creates(operator):
             return operator
         first = first or operator
     return first
+
+
+def only_creates(operator: str) -> bool:
+    """Whether an operator only creates a tensor, such as aten::empty, and computes nothing."""
+    return bool(_MAKES_TENSORS.match(operator))
 
 
 def label_of(frames: Iterable[Any]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 from tests.commands import QUICK, folder, output
 from tests.traces import message_of
+from tests.work import lines_run
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -184,3 +186,40 @@ def test_a_damaged_profile_is_refused_or_valid() -> None:
         path.write_bytes(content[: rng.randrange(len(content) + 1)])
         with suppress(TraceError):
             read(path).validate()
+
+
+def nested(depth: int, name: str) -> Path:
+    """As many allocs within as many operators that begin one after another and never end."""
+    return profile(
+        *(ran(name, n, 10_000_000) for n in range(depth)),
+        *(memory(depth + n, n + 1, 512) for n in range(depth)),
+    )
+
+
+@pytest.mark.parametrize("name", ["aten::addmm", "aten::empty"])
+def test_nested_operators_take_linear_work(name: str) -> None:
+    once, twice = (lines_run(partial(read, nested(n, name))) for n in (500, 1000))
+    assert twice < 2.2 * once
+
+
+def test_the_label_is_the_innermost_operator_that_still_runs() -> None:
+    rng = random.Random(0)
+    operators = [
+        (rng.randrange(50), rng.randrange(50), rng.choice(["aten::mm", "aten::empty", "aten::add"]))
+        for _ in range(60)
+    ]
+    path = profile(
+        *(ran(f"{name}.{n}", begin, length) for n, (begin, length, name) in enumerate(operators)),
+        *(memory(time, time + 1, 512) for time in range(100)),
+    )
+    expected = []
+    for time in range(100):
+        running = [
+            (begin, -length, n)
+            for n, (begin, length, _) in enumerate(operators)
+            if begin <= time <= begin + length
+        ]
+        computing = [entry for entry in running if operators[entry[2]][2] != "aten::empty"]
+        last = max(computing or running, default=None)
+        expected.append(f"{operators[last[2]][2]}.{last[2]}" if last else "")
+    assert labels(read(path)) == expected
