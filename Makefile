@@ -88,7 +88,7 @@ truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured o
 # Tests of reading, comparing and reporting, without torch. What `tune` finds depends on Optuna's version,
 # and the pages show what the newest one finds.
 LOWEST := $(addprefix tests/,workloads/test_files.py workloads/test_csv.py workloads/test_trace.py \
-  workloads/test_limits.py reports test_api.py test_experiment.py)
+  workloads/test_limits.py replays/test_experiment.py reports test_api.py)
 test-lowest: build/lowest/.done  ## the lowest versions of dependencies that are admitted
 	build/lowest/bin/python -m pytest -n auto -p no:cacheprovider \
 	  --deselect tests/test_api.py::test_the_page_shows_what_the_command_prints $(LOWEST)
@@ -151,10 +151,10 @@ bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results
 # The bundled traces are made on a null GPU with a CUDA build of this PyTorch.
 TRACES := build/torch/2.13.0
 traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces, byte for byte; NAMES="gpt2-train" for some
-	$(BIN)/python -m allocbench.recreating --python $(TRACES)/bin/python $(NAMES)
+	$(BIN)/python -m allocbench.programs.recreating --python $(TRACES)/bin/python $(NAMES)
 
 check-traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces elsewhere and compare the bytes
-	$(BIN)/python -m allocbench.recreating --python $(TRACES)/bin/python --check
+	$(BIN)/python -m allocbench.programs.recreating --python $(TRACES)/bin/python --check
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

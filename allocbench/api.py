@@ -27,15 +27,15 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from allocbench import inputs, options
-from allocbench.experiment import Effort
+from allocbench.arguments import inputs, options
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramWorkload, Settings
 from allocbench.questions import ORDERS, TUNING
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
-from allocbench.questions.runner import Runner
+from allocbench.replays.experiment import Effort
+from allocbench.replays.runner import Runner
 from allocbench.reports import asv
 from allocbench.reports.choosing import WEIGHTS, Weights
 from allocbench.workloads import Trace
@@ -107,8 +107,8 @@ def tune_by_phase(
     Raises UsageError if there are not at least two, and ModuleNotFoundError, naming the extra, when
     Optuna is not installed.
     """
+    from allocbench.answers.per_phase import phases_of
     from allocbench.questions import per_phase
-    from allocbench.tuning_by_phase import phases_of
 
     run = Runner(*_case(workload, device))
     found = per_phase.tune(
@@ -165,11 +165,11 @@ def sweep(
     scheduler: str | None = None,
     retry: bool = False,
 ) -> pd.DataFrame:
-    """Every workload through every allocator on every device: see `allocbench.sweep.sweep`.
+    """Every workload through every allocator on every device: see `allocbench.sweeps.sweep.sweep`.
 
     Raises ModuleNotFoundError, naming the extra, when joblib is not installed.
     """
-    from allocbench import sweep as sweeping
+    from allocbench.sweeps import sweep as sweeping
 
     return sweeping.sweep(
         inputs.load_all(files),

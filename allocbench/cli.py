@@ -17,9 +17,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from allocbench import standard_output
 from allocbench.base.text import one_line
 from allocbench.commands import COMMANDS, EXAMPLES
+from allocbench.output import stdout
 
 
 class _Quick:
@@ -62,12 +62,12 @@ class Group(_QuickGroup):
         """Run a command and exit with its code."""
         command_line = sys.argv[1:] if args is None else [*args]
         extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *command_line])}
-        standard_output.accept_any_text()
+        stdout.accept_any_text()
         try:
             code = super().main(command_line or ["--help"], *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
-            standard_output.abandon()
+            stdout.abandon()
             code = 1
         except Exception as error:
             code = _fail(error)
@@ -91,8 +91,8 @@ def _fail(error: Exception) -> int:
     """Print a user error in one line; raises all other errors again."""
     if isinstance(error, TyperException):
         message = error.format_message()
-    elif isinstance(error, OSError) and (failure := standard_output.failure(error)):
-        standard_output.abandon()
+    elif isinstance(error, OSError) and (failure := stdout.failure(error)):
+        stdout.abandon()
         message = failure
     else:
         from allocbench.errors import USER_ERRORS
@@ -138,7 +138,7 @@ def _loaded(name: str) -> Any:
     help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)
     if parts is None:
-        from allocbench.programs.arguments import ProgramCommand, takes_program
+        from allocbench.arguments.program_command import ProgramCommand, takes_program
 
         alone = typer.Typer(add_completion=False)
         kind = ProgramCommand if takes_program(module.run) else TyperCommand

@@ -15,10 +15,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from allocbench import peaks
 from allocbench.errors import USER_ERRORS
-from allocbench.peaks import Peak
 from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramWorkload, Settings
+from allocbench.questions import peaks
+from allocbench.questions.peaks import Peak
 from allocbench.reports import units
 
 _WRONG = 2

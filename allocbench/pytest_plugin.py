@@ -57,8 +57,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     marker = _marker(pyfuncitem)
     if marker is None:
         return None
-    from allocbench import peaks
     from allocbench.errors import USER_ERRORS, UsageError
+    from allocbench.questions import peaks
     from allocbench.testing import PeakError, check_marked
 
     limit, card, percent = _arguments(*marker.args, **marker.kwargs)

@@ -21,11 +21,11 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from allocbench import peaks
 from allocbench.allocators.devices import parse_bytes
 from allocbench.errors import UsageError
 from allocbench.programs import functions
 from allocbench.programs.program import DEFAULT_DEVICE, Settings
+from allocbench.questions import peaks
 from allocbench.reports import units
 
 INSIDE = "ALLOCBENCH_INSIDE_LIMIT_PEAK"

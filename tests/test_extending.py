@@ -92,7 +92,7 @@ def test_a_metric(copy: Copy) -> None:
         '    Column("twice", "memory", "bytes", "twice the load", "Twice the max load.", True),\n',
     )
     copy.insert(
-        "allocbench/questions/runner.py",
+        "allocbench/replays/runner.py",
         '        "max_load": result.max_load,\n',
         '        "twice": 2 * result.max_load,\n',
     )
@@ -215,7 +215,7 @@ PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0, frozenset(), frozens
 """,
     )
     recreating = """
-from allocbench.recreating import main
+from allocbench.programs.recreating import main
 assert main() == 0
 sys.argv.append("--check")
 sys.exit(main())

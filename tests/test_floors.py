@@ -30,6 +30,19 @@ PYTHON_FLOORS = {
     "docs": {"base", "allocators", "workloads", "reports", "allocbench"},
     "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks", "docs"},
 }
+# The floors of the folder `allocbench`, the lowest first. A folder or module imports only from
+# itself and from lower floors; those of the last floor also import each other.
+FLOORS_OF_ALLOCBENCH = (
+    {"base"},
+    {"cards"},
+    {"null_gpu"},
+    {"errors"},
+    {"asv", "output", "programs", "replays", "verification"},
+    {"arguments", "gpu", "questions", "sweeps"},
+    {"answers"},
+    {"commands"},
+    {"__main__", "api", "cli", "interrupts", "peak_change", "pytest_plugin", "testing"},
+)
 # folder of the native code -> the other folders that it may include
 NATIVE_FLOORS = {
     "core": set[str](),
@@ -62,6 +75,27 @@ def python_violations(root: Path) -> list[str]:
         for imported in imports(ast.parse(file.read_text(encoding="utf-8")))
         if imported in PYTHON_FLOORS and imported not in below | {package}
     ]
+
+
+def inner_violations(graph: dict[str, set[str]]) -> list[str]:
+    """Every import inside of `allocbench` that does not go down, as `module: imports module`."""
+    floor = {name: n for n, names in enumerate(FLOORS_OF_ALLOCBENCH) for name in names}
+    top = len(FLOORS_OF_ALLOCBENCH) - 1
+    found = []
+    for module, imported in graph.items():
+        here = part_of_allocbench(module)
+        for other in imported:
+            there = part_of_allocbench(other)
+            if here in floor and there in floor and here != there:
+                goes_down = floor[there] < floor[here] or floor[there] == floor[here] == top
+                found += [] if goes_down else [f"{module}: imports {other}"]
+    return found
+
+
+def part_of_allocbench(module: str) -> str:
+    """The folder or the module at the top of `allocbench` that a module belongs to, or ""."""
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] if package == PACKAGE else ""
 
 
 def folder(root: Path, package: str) -> Path:
@@ -158,9 +192,16 @@ def module_name(root: Path, package: str, file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def test_imports_inside_of_allocbench_go_down() -> None:
+    graph = module_graph(ROOT)
+    assert inner_violations(graph) == []
+    parts = {part_of_allocbench(module) for module in graph} - PYTHON_FLOORS.keys() - {""}
+    assert parts == set.union(*FLOORS_OF_ALLOCBENCH) - {"base"}
+
+
 def test_no_modules_import_each_other() -> None:
     graph = module_graph(ROOT)
-    assert "allocbench.workloads.catalog" in graph["allocbench.inputs"]
+    assert "allocbench.workloads.catalog" in graph["allocbench.arguments.inputs"]
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
@@ -170,6 +211,28 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
     plant(tmp_path, "reports/c.py", "import allocbench.reports.a")
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(module_graph(tmp_path)).prepare()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("replays/a.py", "from allocbench.questions import tune"),
+        ("replays/a.py", "from allocbench.output.files import STDOUT"),
+        ("questions/a.py", "def f() -> None:\n    from allocbench.answers.vary import answer"),
+        ("commands/a.py", "from allocbench import cli"),
+        ("cards.py", "import allocbench.null_gpu.device"),
+    ],
+)
+def test_a_planted_import_inside_of_allocbench_is_found(
+    tmp_path: Path, path: str, text: str
+) -> None:
+    files = ("questions/tune", "output/files", "answers/vary", "cli", "null_gpu/device", "errors")
+    for name in files:
+        plant(tmp_path, f"allocbench/{name}.py", "")
+    plant(tmp_path, "allocbench/api.py", "from allocbench import cli, errors")
+    assert inner_violations(module_graph(tmp_path)) == []
+    plant(tmp_path, f"allocbench/{path}", text)
+    assert len(inner_violations(module_graph(tmp_path))) == 1
 
 
 def test_native_includes_go_down() -> None:

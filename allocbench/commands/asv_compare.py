@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.output.files import STDOUT, check_outputs, open_output
 
 EXAMPLES = (
     "allocbench asv-compare main HEAD",

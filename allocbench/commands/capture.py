@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.errors import UsageError
 from allocbench.workloads import catalog
 
@@ -61,8 +61,8 @@ def run(
     CUDA kernels allocate for themselves; --scratch adds a model of it. `match` measures how well
     two traces agree.
     """
-    from allocbench.capturing import FAKE, where  # imported late: --help stays fast
-    from allocbench.traces import check_trace_output, modelled, write_trace
+    from allocbench.output.traces import check_trace_output, modelled, write_trace
+    from allocbench.programs.capturing import FAKE, where  # imported late: --help stays fast
 
     workload = catalog.bundled(name)
     check_trace_output(output)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from allocbench import options
-from allocbench.questions import PASSES
+from allocbench.arguments import options
+from allocbench.replays import PASSES
 
 EXAMPLES = (
     "allocbench compare gpt2-train",
@@ -53,7 +53,7 @@ def run(
     floors, shown for comparison. No table is printed if rows or the report go to standard output.
     On a terminal, a long comparison shows the results so far.
     """
-    from allocbench.comparing import Outputs, compare  # imported late: --help stays fast
+    from allocbench.answers.comparison import Outputs, compare  # imported late: --help stays fast
 
     compare(
         workloads,

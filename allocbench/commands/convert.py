@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.workloads.formats import OUTPUTS
 
 EXAMPLES = (
@@ -44,8 +44,8 @@ def run(
     and counted on standard error. PyTorch snapshots and Perfetto traces show what an allocator
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
-    from allocbench import inputs  # imported late: --help stays fast
-    from allocbench.traces import check_trace_output, modelled, write_trace
+    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.output.traces import check_trace_output, modelled, write_trace
 
     check_trace_output(target, to)
     trace = modelled(inputs.load(source, model), scratch, convolution_scratch)

@@ -10,19 +10,19 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.base.text import one_line
 from allocbench.cards import label, note
-from allocbench.keeping import records_written
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.keeping import records_written
+from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports import units
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
-from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
     from allocbench.questions.explain import Explanation
-    from allocbench.questions.runner import Runner
+    from allocbench.replays.runner import Runner
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -59,9 +59,10 @@ def run(
     shows what holds the memory: parameters, gradients, optimizer state, activations and workspaces,
     by line and by module of the model.
     """
-    from allocbench import held, inputs  # imported late: --help stays fast
+    from allocbench.answers import holding  # imported late: --help stays fast
+    from allocbench.arguments import inputs
     from allocbench.questions import explain
-    from allocbench.questions.runner import Runner
+    from allocbench.replays.runner import Runner
 
     inputs.check_specs("--allocator", [allocator], device)
     check_outputs(json)
@@ -71,17 +72,17 @@ def run(
     with progress_bar(explain.STAGES) as begin:
         explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
-    holders = held.held_by(trace, explanation)
-    with records_written(held.facts(explanation, holders), json):
+    holders = holding.held_by(trace, explanation)
+    with records_written(holding.facts(explanation, holders), json):
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT and explanation is None:
-            held.show(holders, None)
+            holding.show(holders, None)
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and explanation is not None:
             out = console()
             out.print(_facts(title, explanation))
             out.print()
-            held.show(holders, explanation)
+            holding.show(holders, explanation)
             _print(explanation, cards)
 
 
@@ -122,7 +123,7 @@ def _size(size: int) -> str:
 
 
 def _map(explanation: Explanation) -> Group:
-    from allocbench.picture import LEGEND, MARGIN, picture
+    from allocbench.output.picture import LEGEND, MARGIN, picture
     from allocbench.questions.explain import pins
 
     failure = explanation.failure

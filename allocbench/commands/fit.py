@@ -9,20 +9,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.cards import cards, find, note
-from allocbench.keeping import records_written
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.keeping import records_written
+from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports import units
 from allocbench.reports.results import records
-from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from allocbench.questions.fit import Bounds
     from allocbench.questions.occupancy import Occupancy, Outside
-    from allocbench.questions.runner import Runner
+    from allocbench.replays.runner import Runner
 
 EXAMPLES = (
     "allocbench fit gpt2-train",
@@ -77,16 +77,17 @@ def run(
     for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
     device that is larger than one on which it completes, the table says so.
     """
-    from allocbench import inputs, varying  # imported late: --help stays fast
+    from allocbench.answers.vary import answer
+    from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.questions import fit
     from allocbench.questions.occupancy import Outside, ranks_of
-    from allocbench.questions.runner import Runner
+    from allocbench.replays.runner import Runner
 
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
     check_outputs(json)
     if vary is not None:
-        varying.answer(workload, vary, device, json)
+        answer(workload, vary, device, json)
         return
     given = {"--context": context, "--nccl": nccl, "--other": other}
     sizes = {option: options.bytes_of(option, text) for option, text in given.items()}

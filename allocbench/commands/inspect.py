@@ -10,18 +10,19 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import allocators, options
+from allocbench import allocators
+from allocbench.arguments import options
 from allocbench.base.text import one_line
+from allocbench.output.terminal import console, plain_table
 from allocbench.reports import results, units
-from allocbench.terminal import console, plain_table
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, POOL_EVENTS, TRIM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from allocbench.contents import Contents
-    from allocbench.distribution import Distribution
     from allocbench.workloads import AnyTrace
+    from allocbench.workloads.contents import Contents
+    from allocbench.workloads.distribution import Distribution
 
 EXAMPLES = (
     "allocbench inspect gpt2-train",
@@ -41,8 +42,8 @@ _SAMPLES = 100_000  # moments behind the plot
 
 def run(workload: options.Workload, model: options.Model = None) -> None:
     """Show the origin, events, features and sizes of a trace, and its load over time."""
-    from allocbench import inputs  # imported late: --help stays fast
-    from allocbench.contents import contents
+    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.workloads.contents import contents
 
     _, trace = inputs.load_large(workload, model)
     # naive reserves exactly the live bytes, so its reserved bytes are the load.
@@ -144,7 +145,7 @@ def _largest(trace: AnyTrace, found: Contents) -> Table:
 
 
 def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
-    from allocbench.plot import plot
+    from allocbench.output.plot import plot
 
     title = f"live requested bytes over the {events:,} events"
     if not len(timeline["event"]):

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from allocbench import allocators
 from allocbench.null_gpu import workspaces
+from allocbench.output.terminal import console, plain_table
 from allocbench.reports import units
-from allocbench.terminal import console, plain_table
 from allocbench.workloads import catalog, serving
 from allocbench.workloads.formats import FORMATS
 

@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import options
-from allocbench.keeping import written
-from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.arguments import options
+from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.keeping import written
+from allocbench.output.terminal import console, plain_table
 from allocbench.reports import units
-from allocbench.terminal import console, plain_table
 
 if TYPE_CHECKING:
     from allocbench.workloads.alignment import Agreement
@@ -49,7 +49,7 @@ def run(
     The match is the longest sequence of allocs and frees, compared by size, that both traces
     contain in the same order. Marks, streams and block ids are ignored.
     """
-    from allocbench import inputs  # imported late: --help stays fast
+    from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.workloads.alignment import agreement
 
     check_outputs(json)

@@ -13,15 +13,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from allocbench import allocators, graph_plans, options
+from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
+from allocbench.arguments import options
 from allocbench.errors import UsageError, errors_naming
-from allocbench.graph_plans import ModelPlan, plan_model
-from allocbench.keeping import written
-from allocbench.outputs import STDOUT, check_outputs, open_output
+from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.keeping import written
+from allocbench.output.terminal import console, plain_table
+from allocbench.questions import model_plan
+from allocbench.questions.model_plan import ModelPlan, plan_model
 from allocbench.reports import units
-from allocbench.terminal import console, plain_table
 
 if TYPE_CHECKING:
     from allocbench.workloads import OperatorGraph
@@ -54,7 +56,7 @@ def run(
         int | None,
         typer.Option(
             metavar="BYTES",
-            help=f"A power of two: {_ALIGNMENT} for a trace, {graph_plans.ALIGNMENT} for a model, 1"
+            help=f"A power of two: {_ALIGNMENT} for a trace, {model_plan.ALIGNMENT} for a model, 1"
             " for a CSV of lifetimes.",
         ),
     ] = None,
@@ -80,7 +82,7 @@ def run(
     The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
     reaches it is optimal. If a file goes to standard output, nothing else is printed.
     """
-    from allocbench import inputs  # imported late: --help stays fast
+    from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.workloads import OperatorGraph, write_plan
 
     if planner not in allocators.planners():
@@ -138,7 +140,7 @@ def _plan_model(
         return plan_model(
             graph,
             planner,
-            alignment=graph_plans.ALIGNMENT if alignment is None else alignment,
+            alignment=model_plan.ALIGNMENT if alignment is None else alignment,
             time_limit=time_limit,
             report=report,
         )

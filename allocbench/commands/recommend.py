@@ -10,13 +10,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.base.spec import SpecSyntaxError, parse_options
 from allocbench.cards import label, note
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
-from allocbench.keeping import records_written
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.keeping import records_written
+from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.switching import how
 from allocbench.reports import units
@@ -24,7 +25,6 @@ from allocbench.reports.assumptions import per_event
 from allocbench.reports.choosing import WEIGHTS, Weights, kind
 from allocbench.reports.recommending import LOSSES
 from allocbench.reports.results import records
-from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
     from allocbench.questions.recommend import Study
@@ -72,7 +72,7 @@ def run(
     most room, or up to 1 % of the device less, and weighs their memory, time and cost of switching.
     naive, which calls the driver for each request, is recommended only if nothing else fits.
     """
-    from allocbench import inputs  # imported late: --help stays fast
+    from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.questions import recommend
 
     weights = _weights(weigh)

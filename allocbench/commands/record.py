@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
-from allocbench.outputs import STDOUT
+from allocbench.output.files import STDOUT
 
 EXAMPLES = (
     "allocbench record -o trace.parquet -- python train.py --epochs 1",
@@ -64,7 +64,7 @@ def run(
     killed leaves no trace.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
-    from allocbench.traces import beside, check_trace_output, write_trace
+    from allocbench.output.traces import beside, check_trace_output, write_trace
     from allocbench.workloads import modelled, recording
 
     if output == STDOUT:

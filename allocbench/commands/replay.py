@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 from rich.table import Table
 
-from allocbench import options
-from allocbench.keeping import Write, written
-from allocbench.outputs import STDOUT, check_outputs, open_output
-from allocbench.questions import PASSES
+from allocbench.arguments import options
+from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.keeping import Write, written
+from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.replays import PASSES
 from allocbench.reports import results, units
-from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
-    from allocbench.questions.runner import Arrays, Row
+    from allocbench.replays.runner import Arrays, Row
     from allocbench.workloads import AnyTrace
     from allocbench.workloads.exporters.replayed import ReplayedTrace
 
@@ -76,8 +76,9 @@ def run(
     memory if it is Parquet or CSV as allocbench writes it: the file is read again for each replay,
     unless --snapshot or --perfetto needs all of it.
     """
-    from allocbench import experiment, inputs, replayed  # imported late: --help stays fast
-    from allocbench.experiment import Effort
+    from allocbench.arguments import inputs
+    from allocbench.replays import experiment, replayed  # imported late: --help stays fast
+    from allocbench.replays.experiment import Effort
     from allocbench.workloads.exporters.perfetto import write_perfetto
     from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from allocbench.arguments.options import Reference, reference_of
 from allocbench.errors import UsageError
-from allocbench.options import Reference, reference_of
-from allocbench.outputs import STDOUT, check_folder, check_outputs
+from allocbench.output.files import STDOUT, check_folder, check_outputs
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",

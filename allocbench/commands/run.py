@@ -18,19 +18,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from allocbench import allocators, options
+from allocbench import allocators
 from allocbench.allocators.spec import parse
+from allocbench.arguments import options
+from allocbench.arguments.options import NATIVE
 from allocbench.base import children
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
-from allocbench.options import NATIVE
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.terminal import plain_table
 from allocbench.reports import results, units
-from allocbench.terminal import plain_table
 
 if TYPE_CHECKING:
-    from allocbench.running import Report
+    from allocbench.programs.with_allocator import Report
     from allocbench.workloads import Trace
     from allocbench.workloads.recording import Machine
 
@@ -94,7 +95,7 @@ def run(
     ends. The exit code is that of the program.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
-    from allocbench.traces import check_trace_output, write_trace
+    from allocbench.output.traces import check_trace_output, write_trace
 
     _check_allocator(allocator, poison=poison)
     if device is None:
@@ -158,32 +159,32 @@ def _run_on(
     machine: Machine | None,
 ) -> _Ran:
     """Run a command on an allocator of allocbench."""
-    from allocbench import running
+    from allocbench.programs import with_allocator
 
     names = [layer.name for layer in parse(allocator).layers]
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
-    settings = running.Settings(spec, folder, record=record is not None, poison=poison)
+    settings = with_allocator.Settings(spec, folder, record=record is not None, poison=poison)
     inherited = os.environ | (machine.environment if machine else {})
-    code = children.run(command, running.environment(settings, inherited))
-    reports = list(running.reports(folder))
+    code = children.run(command, with_allocator.environment(settings, inherited))
+    reports = list(with_allocator.reports(folder))
     traces = {}
     if record:
         null_name = machine.name if machine else None
         for path, report in zip(_paths(record, reports), reports, strict=True):
             traces[path] = _trace(report, command, null_name)
-    return _Ran(code, reports, traces, running.native_only(folder))
+    return _Ran(code, reports, traces, with_allocator.native_only(folder))
 
 
 def _run_native(
     command: Sequence[str], folder: str, record: str | None, machine: Machine | None
 ) -> _Ran:
     """Run a command on PyTorch's own allocator."""
-    from allocbench import running
-    from allocbench.traces import beside
+    from allocbench.output.traces import beside
+    from allocbench.programs import with_allocator
     from allocbench.workloads import recording
 
     inherited = os.environ | (machine.environment if machine else {})
-    environment = running.native_environment(folder, inherited)
+    environment = with_allocator.native_environment(folder, inherited)
     traces, complaints = {}, list[str]()
     if record is None:
         code = children.run(command, environment)
@@ -193,8 +194,8 @@ def _run_native(
         recorded = recording.record(command, machine=machine, variables=environment)
         code, complaints = recorded.code, list(recorded.complaints)
         traces = {beside(record, name): trace for name, trace in recorded.traces.items()}
-    reports = list(running.reports(folder))
-    return _Ran(code, reports, traces, complaints=[*complaints, *running.complaints(folder)])
+    reports = list(with_allocator.reports(folder))
+    return _Ran(code, reports, traces, complaints=[*complaints, *with_allocator.complaints(folder)])
 
 
 def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]) -> None:
@@ -219,7 +220,7 @@ def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]
 
 def _paths(record: str, reports: Sequence[Report]) -> list[str]:
     """A path for each report; with several reports, process and GPU are part of the name."""
-    from allocbench.traces import beside
+    from allocbench.output.traces import beside
 
     if len(reports) <= 1:
         return [record] * len(reports)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.base.spec import SpecSyntaxError, parse_numbers
 from allocbench.errors import UsageError
-from allocbench.keeping import written
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.keeping import written
 
 if TYPE_CHECKING:
     from allocbench.workloads.serving.architectures import Architecture
@@ -159,7 +159,7 @@ def run(
     modelled or given. With a log of requests, the command also shows how large a KV cache these
     requests need, and the highest arrival rate at which no sequence is preempted or refused.
     """
-    from allocbench import serving_answer  # imported late: --help stays fast
+    from allocbench.answers import serving  # imported late: --help stays fast
     from allocbench.questions.occupancy import Outside
     from allocbench.questions.serving import Asked, answer
     from allocbench.questions.serving_load import load
@@ -193,10 +193,10 @@ def run(
     block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
     found = answer(Asked(architecture, engine, chosen, batch, block_tokens, share, outside))
     served = None if log is None else load(found, _requests(log, requests), longest)
-    write = partial(serving_answer.write, model, found, served)
+    write = partial(serving.write, model, found, served)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            serving_answer.show(model, found, served, longest)
+            serving.show(model, found, served, longest)
 
 
 def _architecture(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.errors import UsageError
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.terminal import console, progress_bar
 from allocbench.reports import results
-from allocbench.terminal import console, progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,9 +71,10 @@ def run(
     trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
     error. Host times (--time) are measured while other runs keep the machine busy.
     """
-    from allocbench import comparing, inputs  # imported late: --help stays fast
-    from allocbench.experiment import Effort
-    from allocbench.questions.runner import can_be_made
+    from allocbench.answers import comparison  # imported late: --help stays fast
+    from allocbench.arguments import inputs
+    from allocbench.replays.experiment import Effort
+    from allocbench.replays.runner import can_be_made
 
     places = inputs.device_specs(devices)
     works = [inputs.allocator_specs(allocators, place) for place in places]
@@ -114,7 +115,7 @@ def run(
         return
     rows = _requested(swept, traces, specs, places)
     if not rows.empty:
-        comparing.show(rows, options.reference_of(None, specs))
+        comparison.show(rows, options.reference_of(None, specs))
     out = console()
     skipped = max(0, len(swept) - added[0])
     out.print(Text(f"{output}: {len(swept):,} rows, {skipped:,} of them from earlier sweeps"))
@@ -130,7 +131,7 @@ def _requested(
     """The checked rows of these runs by this code, in the order of the command line."""
     import pandas as pd
 
-    from allocbench.sweep_file import code_version, fingerprint
+    from allocbench.sweeps.file import code_version, fingerprint
 
     names = {fingerprint(trace): name for name, trace in traces.items()}
     orders = {"trace": list(names), "device": list(devices), "allocator": list(specs)}
@@ -144,9 +145,9 @@ def _requested(
 
 
 def _sweeper() -> ModuleType:
-    """The module `allocbench.sweep`; raises UsageError if its packages are not installed."""
+    """The module `allocbench.sweeps.sweep`; raises UsageError if its packages are not installed."""
     try:
-        from allocbench import sweep
+        from allocbench.sweeps import sweep
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     return sweep

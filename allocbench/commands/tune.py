@@ -10,24 +10,24 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import options
+from allocbench.arguments import options
 from allocbench.base.spec import options_of
 from allocbench.cards import label, note
 from allocbench.errors import UsageError
-from allocbench.keeping import records_written
-from allocbench.outputs import STDOUT, check_outputs
+from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.keeping import records_written
+from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions.switching import how, with_conf
 from allocbench.reports import units
 from allocbench.reports.assumptions import condition, per_event
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
-from allocbench.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allocbench.questions.runner import Runner
     from allocbench.questions.tune import Tuned
+    from allocbench.replays.runner import Runner
 
 EXAMPLES = (
     "allocbench tune gpt2-train --budget 60",
@@ -86,9 +86,9 @@ def run(
     with or without empty_cache() before it. Each combination is replayed with the calls that change
     the settings, as PyTorch executes them.
     """
-    from allocbench import inputs  # imported late: --help stays fast
-    from allocbench.questions.runner import Runner
-    from allocbench.tuning_by_phase import phases_of, tune_by_phase
+    from allocbench.answers.per_phase import phases_of, tune_by_phase
+    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.replays.runner import Runner
 
     tuning = tuner()
     if phases is not None and not per_phase:
@@ -123,7 +123,7 @@ def tuner() -> ModuleType:
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     from allocbench.questions.hazards import caveats
-    from allocbench.questions.recorded import in_force
+    from allocbench.replays.recorded import in_force
 
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""

@@ -16,11 +16,11 @@ from rich.text import Text
 from allocbench import allocators
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
+from allocbench.output.terminal import console, fitting, left_out, plain_table
 from allocbench.reports import units
-from allocbench.terminal import console, fitting, left_out, plain_table
 
 if TYPE_CHECKING:
-    from allocbench.verifying import Verdict
+    from allocbench.verification.verify import Verdict
 
 EXAMPLES = (
     "allocbench verify snapshot.pickle",
@@ -79,7 +79,7 @@ def run(
 
     Exit codes: 0 everything is equal, 1 something differs, 2 the recording cannot be compared.
     """
-    from allocbench import verifying  # imported late: --help stays fast
+    from allocbench.verification.verify import verify_all  # imported late: --help stays fast
 
     if parse(allocator).name != "caching":
         raise UsageError(f"--allocator {allocator}: only caching can be compared with PyTorch")
@@ -87,9 +87,7 @@ def run(
     options = {} if device is None else {"device": device}
     paths, is_table = _files(recordings)
     verdicts = [
-        verdict
-        for path in paths
-        for verdict in verifying.verify_all(path, allocator, size, **options)
+        verdict for path in paths for verdict in verify_all(path, allocator, size, **options)
     ]
     is_table = is_table or len(verdicts) > 1
     if as_json:

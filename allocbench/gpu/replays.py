@@ -16,7 +16,7 @@ from typing import Any
 from allocbench import allocators
 from allocbench.gpu import contestants, task
 from allocbench.gpu.tasks import workloads
-from allocbench.questions.assumed import assumed
+from allocbench.replays.assumed import assumed
 from allocbench.workloads import Trace, catalog
 
 _STATS = (

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as workloads: `-- python train.py` wherever a trace is taken.
+"""Programs that allocbench runs: `-- python train.py` wherever a trace is taken.
 
-arguments.py  `-- COMMAND` and its options on the command line of every command
-program.py    what to run and where; its traces, newly recorded or stored
-ran.py        runs it on this machine's GPU or on a null GPU
-kept.py       recordings in the cache, and whether they are still valid
-steps.py      which steps were seen, and whether memory still grew
+program.py         what to run and where; its traces, newly recorded or stored
+functions.py       a Python function as a program
+ran.py             runs it on this machine's GPU or on a null GPU
+kept.py            recordings in the cache, and whether they are still valid
+steps.py           which steps were seen, and whether memory still grew
+capturing.py       captures the program of a bundled workload; recreating.py: all of them
+with_allocator.py  runs it on another allocator
+hook/              what runs in the processes of a program
 """

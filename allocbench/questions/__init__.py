@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions that a trace answers: fit, explain, tune, recommend, and what they share."""
+"""The questions that a trace or a program answers: fit, explain, tune, recommend and others."""
 
-PASSES = 6
-"""Passes per time: the minimum and maximum of six enclose the median in 97 of 100 runs."""
 ORDERS = 3
 """Perturbed traces from which the confidence of a recommendation is computed."""
 TUNING = 60

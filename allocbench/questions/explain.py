@@ -13,7 +13,7 @@ from allocbench import allocators
 from allocbench.questions import search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import Growth, growths
-from allocbench.questions.runner import Runner, fresh, innermost
+from allocbench.replays.runner import Runner, fresh, innermost
 from allocbench.reports import units
 from allocbench.workloads import Trace
 

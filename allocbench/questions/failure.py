@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench import allocators
-from allocbench.address_map import address_map
 from allocbench.allocators import OutOfMemory, Segment
-from allocbench.prepared import Prepared
-from allocbench.questions.runner import fresh
+from allocbench.replays.address_map import address_map
+from allocbench.replays.prepared import Prepared
+from allocbench.replays.runner import fresh
 from allocbench.workloads import FREE, MARK, Trace
 
 Ints = NDArray[np.int64]

@@ -13,7 +13,7 @@ from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
 from allocbench.cards import find
 from allocbench.questions.occupancy import Outside, occupancy
-from allocbench.questions.runner import Runner
+from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
 COLUMNS = (

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocbench.cards import Card
-from allocbench.questions.runner import Runner
+from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 
 

@@ -18,10 +18,10 @@ from allocbench.allocators import Change, SpecError, spec
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
 from allocbench.questions.phases import Phase
-from allocbench.questions.recorded import in_force
-from allocbench.questions.runner import Row, Runner, fresh
 from allocbench.questions.searching import Search, Trial, best
 from allocbench.questions.switching import conf, settings_of, with_conf
+from allocbench.replays.recorded import in_force
+from allocbench.replays.runner import Row, Runner, fresh
 from allocbench.workloads import Trace
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.questions import ORDERS, TUNING
 from allocbench.questions.hazards import breaks, caveats
-from allocbench.questions.runner import Runner
 from allocbench.questions.switching import with_conf
+from allocbench.replays.runner import Runner
 from allocbench.reports.choosing import KEEP, WEIGHTS, Weights
 from allocbench.reports.confidence import Confidence, confidence
 from allocbench.reports.recommending import Advice, advise

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from allocbench import allocators
 from allocbench.allocators import Option, spec
-from allocbench.questions.runner import can_be_made
+from allocbench.replays.runner import can_be_made
 
 Settings = Mapping[str, str]
 """Option -> value as written in a spec; a missing option has its default."""

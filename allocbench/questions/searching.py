@@ -11,7 +11,7 @@ from typing import Any
 
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
-from allocbench.questions.runner import Row
+from allocbench.replays.runner import Row
 from allocbench.reports.assumptions import Estimate, per_event
 from allocbench.reports.choosing import PROGRAM_SECONDS
 

@@ -15,9 +15,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from allocbench.agreement import Agreement
-from allocbench.capturing import FAKE, NULL, Where, where
-from allocbench.verifying import verify
+from allocbench.programs.capturing import FAKE, NULL, Where, where
+from allocbench.verification.agreement import Agreement
+from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, Trace, catalog
 from allocbench.workloads.alignment import agreement
 

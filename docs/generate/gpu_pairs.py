@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from allocbench.gpu import observations
-from allocbench.verifying import Verdict, verify
+from allocbench.verification.verify import Verdict, verify
 from allocbench.workloads import ALLOC, FREE, Trace, TraceError, alignment
 from allocbench.workloads.files import read_recording
 from allocbench.workloads.recordings import CALLS, Recording

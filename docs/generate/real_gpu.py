@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.gpu import observations
-from allocbench.verifying import Verdict
+from allocbench.verification.verify import Verdict
 from docs.generate.gpu_pairs import STAGE, Pair, checks, pairs, peak_bytes, values
 
 _MOST_SHOWN = 12  # allocs in only one of the two

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from allocbench import __version__, allocators
-from allocbench.capturing import Where
 from allocbench.commands import COMMANDS, EXAMPLES, Command
+from allocbench.programs.capturing import Where
 from allocbench.reports import bundle, results
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import (

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench import capturing
-from allocbench.capturing import Where, where
+from allocbench.programs import capturing
+from allocbench.programs.capturing import Where, where
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, gpu_capture, read, recording
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.gpu_capture import Interpreter, capture_on_gpu

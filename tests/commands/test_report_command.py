@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from allocbench import terminal
+from allocbench.output import terminal
 from allocbench.reports import island, markdown, results
 from allocbench.reports.results import frame
 from tests.commands import QUICK, error, folder, output, undrawn

@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from allocbench import allocators, graph_plans
+from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
+from allocbench.questions import model_plan
 from allocbench.reports import results, runs
 from allocbench.reports.output import ResultError
 from allocbench.workloads import (
@@ -120,7 +121,7 @@ def plannable_file(data: bytes) -> None:
     """Any file that `plan` takes: also graphs of operators and TensorFlow Lite models."""
     (content,) = _read(data, files.read_plannable)
     if isinstance(content, OperatorGraph):
-        graph_plans.plan_model(content, "greedy_by_size")
+        model_plan.plan_model(content, "greedy_by_size")
 
 
 def recording_file(data: bytes) -> None:

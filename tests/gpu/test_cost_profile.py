@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from allocbench import experiment
 from allocbench.allocators.devices import cost_model
-from allocbench.experiment import Effort
 from allocbench.gpu.cost_profile import cost_profile
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
 from allocbench.workloads import ALLOC
 from tests.traces import make
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.verifying import verify
+from allocbench.verification.verify import verify
 from docs.generate.agreement import comparison, operator_rows, program_rows
 from tests.null_gpu import ROOT, seen
 from tests.synthetic_recordings import SYNTHETIC

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allocbench.verifying import verify
+from allocbench.verification.verify import verify
 from allocbench.workloads.files import read, read_recording
 from docs.generate import gpu_pairs
 from tests.null_gpu import ROOT, python

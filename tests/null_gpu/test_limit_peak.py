@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from allocbench import peaks
+from allocbench.questions import peaks
 from allocbench.workloads import read
 from tests.null_gpu import PROGRAMS, ROOT, allocbench, python
 from tests.null_gpu.test_program_workloads import a_cache_of_its_own

@@ -10,7 +10,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.null_gpu import device, launch
-from allocbench.verifying import verify
+from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, PrivatePool, Trace, recording
 from tests.null_gpu import NEWEST, PROGRAMS, VERSIONS, needs, python
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.verifying import verify, verify_all
+from allocbench.verification.verify import verify, verify_all
 from tests.null_gpu import NEWEST, VERSIONS, seen
 
 KINDS = (

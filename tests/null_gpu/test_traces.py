@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench import recreating
-from allocbench.capturing import FAKE, NULL, Where
-from allocbench.verifying import verify
+from allocbench.programs import recreating
+from allocbench.programs.capturing import FAKE, NULL, Where
+from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, MARK, Trace, again, catalog, read, write
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.recording import has_cuda

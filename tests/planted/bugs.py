@@ -166,11 +166,11 @@ BUGS = (
     ),
     Bug(
         "the unfinished line of a killed sweep stays in its file",
-        "allocbench/sweep_file.py",
+        "allocbench/sweeps/file.py",
         "                text.truncate(end)\n",
         "                text.seek(0, 2)\n",
         (
-            "tests/test_sweep.py::"
+            "tests/sweeps/test_sweep.py::"
             "test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates[9--9]",
         ),
         "JSONDecodeError|not a sweep result",

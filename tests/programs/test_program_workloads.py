@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from allocbench import cards
+from allocbench.arguments import program_command
+from allocbench.arguments.options import device_of, recorded_on
 from allocbench.commands import COMMANDS
-from allocbench.options import device_of, recorded_on
-from allocbench.programs import arguments, kept, steps
+from allocbench.programs import kept, steps
 from allocbench.workloads import ALLOC, FREE, MARK, recording
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in
@@ -98,7 +99,7 @@ def test_a_program_is_a_workload_everywhere(line: str) -> None:
 
 
 def test_every_command_with_a_workload_takes_a_program() -> None:
-    taking = {one.name for one in COMMANDS if arguments.takes_program(one.load().run)}
+    taking = {one.name for one in COMMANDS if program_command.takes_program(one.load().run)}
     wanted = {"compare", "fit", "explain", "tune", "recommend", "plan", "inspect", "sweep"}
     assert taking == wanted | {"replay"}
 

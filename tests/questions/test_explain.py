@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.picture import FREE as NOTHING
-from allocbench.picture import FULL, PARTLY, PIN, picture
+from allocbench.output.picture import FREE as NOTHING
+from allocbench.output.picture import FULL, PARTLY, PIN, picture
 from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure
-from allocbench.questions.runner import can_be_made
+from allocbench.replays.runner import can_be_made
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import Event, make

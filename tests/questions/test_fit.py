@@ -15,10 +15,10 @@ import pytest
 
 from allocbench import allocators
 from allocbench.cards import cards, context, find, label, note, read
-from allocbench.questions.capacity import STEP, boundary, completes_on
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
-from allocbench.questions.runner import Runner
+from allocbench.replays.capacity import STEP, boundary, completes_on
+from allocbench.replays.runner import Runner
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
 from tests.commands import QUICK, error, folder, output

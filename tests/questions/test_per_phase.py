@@ -16,7 +16,7 @@ from allocbench.allocators import Change, SpecError
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.questions.per_phase import Choice, calls, changes, frame, tune
 from allocbench.questions.phases import Phase
-from allocbench.questions.runner import Runner
+from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, write
 from tests.commands import error, folder, output
 from tests.traces import Event, make

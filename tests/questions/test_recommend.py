@@ -13,7 +13,7 @@ import pytest
 from allocbench import allocators
 from allocbench.questions import tune as tuning
 from allocbench.questions.recommend import EXPANDABLE, stages, study
-from allocbench.questions.runner import Runner
+from allocbench.replays.runner import Runner
 from allocbench.reports.assumptions import Cost, to_text
 from allocbench.reports.choosing import PROGRAM_SECONDS, Weights, kind
 from allocbench.reports.confidence import Confidence, confidence

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from allocbench.allocators import SpecError
-from allocbench.questions.runner import Runner
 from allocbench.questions.searching import SAME, Trial, best, front
 from allocbench.questions.switching import conf, how, with_conf
 from allocbench.questions.tune import EXPANDABLE, Tuned, frame, tune
+from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, catalog
 from tests.commands import error, folder, output
 from tests.traces import make

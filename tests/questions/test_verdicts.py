@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from allocbench.cards import cards
-from allocbench.experiment import Effort, run
 from allocbench.questions.explain import explain
 from allocbench.questions.fit import Bounds, fit
 from allocbench.questions.recommend import EXPANDABLE, study
-from allocbench.questions.runner import Runner
 from allocbench.questions.tune import tune
 from allocbench.questions.verdicts import CARDS, verdicts
+from allocbench.replays.experiment import Effort, run
+from allocbench.replays.runner import Runner
 from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog

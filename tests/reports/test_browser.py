@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
-from allocbench import experiment
-from allocbench.experiment import Effort
-from allocbench.prepared import Prepared
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
+from allocbench.replays.prepared import Prepared
 from allocbench.reports import html, results, units
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import join, of_run

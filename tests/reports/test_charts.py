@@ -16,9 +16,9 @@ pytest.importorskip("seaborn")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from allocbench import experiment
-from allocbench.experiment import Effort
-from allocbench.prepared import Prepared
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
+from allocbench.replays.prepared import Prepared
 from allocbench.reports import (
     case_charts,
     charts,

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from allocbench import allocators, experiment
-from allocbench.details import of_latency
-from allocbench.experiment import Effort
-from allocbench.prepared import Prepared
+from allocbench import allocators
+from allocbench.replays import experiment
+from allocbench.replays.details import of_latency
+from allocbench.replays.experiment import Effort
+from allocbench.replays.prepared import Prepared
 from allocbench.reports.details import of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.allocators.test_replay import program

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from allocbench import experiment
-from allocbench.experiment import Effort
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
 from allocbench.reports import tables
 from allocbench.reports.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Features, Trace, features

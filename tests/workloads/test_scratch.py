@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 
-from allocbench.capturing import FAKE, Where
-from allocbench.options import Gpu
+from allocbench.arguments.options import Gpu
+from allocbench.programs.capturing import FAKE, Where
 from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, read, write
 from allocbench.workloads.scratch import FLASH, GPUS, Model, with_scratch
 from tests.commands import error, folder, output

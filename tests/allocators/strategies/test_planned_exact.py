@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from allocbench import allocators, workloads
-from allocbench.questions.runner import steady_calls
+from allocbench.replays.runner import steady_calls
 from allocbench.workloads import catalog
 from tests.allocators.strategies.test_planned import counted, get, planned
 from tests.conftest import MIB

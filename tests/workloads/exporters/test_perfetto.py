@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench import allocators
-from allocbench.replayed import replayed
+from allocbench.replays.replayed import replayed
 from allocbench.workloads import ALLOC, MARK, Trace, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from tests.commands import EVENTS, QUICK, folder, output

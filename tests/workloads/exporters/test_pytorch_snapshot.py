@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.cuda import _memory_viz
 
-from allocbench.replayed import replayed
-from allocbench.verifying import verify
+from allocbench.replays.replayed import replayed
+from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The output of `serving`: a table of what fills a card, sentences, and JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from rich.text import Text
+
+from allocbench.output.files import open_output
+from allocbench.output.terminal import console, plain_table
+from allocbench.questions.serving import Answer
+from allocbench.questions.serving_load import Load
+from allocbench.reports import units
+from allocbench.workloads.serving.engines import SGLANG
+
+_MIB = 1 << 20
+
+
+def write(model: str, found: Answer, served: Load | None, path: str) -> None:
+    """Write the answer as JSON; - is standard output."""
+    asked = found.asked
+    told = {
+        "model": model,
+        "card": asked.card.name,
+        "engine": str(asked.engine),
+        "fraction": asked.share,
+        "max_num_batched_tokens": asked.batch.tokens,
+        "max_num_seqs": asked.batch.rows,
+        "capture_sizes": asked.batch.captured,
+        "block_size": asked.block_tokens,
+        "lines": [{"part": line.name, "bytes": line.size, "how": line.how} for line in found.lines],
+        "left": found.left,
+        "kv_blocks": found.blocks,
+        "kv_tokens": found.tokens,
+        "largest_fraction": found.largest_share,
+        "log": served and asdict(served) | {"fraction": found.share_for(served.needed_tokens)},
+    }
+    with open_output(path) as sink:
+        sink.write(json.dumps(told, indent=1).encode() + b"\n")
+
+
+def show(model: str, found: Answer, served: Load | None, longest: int) -> None:
+    """Print the table of a card and what it means. longest: tokens of the longest sequence."""
+    asked = found.asked
+    ranks = asked.outside.ranks
+    gpus = f", one of {ranks} GPUs" if ranks > 1 else ""
+    title = f"what fills {asked.card.name}{gpus} with {asked.engine}: {model}"
+    table = plain_table(title, "part", "bytes", "MiB", "", "", right=("bytes", "MiB"))
+    for line in found.lines:
+        table.add_row(
+            line.name, units.size(line.size), f"{line.size / _MIB:,.0f}", line.how, line.note
+        )
+    name = "left" if found.left >= 0 else "too little"
+    left = abs(found.left)
+    usable = f"of {units.size(asked.card.usable)} usable"
+    table.add_row(name, units.size(left), f"{left / _MIB:,.0f}", "", usable)
+    out = console()
+    out.print(table)
+    for sentence in _sentences(found, served, longest):
+        out.print(Text(sentence))
+
+
+def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
+    asked = found.asked
+    name = "mem-fraction-static" if asked.engine == SGLANG else "gpu_memory_utilization"
+    block = units.count(asked.block_tokens, "token")
+    lines = [
+        f"KV cache: {found.blocks:,} blocks of {block}, {found.tokens:,} tokens:"
+        f" {found.tokens / longest:.2f} sequences of {longest:,} tokens.",
+        f"{name} {asked.share:g}; everything fits up to {found.largest_share:g}.",
+    ]
+    if served is None:
+        return lines
+    at_rate = served.at_rate
+    needed = found.share_for(served.needed_tokens)
+    lines.append(
+        f"log: {served.requests:,} requests in {units.seconds(served.seconds)}, at most"
+        f" {served.needed_tokens:,} tokens at once: {name} {needed:g} would be enough"
+        + (f"; {served.too_long:,} longer requests left out." if served.too_long else ".")
+        if needed <= found.largest_share
+        else f"log: {served.requests:,} requests in {units.seconds(served.seconds)} need a KV cache"
+        f" of {served.needed_tokens:,} tokens, more than fits on this card."
+    )
+    lines.append(
+        f"at its own rate: {units.count(at_rate.preemptions, 'preemption')},"
+        f" {units.count(at_rate.rejected, 'request')} refused; largest load without either:"
+        f" {_rate(served.largest)}."
+    )
+    return lines
+
+
+def _rate(largest: float | None) -> str:
+    if largest is None:
+        return "none that was tried"
+    if largest == float("inf"):
+        return "more than 1,024 times that rate (max-num-seqs is the limit, not memory)"
+    return f"{largest:.2f} times that rate"

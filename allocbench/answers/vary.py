@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fit --vary`: the largest batch that fits, as rows and in words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pandas as pd
+from rich.text import Text
+
+from allocbench.allocators import make_device
+from allocbench.errors import UsageError
+from allocbench.output.files import STDOUT
+from allocbench.output.keeping import records_written
+from allocbench.output.terminal import console, plain_table
+from allocbench.programs import program
+from allocbench.programs.program import ProgramWorkload
+from allocbench.questions import vary
+from allocbench.questions.vary import Between, Largest, Probe, Variation
+from allocbench.reports import units
+from allocbench.workloads import recording
+
+
+def answer(workload: str, text: str, device: str, json: str | None) -> None:
+    """Search, write the rows and print the answer.
+
+    text: the variation, such as "batch=8..256". device: the spec of a simulated device of the
+    requested card's size. Raises UsageError, and as `programs.program.load`.
+    """
+    varied = vary.variation(text)
+    if not program.is_program(workload):
+        raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
+    workload_program = program.of_text(workload)
+    varied.check(workload_program)
+    if workload_program.settings.device is None and not recording.has_cuda():
+        positions = vary.on_every_card(
+            workload_program, varied, lambda probe: _tell_need(varied, probe)
+        )
+        with records_written(pd.DataFrame(positions), json):
+            if json != STDOUT:
+                _print_cards(varied, positions)
+        return
+    largest = vary.on_card(workload_program, varied, device, lambda probe: _tell_fit(varied, probe))
+    with records_written(_rows(largest, workload_program), json):
+        if json != STDOUT:
+            _print_card(workload_program, varied, largest, device)
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr, flush=True)
+
+
+def _tell_fit(varied: Variation, probe: Probe) -> None:
+    _note(f"{varied.name}={probe.value} was run and {_outcome(probe)}")
+
+
+def _tell_need(varied: Variation, probe: Probe) -> None:
+    _note(f"{varied.name}={probe.value} was run and needs {units.size(probe.need or 0)}")
+
+
+def _outcome(probe: Probe) -> str:
+    if not probe.fits:
+        return "ran out of memory"
+    return "fits" if probe.need is None else f"fits, reserving {units.size(probe.need)}"
+
+
+def _rows(result: Largest, asked: ProgramWorkload) -> pd.DataFrame:
+    rows = [
+        {
+            "device": asked.settings.device,
+            "value": probe.value,
+            "fits": probe.fits,
+            "peak_reserved": probe.need,
+            "largest": probe.value == result.largest,
+            "monotone": result.monotone,
+        }
+        for probe in result.probes
+    ]
+    return pd.DataFrame(rows).astype({"peak_reserved": "Int64"})
+
+
+def _print_card(asked: ProgramWorkload, varied: Variation, result: Largest, device: str) -> None:
+    out = console()
+    where = asked.settings.device or "the GPU of this machine"
+    table = plain_table(f"{varied.name} on {where}", varied.name, "", right=(varied.name,))
+    for probe in result.probes:
+        table.add_row(str(probe.value), _outcome(probe))
+    out.print(table)
+    capacity = units.size(make_device(device).capacity)
+    room = f"; PyTorch can use {capacity}" if asked.settings.device else ""
+    last, first = varied.values[-1], varied.values[0]
+    if result.largest is None:
+        words = f"{varied.name}={first}, the smallest, does not fit{room}."
+    elif result.largest == last:
+        words = f"{varied.name}={last}, the largest requested, fits{room}."
+    else:
+        after = varied.values[list(varied.values).index(result.largest) + 1]
+        words = (
+            f"The largest {varied.name} that fits is {result.largest}; {after} runs out of"
+            f" memory{room}."
+        )
+    out.print(Text(words))
+    if not result.monotone:
+        out.print(
+            Text(
+                "Memory use does not always grow with the value: some larger values may fit, and"
+                " some smaller ones may not."
+            )
+        )
+
+
+def _print_cards(varied: Variation, positions: Sequence[Between]) -> None:
+    out = console()
+    columns = ("fits", "too large", "estimate")
+    table = plain_table(f"{varied.name} on each card", "card", *columns, right=columns)
+    for between in positions:
+        cells = (between.fits, between.too_large, between.estimate)
+        table.add_row(between.card, *("" if cell is None else str(cell) for cell in cells))
+    out.print(table)
+    out.print(
+        Text(
+            "fits, too large: values that were run. estimate: the largest that should fit, from"
+            " a straight line between the two; it was not run, and --device null:CARD finds it"
+            " exactly.",
+            "dim",
+        )
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`-- COMMAND` on the command line: the words after two dashes are a program, and a workload.
+
+`allocbench.cli` makes every command that takes a workload a `ProgramCommand`; to the commands
+themselves, a program is just another workload.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from allocbench.arguments import options
+from allocbench.base.text import one_line
+
+_DASHES = "--"
+_COMMAND = "allocbench.command"
+
+
+def takes_program(run: Callable[..., Any]) -> bool:
+    """Whether a command has a workload among its arguments."""
+    parameters = signature(run, eval_str=True).parameters.values()
+    arguments = (
+        about
+        for parameter in parameters
+        for about in getattr(parameter.annotation, "__metadata__", ())
+    )
+    return any(options.OR_COMMAND in (about.metavar or "") for about in arguments)
+
+
+class ProgramCommand(TyperCommand):
+    """A command that also takes a program, and the options that say how to run it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = {parameter.name for parameter in self.params}
+        self.added = {
+            parameter.name: parameter for parameter in _parameters() if parameter.name not in names
+        }
+        self.params = [*self.params, *self.added.values()]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Turn the words after two dashes into one workload."""
+        if _DASHES in args:
+            from allocbench.programs.program import text_of
+
+            dashes = args.index(_DASHES)
+            ctx.meta[_COMMAND] = command = args[dashes + 1 :]
+            args = [*args[: dashes + 1], text_of(command)]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command with the program's settings active."""
+        given = {name: ctx.params.pop(name) for name in self.added}
+        if _COMMAND not in ctx.meta:
+            for name, value in given.items():
+                if value:
+                    raise typer.BadParameter(f"--{name} is for a program: -- python train.py")
+            return super().invoke(ctx)
+        from allocbench.programs.program import STEPS, Settings, asked
+
+        settings = Settings(
+            device=given.get("device") or options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
+            steps=given["steps"] or STEPS,
+            seconds=given["timeout"],
+            values=_values(given["value"]),
+            world=given["world"],
+            again=bool(given["rerun"]),
+            tell=_tell,
+        )
+        with asked(settings):
+            return super().invoke(ctx)
+
+
+def _values(given: list[str] | None) -> Mapping[str, float]:
+    from allocbench.null_gpu.launch import values_of
+
+    return values_of(given)
+
+
+def _tell(line: str) -> None:
+    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def _parameters() -> list[Any]:
+    """The options of a program on the command line."""
+    alone = typer.Typer(add_completion=False)
+    alone.command()(_options)
+    return [
+        parameter for parameter in typer.main.get_command(alone).params if parameter.name != "help"
+    ]
+
+
+def _options(
+    device: options.NullDevice = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="End a program after this many optimizer steps, not counting one to warm up;"
+            " default: 5.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.001,
+            help="On a null GPU: end the program after this many seconds.",
+        ),
+    ] = None,
+    value: options.Values = None,
+    world: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Run the program as the first and the last of N ranks, each on a null GPU.",
+        ),
+    ] = None,
+    rerun: Annotated[
+        bool, typer.Option("--rerun", help="Run the program even if a recording of it is stored.")
+    ] = False,
+) -> None:
+    """How a program is run."""

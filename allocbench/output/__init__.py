@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output of any command: files, standard output, the terminal."""

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write traces to files or standard output, in a given format or by extension."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from allocbench.errors import UsageError
+from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.workloads import FREE, Trace, TraceError
+from allocbench.workloads.files import WRITERS, kind_by_extension
+from allocbench.workloads.scratch import GPUS, with_scratch
+
+
+def check_trace_output(path: str, kind: str | None = None) -> str:
+    """The format of a trace output, a key of WRITERS: `kind`, or else by extension.
+
+    Raises UsageError unless a trace can be written to the path.
+    """
+    if kind is not None and kind not in WRITERS:
+        raise UsageError(f"--format {kind}: no such format; valid: {', '.join(WRITERS)}")
+    try:
+        format_ = kind or ("csv" if path == STDOUT else kind_by_extension(path))
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    check_outputs(path)
+    return format_
+
+
+def beside(path: str, name: str) -> str:
+    """The path of one of several traces: trace.parquet and rank0 give trace-rank0.parquet."""
+    stem = Path(path).stem
+    return str(Path(path).with_stem(f"{stem}-{name}")) if name else path
+
+
+def modelled(trace: Trace, gpu: str | None, convolution: int) -> Trace:
+    """The trace with the scratch memory of the kernels of a GPU, or unchanged if `gpu` is None.
+
+    Raises UsageError for convolution scratch without a GPU, and the errors of `with_scratch`.
+    """
+    if gpu is None:
+        if convolution:
+            raise UsageError("--convolution-scratch: requires --scratch, which names the GPU")
+        return trace
+    return with_scratch(trace, replace(GPUS[gpu], convolution=convolution))
+
+
+def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
+    """Write a trace to a file, or to standard output for "-".
+
+    Marks and trims that the format cannot store are counted on standard error. Raises TraceError
+    or UsageError naming the path.
+    """
+    kind = check_trace_output(path, kind)
+    with open_output(path) as sink:
+        try:
+            WRITERS[kind](trace, sink)
+        except TraceError as error:
+            raise TraceError(f"{path}: {error}") from error
+    left_out = np.count_nonzero(trace.op > FREE)
+    if kind != "parquet" and left_out:
+        typer.echo(
+            f"note: {left_out:,} marks and trims were left out: CSV cannot store them", err=True
+        )

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The largest value of a program's option, such as its batch size, with which it fits.
+
+Every value that is reported as fitting or not was run. Earlier runs only guide the choice of the
+next value; a guess is never a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from allocbench import allocators, cards
+from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
+from allocbench.errors import UsageError
+from allocbench.programs.program import ProgramWorkload, load_all
+from allocbench.replays.runner import Runner
+from allocbench.workloads import Trace
+
+
+@dataclass(frozen=True)
+class Variation:
+    """An option of a program and its possible values, ascending."""
+
+    name: str
+    values: Sequence[int]
+
+    def of(self, program: ProgramWorkload, value: int) -> ProgramWorkload:
+        """The program with one value in place of {name}."""
+        hole = f"{{{self.name}}}"
+        return replace(
+            program, command=tuple(word.replace(hole, str(value)) for word in program.command)
+        )
+
+    def check(self, program: ProgramWorkload) -> None:
+        """Raise UsageError if the command lacks the placeholder."""
+        hole = f"{{{self.name}}}"
+        if not any(hole in word for word in program.command):
+            raise UsageError(
+                f"--vary {self.name}: the command has no {hole}; "
+                f"write it where the value belongs: -- python train.py --{self.name} {hole}"
+            )
+
+
+def variation(text: str) -> Variation:
+    """The variation of "batch=8..256", "batch=8..256:8" or "batch=8,16,24"; raises UsageError."""
+    try:
+        name, numbers = parse_option(text)
+        values = parse_numbers(numbers)
+    except SpecSyntaxError as error:
+        example = "write batch=8..256, batch=8..256:8 or batch=8,16,24"
+        raise UsageError(f"--vary {text}: {example}") from error
+    if not name.replace("_", "").isalnum():
+        raise UsageError(f"--vary {text}: '{name}' is not a name of letters, digits and _")
+    if len(values) < 2 or list(values) != sorted(set(values)):
+        raise UsageError(f"--vary {text}: expected at least two values, in ascending order")
+    return Variation(name, values)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One run. need: bytes that the allocator reserves at its peak, None if unknown."""
+
+    value: int
+    fits: bool
+    need: int | None
+
+
+@dataclass(frozen=True)
+class Between:
+    """A card between two runs.
+
+    fits: the largest value that was run and fits; too_large: the next value that was run, which
+    does not fit. Either may be None.
+    estimate: the largest value that fits by a line through the needs of both; it was not run. None
+    if a value or a need is missing.
+    """
+
+    card: str
+    fits: int | None
+    too_large: int | None
+    estimate: int | None
+
+
+def doubling(values: Sequence[int]) -> list[int]:
+    """The values to run first: the first, then each about twice as large, and the last."""
+    chosen = [values[0]]
+    while (larger := next((v for v in values if v >= 2 * max(1, chosen[-1])), None)) is not None:
+        chosen.append(larger)
+    return sorted({*chosen, values[-1]})
+
+
+def between(
+    card: str, capacity: int, values: Sequence[int], runs: Sequence[tuple[int, bool, int]]
+) -> Between:
+    """The position of a card among runs (value, fits, need), ascending by value. Bytes."""
+    fitting = [run for run in runs if run[1]]
+    low = fitting[-1] if fitting else None
+    high = next((run for run in runs if not run[1] and (not low or run[0] > low[0])), None)
+    estimate = None
+    if low and high and high[2] > low[2]:
+        reached = low[0] + (capacity - low[2]) * (high[0] - low[0]) / (high[2] - low[2])
+        estimate = max(v for v in values if v <= max(low[0], reached) and v < high[0])
+    return Between(card, low and low[0], high and high[0], estimate)
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The result of a search. largest: the value before the first that does not fit, or None.
+
+    probes: all runs, by value. monotone: whether larger values need more in all runs.
+    """
+
+    largest: int | None
+    probes: Sequence[Probe]
+
+    @property
+    def monotone(self) -> bool:
+        """Whether, among the values that were run, larger ones need more and fit no better."""
+        fits = [probe.fits for probe in self.probes]
+        needs = [probe.need for probe in self.probes if probe.need is not None]
+        return fits == sorted(fits, reverse=True) and needs == sorted(needs)
+
+
+def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int | None) -> Largest:
+    """The largest of ascending values that fits while the next one does not.
+
+    capacity: bytes that the allocator can reserve, used to choose the next run; None if unknown.
+    Two values above the answer and one below it are run as well, to check that larger values need
+    more.
+    """
+    probes: dict[int, Probe] = {}
+
+    def fits(index: int) -> bool:
+        if index not in probes:
+            probes[index] = probe(values[index])
+        return probes[index].fits
+
+    def found(largest: int | None) -> Largest:
+        return Largest(largest, [probes[index] for index in sorted(probes)])
+
+    last = len(values) - 1
+    if not fits(0):
+        return found(None)
+    if fits(last):
+        return found(values[last])
+    low, high, halve = 0, last, False
+    while high - low > 1:
+        index = (low + high) // 2 if halve else _guess(probes, values, low, high, capacity)
+        width = high - low
+        if fits(index):
+            low = index
+        else:
+            high = index
+        halve = not halve and high - low > (width + 1) // 2
+    for index in (low // 2, (high + last) // 2, min(high + 1, last)):
+        fits(index)
+    return found(values[low])
+
+
+def _guess(
+    probes: dict[int, Probe], values: Sequence[int], low: int, high: int, capacity: int | None
+) -> int:
+    """Where a line through the two largest fitting runs reaches the capacity, in (low, high).
+
+    The largest value that fits by the line; its neighbor if that value was already run.
+    """
+    middle = (low + high) // 2
+    run = [(index, probes[index].need) for index in sorted(probes) if probes[index].fits]
+    points = [(values[index], need) for index, need in run if need is not None][-2:]
+    if len(points) < 2 or capacity is None:
+        return middle
+    (x, y), (more, needs) = points
+    if needs <= y:
+        return middle
+    reached = more + (capacity - needs) * (more - x) / (needs - y)
+    inside = [index for index in range(low + 1, high) if values[index] <= reached]
+    return inside[-1] if inside else low + 1
+
+
+ALLOCATOR = "caching"
+"""PyTorch's own allocator, which replays the runs."""
+
+
+def on_card(
+    program: ProgramWorkload, varied: Variation, device: str, tell: Callable[[Probe], None]
+) -> Largest:
+    """The largest value with which a program runs on one card without running out of memory.
+
+    The program's settings name the card; otherwise it is this machine's GPU. device: the spec of a
+    simulated one of the same size. tell: called with every run. Raises as `program.load`.
+    """
+    quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
+
+    def probe(value: int) -> Probe:
+        with_value = varied.of(replace(program, settings=quiet), value)
+        traces, failed = load_all(with_value)
+        needs = [_reserved(trace, device) for trace in traces.values()]
+        result = Probe(value, not failed, None if failed else max(needs))
+        tell(result)
+        return result
+
+    names_card = program.settings.device is not None
+    capacity = allocators.make_device(device).capacity if names_card else None
+    return search(varied.values, probe, capacity)
+
+
+def on_every_card(
+    program: ProgramWorkload, varied: Variation, tell: Callable[[Probe], None]
+) -> list[Between]:
+    """Which values fit each card, by replaying a few runs, each about twice as large as the last.
+
+    Raises as `program.load`.
+    """
+    quiet = replace(program.settings, quiet=True, tell=lambda line: None)
+    runs: list[tuple[int, list[Runner]]] = []
+    for value in doubling(varied.values):
+        traces, _ = load_all(varied.of(replace(program, settings=quiet), value))
+        runs.append((value, [Runner(trace, "sim:1TiB") for trace in traces.values()]))
+        tell(Probe(value, True, _most(runs[-1][1])))
+    positions = []
+    for card in cards.cards():
+        tried = [
+            (value, all(rank.completes(ALLOCATOR, card.free) for rank in ranks), _most(ranks))
+            for value, ranks in runs
+        ]
+        positions.append(between(card.name, card.free, varied.values, tried))
+    return positions
+
+
+def _most(ranks: Sequence[Runner]) -> int:
+    return max(map(_need, ranks))
+
+
+def _need(run: Runner) -> int:
+    need: int = run.min_capacity(ALLOCATOR) or 0
+    return need
+
+
+def _reserved(trace: Trace, device: str) -> int:
+    reserved: int = Runner(trace, device).counted(ALLOCATOR)["peak_reserved"]
+    return reserved

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of a trace through an allocator: counts, times and sufficient capacities.
+
+Every command and report takes its numbers from here. The keys of a row are columns of
+`reports.results`, which defines each metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, Self, TypeAlias
+
+from numpy.typing import NDArray
+
+from allocbench import allocators
+from allocbench.allocators import Allocator, Change, Device, ReplayResult, SpecError, StrategyInfo
+from allocbench.allocators.spec import parse
+from allocbench.cards import Card, cards, context
+from allocbench.replays import PASSES
+from allocbench.replays.assumed import assumed, time_source
+from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
+from allocbench.replays.recorded import in_force
+from allocbench.replays.stability import Stability
+from allocbench.replays.timing import device_seconds, time_passes
+from allocbench.reports.results import SCHEMA
+from allocbench.workloads import AnyTrace, Trace
+
+Row: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+class LargeRunner:
+    """One trace, which may be read part by part, on one device. Results are cached by spec.
+
+    capacity: bytes of the device that a program can use. changes: what the program calls on the
+    way; they hold for counts and capacities, not for times. proceed: called before each trial of a
+    capacity; what it raises ends the search.
+    Every method raises SpecError for a spec that cannot be made on the device.
+    """
+
+    def __init__(
+        self,
+        trace: AnyTrace,
+        device: str,
+        workload: str = "",
+        known: dict[tuple[str, int], bool] | None = None,
+        changes: Sequence[Change] = (),
+        proceed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.trace, self.device, self.changes = trace, device, changes
+        self._proceed = proceed
+        self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
+        self.workload = workload or trace.name
+        opened = allocators.make_device(device)
+        self.capacity, self.simulated = opened.capacity, opened.simulated
+        self.counted = cache(self._counted)
+        """The counts of a replay on the device; see `counted`."""
+        self.completes = cache(self._completes)
+        """Whether every request succeeds with this capacity in bytes; default: the device's."""
+        self.boundary = cache(self._boundary)
+        """The smallest sufficient capacity, as `capacity.boundary` finds it."""
+        self.rough_capacity = cache(self._rough_capacity)
+        """A capacity on which the trace completes, within 0.5 % of one that is too small."""
+        self.seconds = cache(self._seconds)
+        """Host seconds per event, as `time_passes` measures them for this spec alone."""
+
+    def on(self, device: str) -> Self:
+        """A runner of the same trace on a device that differs only in capacity."""
+        return type(self)(
+            self.trace, device, self.workload, self._known, self.changes, self._proceed
+        )
+
+    def min_capacity(self, spec: str) -> int | None:
+        """Bytes of the smallest device that is enough, or None."""
+        return self.boundary(spec).capacity
+
+    def cards(
+        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
+    ) -> tuple[str, ...]:
+        """The names of the common cards on which every request succeeds, smallest first.
+
+        free: bytes of a card that the allocator can have.
+        """
+        return tuple(self._enough(spec, free))
+
+    def card(self, spec: str) -> str | None:
+        """The name of the smallest common card that is enough."""
+        return next(self._enough(spec), None)
+
+    def enough(self, spec: str) -> Row:
+        """The columns on sufficient capacity: min_capacity, card and context."""
+        card = self.card(spec)
+        return {
+            "min_capacity": self.min_capacity(spec),
+            "card": card,
+            "context": context(card),
+        }
+
+    def _enough(
+        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
+    ) -> Iterator[str]:
+        """The common cards that are enough. A GPU can check only cards that are not larger."""
+        least = self.min_capacity(spec)
+        for card in cards():
+            room = free(card)
+            fits_here = self.simulated or room <= self.capacity
+            if not fits_here or least is None or room <= least - STEP:
+                continue
+            if self.completes(spec, room):
+                yield card.name
+
+    def _counted(self, spec: str) -> Row:
+        allocator = fresh(spec, self.device, self.trace)
+        return counted(self.trace, allocator, changes=self.changes)
+
+    def _completes(self, spec: str, capacity: int | None = None) -> bool:
+        if capacity is None or capacity == self.capacity:
+            return not self.counted(spec)["failures"]
+        return self._completes_on(spec, capacity)
+
+    def _completes_on(self, spec: str, capacity: int) -> bool:
+        key = spec, capacity
+        if key not in self._known:
+            self._proceed()
+            self._known[key] = completes_on(self.trace, spec, self.device, capacity, self.changes)
+        return self._known[key]
+
+    def _bounds(self, spec: str) -> dict[str, int]:
+        return {name: self.counted(spec)[name] for name in ("max_load", "peak_reserved")}
+
+    def _boundary(self, spec: str, above: bool = False) -> Boundary:
+        return boundary(
+            partial(self._completes_on, spec),
+            **self._bounds(spec),
+            above=above,
+            also=(self.capacity, *(card.free for card in cards())),
+        )
+
+    def _rough_capacity(self, spec: str) -> int | None:
+        return rough_capacity(partial(self._completes_on, spec), **self._bounds(spec))
+
+    def _seconds(self, spec: str, passes: int = PASSES) -> Row:
+        times = time_passes(self.trace, {spec: self.device}, passes, single_calls=False)
+        return times[spec].row
+
+
+class Runner(LargeRunner):
+    """A runner of a trace in memory."""
+
+    trace: Trace
+
+
+def fresh(allocator: str, device: str, trace: AnyTrace | None = None) -> Allocator:
+    """A new allocator on a new device, for a trace as it was recorded; raises SpecError."""
+    spec = allocator if trace is None else in_force(allocator, trace)
+    return allocators.make(spec, allocators.make_device(device))
+
+
+def innermost(text: str) -> str:
+    """The name of the strategy in a spec, inside all wrappers; raises SpecError."""
+    return parse(text).layers[-1].name
+
+
+def device_kind(device: Device) -> str:
+    """The kind of a device in a row: simulated or cuda."""
+    return "simulated" if device.simulated else "cuda"
+
+
+def counted(
+    trace: AnyTrace,
+    allocator: Allocator,
+    placements: Callable[[Arrays], None] | None = None,
+    changes: Sequence[Change] = (),
+) -> Row:
+    """The counts of a replay through a new allocator: bytes, ratios, device calls, failures."""
+    stability = Stability()
+
+    def seen(batch: Arrays) -> None:
+        stability(batch)
+        if placements is not None:
+            placements(batch)
+
+    wanted = placements is not None or trace.step_label >= 0
+    result = allocators.replay(trace, allocator, placements=wanted and seen, changes=changes)
+    row = {
+        "device_kind": device_kind(allocator.device),
+        "capacity": allocator.device.capacity,
+        "candidate": allocator.info.candidate,
+        "device_calls": result.device.calls,
+        **device_seconds(trace, result.device),
+        **assumed(allocator.device, result.device),
+        "device_seconds_source": time_source(allocator.device),
+        "failures": result.stats.failures,
+        "retries": result.stats.retries,
+    }
+    row |= _memory(result) | _fragmentation(result, allocator.info)
+    row |= stability.shares()
+    return row | {name: count for name, count in result.counters.items() if name in SCHEMA}
+
+
+def steady_calls(trace: AnyTrace, allocator: Allocator) -> int:
+    """The device calls of the third pass of an allocator that has made one pass."""
+    allocators.time_pass(trace, allocator)
+    before = allocator.device.stats().calls
+    allocators.time_pass(trace, allocator)
+    return allocator.device.stats().calls - before
+
+
+def _memory(result: ReplayResult) -> Row:
+    stats, peak = result.stats, result.peak
+    # If requests failed, the reserved bytes are not comparable with the max load.
+    served = not stats.failures
+    return {
+        "max_load": result.max_load,
+        "peak_requested": stats.peak_requested,
+        "peak_allocated": stats.peak_allocated,
+        "peak_reserved": stats.peak_reserved,
+        "wasted": stats.peak_reserved - result.max_load if served else None,
+        "stranded": peak.reserved - peak.allocated,
+        "overhead": _ratio(stats.peak_reserved, result.max_load) if served else None,
+    }
+
+
+def _fragmentation(result: ReplayResult, info: StrategyInfo) -> Row:
+    stats, peak = result.stats, result.peak
+    free = peak.reserved - peak.allocated
+    external = (free - peak.largest_free) / free if free else 0.0
+    keeps = info.keeps_free_blocks
+    unused = stats.peak_reserved - stats.peak_allocated
+    return {
+        "fragmentation_ratio": _ratio(unused, stats.peak_reserved),
+        "internal_fragmentation": _ratio(peak.allocated - peak.requested, peak.allocated),
+        "internal_fragmentation_mean": result.internal_fragmentation_mean,
+        "external_fragmentation": external if keeps else None,
+        "external_fragmentation_mean": result.external_fragmentation_mean if keeps else None,
+        "utilization": _ratio(stats.peak_allocated, stats.peak_reserved),
+        "utilization_at_peak": _ratio(peak.allocated, peak.reserved),
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def can_be_made(text: str, device: str) -> bool:
+    """Whether a spec makes an allocator on the device of another spec."""
+    try:
+        fresh(text, device)
+    except SpecError:
+        return False
+    return True

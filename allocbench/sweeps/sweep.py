@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many runs in many processes, on this machine or on a Dask cluster."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from multiprocessing import resource_tracker
+
+import pandas as pd
+
+from allocbench.base.extra import needs_extra
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
+from allocbench.replays.runner import Row
+from allocbench.reports.runs import Key, Record, frame, key_of
+from allocbench.sweeps.attempt import Runner, attempt, died
+from allocbench.sweeps.cluster import on_cluster
+from allocbench.sweeps.file import append, code_version, fingerprint, open_records
+from allocbench.workloads import Trace
+
+with needs_extra("sweep"):
+    from joblib import cpu_count
+    from joblib.externals.loky import ProcessPoolExecutor
+
+_PR_SET_PDEATHSIG = 1
+BYTES_ALONE = Effort(passes=0)
+"""No host time: runs share the processors."""
+
+
+def measure(trace: Trace, key: Key, effort: Effort) -> Row:
+    """The result row of a run; raises an error if this code is not the key's."""
+    if key.code != code_version():
+        raise RuntimeError(f"this worker runs {code_version()}, not {key.code}")
+    row, _ = experiment.run(trace, key.allocator, key.device, effort, workload=key.workload)
+    return row
+
+
+def sweep(
+    traces: Mapping[str, Trace],
+    specs: Sequence[str],
+    devices: Sequence[str],
+    path: str,
+    effort: Effort = BYTES_ALONE,
+    *,
+    workers: int = 0,
+    scheduler: str | None = None,
+    retry: bool = False,
+    total: Callable[[int], None] = lambda runs: None,
+    done: Callable[[Key], None] = lambda key: None,
+    runner: Runner = measure,
+) -> pd.DataFrame:
+    """Run every trace through every allocator on every device, and return all rows of the file.
+
+    Runs that are already in `path` are skipped, including failed ones unless `retry` is set. Each
+    result is written to `path` when it arrives. A run that raises, or whose process dies, becomes a
+    row with an error: see `allocbench.reports.runs.frame`. An interrupt, an error or the end of
+    this process also ends its workers.
+
+    workers: processes of this machine; 0: one per processor. scheduler: the address of a Dask
+    scheduler, whose workers are used instead; needs the extra `cluster`. total: called once with
+    the number of runs to make. done: called with each run when it ends. Host times are measured
+    while other runs are in progress.
+
+    Raises UsageError if the file or the scheduler cannot be used, or when the scheduler or all its
+    workers are gone; the results before that are in the file.
+    """
+    records = open_records(path)
+    finished = {key_of(record).identity for record in records if not (retry and record["error"])}
+    code = code_version()
+    keys = {
+        key.identity: (key, trace)
+        for name, trace in traces.items()
+        for mark in [fingerprint(trace)]
+        for device in devices
+        for key in [Key(name, mark, spec, device, code) for spec in specs]
+    }
+    todo = [pair for identity, pair in keys.items() if identity not in finished]
+    total(len(todo))
+    results = (
+        on_cluster(todo, effort, runner, scheduler)
+        if scheduler
+        else _on_processes(todo, effort, runner, workers or cpu_count())
+    )
+    with closing(results):
+        for record in results:
+            append(path, record)
+            records.append(record)
+            done(key_of(record))
+    return frame(records)
+
+
+def _on_processes(
+    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: int
+) -> Generator[Record]:
+    """The records as they arrive. Runs in progress when a process died are repeated one by one."""
+    left = dict(todo)
+    while left:
+        try:
+            with _processes(workers) as pool:
+                for record in _finished(pool, list(left.items()), effort, runner):
+                    del left[key_of(record)]
+                    yield record
+        except BrokenProcessPool:
+            for key in list(left)[:workers]:  # they are started in this order
+                yield _alone(key, left.pop(key), effort, runner)
+
+
+def _alone(key: Key, trace: Trace, effort: Effort, runner: Runner) -> Record:
+    try:
+        with _processes(1) as pool:
+            return next(_finished(pool, [(key, trace)], effort, runner))
+    except BrokenProcessPool as error:
+        return died(key, trace, error)
+
+
+@contextmanager
+def _processes(workers: int) -> Iterator[Executor]:
+    pool = ProcessPoolExecutor(workers, initializer=_end_with, initargs=(os.getpid(),))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(kill_workers=True)
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when its parent ends for any reason."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the call
+            os._exit(1)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Delay an interrupt until the block ends; processes started in it never receive one.
+
+    A terminal sends Ctrl-C to every process; this one ends the others.
+    """
+    resource_tracker.ensure_running()  # started later, it would unblock the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _finished(
+    pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner
+) -> Iterator[Record]:
+    with _uninterrupted():
+        futures: list[Future[Record]] = [
+            pool.submit(attempt, runner, trace, key, effort) for key, trace in todo
+        ]
+    for future in as_completed(futures):
+        yield future.result()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The strategy `caching` compared with recordings of PyTorch on real GPUs."""

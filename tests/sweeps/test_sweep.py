@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench sweep: each run happens once, even if processes die, locally and on a cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from allocbench import allocators
+from allocbench.errors import UsageError
+from allocbench.replays.experiment import Effort
+from allocbench.replays.runner import Row
+from allocbench.reports import results
+from allocbench.reports.results import SCHEMA
+from allocbench.reports.runs import Key, key_of
+from allocbench.sweeps.file import append, fingerprint, open_records, record
+from allocbench.sweeps.sweep import measure, sweep
+from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, write
+from tests.commands import EVENTS, error, folder, output, run
+from tests.traces import make
+from tests.waiting import is_running, wait_until
+
+__all__ = ["folder"]  # the fixture, by its import
+
+MIB = 1 << 20
+OF_THE_DAY = {"date", "cpu", "python", "allocbench_version"}
+FAST = Effort(passes=0, capacity=False)
+
+
+def traces(count: int) -> dict[str, Trace]:
+    return {
+        f"t{n}": make([(ALLOC, 0, MIB), (ALLOC, 1, MIB + n), (FREE, 0, 0), (FREE, 1, 0)])
+        for n in range(count)
+    }
+
+
+def without_date(table: pd.DataFrame) -> list[dict[str, Any]]:
+    kept = table.drop(columns=list(OF_THE_DAY))
+    return results.records(kept.sort_values(["workload", "allocator", "device"], ignore_index=True))
+
+
+def test_every_combination_is_a_row_of_the_schema_and_is_not_made_again() -> None:
+    begun: list[Key] = []
+    runs: list[int] = []
+    given: Any = {"total": runs.append, "done": begun.append, "workers": 2}
+    some = traces(2)
+    first = sweep(some, ["naive", "bfc"], ["sim:1GiB", "sim:1MiB"], "s.jsonl", FAST, **given)
+    assert list(first.columns) == [*SCHEMA, "trace", "code", "error"]
+    assert len(first) == len(begun) == 8
+    assert first["error"].isna().all()
+    more = sweep(some, ["naive", "tlsf"], ["sim:1GiB"], "s.jsonl", FAST, **given)
+    assert runs == [8, 2]
+    assert {key.allocator for key in begun[8:]} == {"tlsf"}
+    assert len(more) == 10
+    assert not more.duplicated(["workload", "allocator", "device"]).any()
+    (row,) = results.records(first.query("workload == 't1' and allocator == 'naive'").head(1))
+    assert row["peak_reserved"] in (2 * MIB + 1, MIB)
+
+
+def test_another_trace_of_the_same_name_is_another_run() -> None:
+    one, two = traces(2).values()
+    assert fingerprint(one) != fingerprint(two)
+    for trace in (one, two, one):
+        found = sweep({"same": trace}, ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    assert list(found["trace"]) == [fingerprint(one), fingerprint(two)]
+
+
+def test_other_code_makes_all_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    monkeypatch.setattr("allocbench.sweeps.sweep.code_version", lambda: "another")
+    found = sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    assert len(found) == 2
+    assert "not another" in found["error"].iloc[1]  # the worker has the old code
+
+
+def fragile(trace: Trace, key: Key, effort: Effort) -> Row:
+    """A run that raises for one allocator, and whose process dies for another and one trace."""
+    if (key.allocator, key.workload) == ("buddy", "t0"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if key.allocator == "slab":
+        raise ValueError("of\nall\tthings")
+    return measure(trace, key, effort)
+
+
+def test_a_run_that_raises_or_dies_is_a_row_with_an_error() -> None:
+    specs = ["naive", "buddy", "slab", "bfc"]
+    found = sweep(
+        traces(2), specs, ["sim:1GiB"], "s.jsonl", FAST, workers=2, runner=fragile
+    ).set_index(["allocator", "workload"])
+    assert len(found) == 8
+    wrong = found[found["error"].notna()]
+    assert sorted(wrong.index) == [("buddy", "t0"), ("slab", "t0"), ("slab", "t1")]
+    assert wrong.loc[("slab", "t1"), "error"] == "ValueError: of all things"
+    assert str(wrong.loc[("buddy", "t0"), "error"]).startswith("the process died")
+    assert len(open_records("s.jsonl")) == 8
+    again = sweep(traces(2), specs, ["sim:1GiB"], "s.jsonl", FAST, workers=2)
+    assert again["error"].notna().sum() == 3
+    healed = sweep(traces(2), specs, ["sim:1GiB"], "s.jsonl", FAST, workers=2, retry=True)
+    assert healed["error"].isna().all()
+    assert len(healed) == 8
+
+
+@pytest.mark.parametrize(("end", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates(
+    end: signal.Signals, code: int
+) -> None:
+    line = "sweep good.csv --allocators naive,bfc,buddy,slab -o s.jsonl"
+    file, pids = Path("s.jsonl"), Path("pids")
+    pids.touch()
+    endless = [sys.executable, "-m", "tests.sweeps.endless", "pids"]
+    command = [*endless, *line.split(), "--workers", "2"]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    wait_until(lambda: process.poll() is not None or pids.read_text().count("\n") == 2)
+    wait_until(lambda: process.poll() is not None or file.read_bytes().count(b"\n") == 1)
+    if end == signal.SIGINT:
+        os.killpg(process.pid, end)  # as a terminal does
+    else:
+        process.send_signal(end)
+    stdout, stderr = process.communicate(timeout=300)
+    assert (process.returncode, stdout) == (code, b"")
+    assert end == signal.SIGKILL or stderr == b""
+    workers = [int(pid) for pid in pids.read_text().split()]
+    assert len(workers) == 2
+    wait_until(lambda: not any(is_running(pid) for pid in workers))
+
+    (before,) = open_records("s.jsonl")
+    assert key_of(before).allocator == "naive"
+    file.write_bytes(file.read_bytes() + b'{"key": {"workload": "gpt')
+    assert "4 rows, 1 of them from earlier sweeps" in output(line)
+    keys = [json.dumps(json.loads(text)["key"]) for text in file.read_text().splitlines()]
+    assert len(keys) == len(set(keys)) == 4
+
+
+def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
+    output("sweep good.csv --allocators naive -o s.jsonl")
+    before = Path("s.jsonl").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        said = error("sweep good.csv --allocators naive,bfc,buddy -o s.jsonl")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert said.startswith("error: s.jsonl: cannot write: File too large; the results before")
+    assert Path("s.jsonl").read_bytes() == before
+    assert "not a regular file" in error("sweep good.csv -o /dev/full")
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    """The address of a Dask scheduler with three workers.
+
+    A run that dies takes two of them, one after the other, and on a busy machine Dask does not
+    always start them again.
+    """
+    import dask
+    import distributed
+
+    make_cluster: Any = distributed.LocalCluster
+    where = {"dashboard_address": None, "host": "127.0.0.1"}
+    patient = dict.fromkeys(("connect", "tcp"), "300s")
+    settings = {"scheduler.allowed-failures": 0, "comm.timeouts": patient}
+    with (
+        dask.config.set({f"distributed.{name}": value for name, value in settings.items()}),
+        make_cluster(n_workers=3, threads_per_worker=1, **where) as cluster,
+    ):
+        yield str(cluster.scheduler_address)
+
+
+def test_a_cluster_gives_the_same_rows_as_processes_do(scheduler: str) -> None:
+    specs = [*sorted(set(allocators.names()) - {"planned", "bump"}), "bfc:allow_growth=false"]
+    devices = ["sim:1GiB", "sim:64MiB", "sim:2MiB", "sim:1MiB"]
+    some = traces(5)
+    here = sweep(some, specs, devices, "here.jsonl", FAST, workers=2)
+    there = sweep(some, specs, devices, "there.jsonl", FAST, scheduler=scheduler)
+    assert len(here) == 5 * len(specs) * 4
+    assert without_date(here) == without_date(there)
+
+
+def test_on_a_cluster_too_a_run_that_dies_is_a_row(scheduler: str) -> None:
+    specs = ["naive", "buddy", "slab"]
+    found = sweep(
+        traces(1), specs, ["sim:1GiB"], "s.jsonl", FAST, scheduler=scheduler, runner=fragile
+    ).set_index("allocator")
+    assert str(found.loc["buddy", "error"]).startswith("the process died")
+    assert found.loc["slab", "error"] == "ValueError: of all things"
+    assert len(found) == 3
+
+
+def endless(trace: Trace, key: Key, effort: Effort) -> Row:
+    """A run that ends only for naive."""
+    while key.allocator != "naive":
+        time.sleep(600)
+    return measure(trace, key, effort)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("ends", ["scheduler", "worker"])
+def test_a_cluster_that_ends_is_an_error_of_one_line_and_the_next_sweep_continues(
+    ends: str,
+    end: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
+    monkeypatch.setattr("allocbench.sweeps.cluster._CONNECT_SECONDS", 2)
+    with dask_cluster() as (address, processes):
+        sweep(traces(1), ["naive"], ["sim:2GiB"], "s.jsonl", FAST, scheduler=address)
+        for name in ("_CHECK_SECONDS", "_NO_WORKER_SECONDS"):
+            monkeypatch.setattr(f"allocbench.sweeps.cluster.{name}", 0.1)
+        given: Any = {"runner": endless, "done": lambda key: processes[ends].send_signal(end)}
+        with pytest.raises(UsageError) as raised:
+            sweep(
+                traces(1),
+                ["naive", "bfc"],
+                ["sim:1GiB"],
+                "s.jsonl",
+                FAST,
+                scheduler=address,
+                **given,
+            )
+    gone = "the scheduler" if ends == "scheduler" else "it has had no worker for 0.1 seconds"
+    assert str(raised.value).startswith(f"--scheduler {address}: {gone}")
+    assert "1 of 2 runs are finished and stored" in str(raised.value)
+    assert [one.name for one in caplog.records if one.name == "distributed.client"] == []
+    assert len(open_records("s.jsonl")) == 2
+    found = sweep(traces(1), ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    assert len(found) == 3
+    assert found["error"].isna().all()
+
+
+@contextmanager
+def dask_cluster() -> Iterator[tuple[str, dict[str, subprocess.Popen[bytes]]]]:
+    """The address of a scheduler, and the processes of the scheduler and its only worker."""
+    with ExitStack() as running:
+
+        def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-m", "dask", role, *arguments]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+            running.callback(process.wait)
+            running.callback(process.kill)
+            return process
+
+        log = running.enter_context(Path("dask.log").open("wb"))
+        file = Path("scheduler.json").absolute()
+        alone = ("--host", "127.0.0.1", "--no-dashboard")
+        scheduler = start("scheduler", *alone, "--port", "0", "--scheduler-file", str(file))
+        wait_until(lambda: scheduler.poll() is not None or file.exists())
+        wait_until(lambda: bool(file.read_text()))
+        address = json.loads(file.read_text())["address"]
+        one = ("--nthreads", "1", "--no-nanny")
+        yield address, {"scheduler": scheduler, "worker": start("worker", address, *alone, *one)}
+
+
+def test_the_command_prints_tables_and_writes_rows() -> None:
+    write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
+    line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
+    shown = output(f"{line} --json rows.json")
+    assert "sweep.jsonl: 8 rows, 0 of them from earlier sweeps\n" in shown
+    for title in ("good on sim:1GiB", "made on sim:1MiB", "Geometric mean over 2 workloads"):
+        assert f"\n{title}" in f"\n{shown}"
+    assert shown.count("\nslab (reference)") == 4 + 2
+    assert "\nnaive (failed)" in shown
+    assert "\nmade on sim:1GiB: Best setting: none was tried." in shown
+    rows = results.read("rows.json")
+    assert set(rows["allocator"]) == {"naive", "slab"}
+    again = output("sweep good.csv --allocators buddy,naive --devices sim:1GiB")
+    assert "9 rows, 8 of them from earlier sweeps" in again
+    assert "made" not in again
+    assert again.index("\nbuddy ") < again.index("\nnaive ")
+
+
+def test_a_report_is_made_from_the_file_of_a_sweep() -> None:
+    one, two = traces(2).values()
+    given: Any = {"workers": 1, "runner": fragile}
+    sweep({"same": one}, ["naive", "slab"], ["sim:1GiB"], "s.jsonl", FAST, **given)
+    assert output("report s.jsonl") == ""
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "slab is n/a: it ended with an error: ValueError: of all things" in page
+    sweep({"same": two}, ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, **given)
+    with Path("s.jsonl").open("a") as file:
+        file.write('{"key": {"workl')  # it is still being written
+    shown = run("report s.jsonl --markdown")
+    assert shown.exit_code == 0
+    assert shown.stderr == (
+        "note: s.jsonl: 2 older runs are left out: repeated since, or of another trace\n"
+    )
+    assert shown.stdout.startswith("### same\n")
+    lines = shown.stdout.splitlines()
+    assert [text.split()[1] for text in lines if text.startswith("| ")] == [
+        *("allocator", "---", "bfc", "naive")
+    ]
+    assert "2.00 MiB" in shown.stdout  # of the second trace, a byte more than of the first
+    Path("empty.jsonl").touch()
+    assert "empty.jsonl: no result rows to report" in error("report empty.jsonl")
+    Path("broken.jsonl").write_text('{"key": 7}\n')
+    assert "broken.jsonl: line 1: not a sweep result" in error("report broken.jsonl")
+
+
+def test_errors_are_one_line() -> None:
+    Path("other.jsonl").write_text('{"a": 1}\n')
+    assert "line 1: not a sweep result" in error("sweep good.csv -o other.jsonl")
+    Path("half.txt").write_text("hello")
+    assert "not a sweep result" in error("sweep good.csv -o half.txt")
+    assert Path("half.txt").read_text() == "hello"
+    assert "no device is called 'x'" in error("sweep good.csv --devices x:1")
+    assert "given twice" in error("sweep good.csv --devices sim:1GiB,sim:1GiB")
+    assert "no allocator is called" in error("sweep good.csv --allocators nosuch")
+    assert "--json - prints rows" in error("sweep good.csv -o -")
+
+
+def test_a_missing_scheduler_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allocbench.sweeps.cluster._CONNECT_SECONDS", 0.5)
+    with pytest.raises(UsageError, match="no scheduler responds"):
+        sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")
+
+
+def test_an_unfinished_line_is_cut_off_and_all_others_stay() -> None:
+    key = Key("w", "t", "a", "d", "c")
+    append("s.jsonl", record(key, {}, "wrong"))
+    whole = Path("s.jsonl").read_bytes()
+    for end in (1, 10, len(whole) - 1):
+        Path("s.jsonl").write_bytes(whole + whole[:end])
+        (one,) = open_records("s.jsonl")
+        assert key_of(one) == key
+        assert Path("s.jsonl").read_bytes() == whole
+
+
+def test_hashes_tell_traces_apart_that_replays_tell_apart() -> None:
+    name = "random:allocs=100,seed=1"
+    assert fingerprint(catalog.load(name)) == fingerprint(catalog.load(name))
+    assert fingerprint(make([(ALLOC, 0, 1)])) != fingerprint(make([(ALLOC, 0, 2)]))
