@@ -19,7 +19,7 @@ class Slots {
  public:
   Index put(Value const& value) {
     if (dropped_ == 0) [[unlikely]]
-      return add(value);
+      add();
     Index const index = unused_[--dropped_];
     values_[index] = value;
     return index;
@@ -30,10 +30,12 @@ class Slots {
   Value const& operator[](Index index) const { return values_[index]; }
 
  private:
-  [[gnu::noinline]] Index add(Value const& value) {
-    values_.push_back(value);
+  // Adds an unused slot. Does not get the value, which would then have to be in memory.
+  [[gnu::noinline]] void add() {
+    auto const index = static_cast<Index>(values_.size());
+    values_.emplace_back();
     unused_.resize(values_.size());
-    return static_cast<Index>(values_.size() - 1);
+    drop(index);
   }
 
   LargeArray<Value> values_;
