@@ -10,10 +10,10 @@
 
 namespace allocbench {
 
-// A block, its neighbors in address order (within its segment) and, while it is free, those in the
-// list of its bin, whose number is `bin`. `rank` is compared before the address in the order of
-// FreeIndex. Each node has a cache line of its own, because a free visits nodes that are far apart
-// when there are many.
+// A block, its neighbors in address order (within its segment) and, while it is in a bin, those in
+// the list of this bin, whose number is `bin`. `rank` is compared before the address in the order
+// of FreeIndex. Each node has a cache line of its own, because a free visits nodes that are far
+// apart when there are many.
 struct alignas(64) Node {
   Block block;
   std::uint64_t rank = 0;

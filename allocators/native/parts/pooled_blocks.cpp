@@ -8,28 +8,15 @@
 
 namespace allocbench {
 
-Index PooledBlocks::create(Address address, Size size, Facts const& facts, std::uint64_t rank) {
-  Index const block = nodes_.create(address, size);
-  nodes_[block].rank = rank;
-  if (facts_.size() <= block) facts_.resize(block + 1);
-  facts_[block] = facts;
-  return block;
+void PooledBlocks::add_facts() { facts_.emplace_back(); }
+
+void PooledBlocks::insert_unmapped(Index block) {
+  nodes_[block].bin = kNone;
+  facts_[block].pool->unmapped.emplace(nodes_[block].block.address, block);
 }
 
-Index PooledBlocks::create_beside(Index block, Address address, Size size) {
-  return create(address, size, Facts(facts_[block]), rank_each_ ? next_rank() : nodes_[block].rank);
-}
-
-Index PooledBlocks::split_front(Index block, Size size) {
-  Index const front = create_beside(block, nodes_[block].block.address, size);
-  Index const previous = nodes_[block].previous;
-  nodes_[front].previous = previous;
-  nodes_[front].next = block;
-  nodes_[previous].next = front;
-  nodes_[block].previous = front;
-  nodes_[block].block.address += size;
-  nodes_[block].block.size -= size;
-  return front;
+void PooledBlocks::remove_unmapped(Index block) {
+  facts_[block].pool->unmapped.erase(nodes_[block].block.address);
 }
 
 Index PooledBlocks::split_back(Index block, Size size) {
@@ -78,54 +65,6 @@ Index PooledBlocks::remap(Index block, Range pages) {
   return block;
 }
 
-void PooledBlocks::coalesce(Index block) {
-  auto const joins = [&](Index neighbor) {
-    return !in_use(neighbor) && facts_[neighbor].mapped == facts_[block].mapped;
-  };
-  if (Index const previous = nodes_[block].previous; joins(previous)) {
-    nodes_[block].block.address = nodes_[previous].block.address;
-    nodes_[block].previous = nodes_[previous].previous;
-    nodes_[nodes_[block].previous].next = block;
-    absorb(block, previous);
-  }
-  if (Index const next = nodes_[block].next; joins(next)) {
-    nodes_[block].next = nodes_[next].next;
-    nodes_[nodes_[block].next].previous = block;
-    absorb(block, next);
-  }
-}
-
-// The caller has already linked the block to the neighbors of `neighbor`.
-void PooledBlocks::absorb(Index block, Index neighbor) {
-  remove(neighbor);
-  nodes_[block].block.size += size(neighbor);
-  nodes_.drop(neighbor);
-}
-
-void PooledBlocks::insert(Index block) {
-  Facts& facts = facts_[block];
-  facts.free_since = now_;
-  if (facts.mapped)
-    facts.pool->free.insert(block);
-  else
-    facts.pool->unmapped.emplace(nodes_[block].block.address, block);
-}
-
-void PooledBlocks::remove(Index block) {
-  Facts const& facts = facts_[block];
-  if (facts.mapped)
-    facts.pool->free.remove(block);
-  else
-    facts.pool->unmapped.erase(nodes_[block].block.address);
-}
-
-Block PooledBlocks::allocate(Index block, Size requested) {
-  auto& [address, size, of_request] = nodes_[block].block;
-  of_request = requested;
-  allocated_.insert(address, block);
-  return {address, size, requested};
-}
-
 void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
   remove(free);
   Address const end = nodes_[free].block.end();
@@ -135,19 +74,6 @@ void PooledBlocks::carve(Index free, std::vector<Block> const& allocated) {
     allocate(block.end() < end ? split_front(free, block.size) : free, block.requested);
   }
   if (!nodes_[free].block.allocated()) insert(free);
-}
-
-PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream, bool defer) {
-  Index const block = allocated_.erase(address);
-  if (block == kNone) return {};
-  Freed const given{nodes_[block].block, block};
-  nodes_[block].block.requested = 0;
-  facts_[block].waits = without_pool(stream) != without_pool(facts_[block].pool->stream);
-  if (facts_[block].waits)
-    (defer ? deferred_ : waiting_).push_back(block);
-  else
-    free(block);
-  return given;
 }
 
 void PooledBlocks::free_done() {
@@ -179,11 +105,6 @@ void PooledBlocks::free_waiting_of(PoolId pool) {
     facts_[block].waits = false;
     free(block);
   }
-}
-
-void PooledBlocks::free(Index block) {
-  coalesce(block);
-  insert(block);
 }
 
 }  // namespace allocbench

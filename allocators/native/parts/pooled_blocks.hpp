@@ -130,8 +130,10 @@ class PooledBlocks {
   Index split_back(Index block, Size size);  // the new block is the last `size` bytes
   // Merges a block, in no pool, with neighbors of the same state (free or waiting, mapped or not).
   void coalesce(Index block);
-  void absorb(Index block, Index neighbor);
   void free(Index block);
+  void insert_unmapped(Index block);
+  void remove_unmapped(Index block);
+  void add_facts();
   void free_done();
   void free_all_deferred();
   std::vector<Index> mapped() const;  // in order of address
@@ -150,5 +152,106 @@ class PooledBlocks {
   std::uint64_t ranks_ = 0;
   std::uint64_t now_ = 0;
 };
+
+// The operations of every request and free are inline: their caller then knows what they read.
+
+inline Index PooledBlocks::create(Address address, Size size, Facts const& facts,
+                                  std::uint64_t rank) {
+  Index const block = nodes_.create(address, size);
+  nodes_[block].rank = rank;
+  if (facts_.size() <= block) [[unlikely]]
+    add_facts();
+  facts_[block] = facts;
+  return block;
+}
+
+inline Index PooledBlocks::create_beside(Index block, Address address, Size size) {
+  return create(address, size, Facts(facts_[block]), rank_each_ ? next_rank() : nodes_[block].rank);
+}
+
+inline Index PooledBlocks::split_front(Index block, Size size) {
+  Index const front = create_beside(block, nodes_[block].block.address, size);
+  Index const previous = nodes_[block].previous;
+  nodes_[front].previous = previous;
+  nodes_[front].next = block;
+  nodes_[previous].next = front;
+  nodes_[block].previous = front;
+  nodes_[block].block.address += size;
+  nodes_[block].block.size -= size;
+  return front;
+}
+
+inline void PooledBlocks::insert(Index block) {
+  Facts& facts = facts_[block];
+  facts.free_since = now_;
+  if (facts.mapped) [[likely]]
+    facts.pool->free.insert(block);
+  else
+    insert_unmapped(block);
+}
+
+inline void PooledBlocks::remove(Index block) {
+  Facts const& facts = facts_[block];
+  if (facts.mapped) [[likely]]
+    facts.pool->free.remove(block);
+  else
+    remove_unmapped(block);
+}
+
+inline void PooledBlocks::coalesce(Index block) {
+  Facts const& facts = facts_[block];  // neighbors are in the same pool
+  auto const joins = [&](Index neighbor) {
+    bool const in_bin = nodes_[neighbor].bin != kNone;  // free and mapped
+    if (facts.mapped) [[likely]]
+      return in_bin;
+    return !in_bin && !in_use(neighbor);
+  };
+  auto const absorb = [&](Index neighbor) {
+    if (facts.mapped) [[likely]]
+      facts.pool->free.remove(neighbor);
+    else
+      remove_unmapped(neighbor);
+    nodes_[block].block.size += size(neighbor);
+    nodes_.drop(neighbor);
+  };
+  if (Index const previous = nodes_[block].previous; joins(previous)) {
+    nodes_[block].block.address = nodes_[previous].block.address;
+    nodes_[block].previous = nodes_[previous].previous;
+    nodes_[nodes_[block].previous].next = block;
+    absorb(previous);
+  }
+  if (Index const next = nodes_[block].next; joins(next)) {
+    nodes_[block].next = nodes_[next].next;
+    nodes_[nodes_[block].next].previous = block;
+    absorb(next);
+  }
+}
+
+inline Block PooledBlocks::allocate(Index block, Size requested) {
+  auto& [address, size, of_request] = nodes_[block].block;
+  of_request = requested;
+  nodes_[block].bin = kNone;
+  allocated_.insert(address, block);
+  return {address, size, requested};
+}
+
+inline PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream, bool defer) {
+  Index const block = allocated_.erase(address);
+  if (block == kNone) return {};
+  Freed const given{nodes_[block].block, block};
+  nodes_[block].block.requested = 0;
+  Facts& facts = facts_[block];
+  facts.waits = without_pool(stream) != without_pool(facts.pool->stream);
+  if (facts.waits) [[unlikely]]
+    (defer ? deferred_ : waiting_).push_back(block);
+  else
+    free(block);
+  return given;
+}
+
+inline void PooledBlocks::free(Index block) {
+  coalesce(block);
+  insert(block);
+}
 
 }  // namespace allocbench

@@ -58,21 +58,23 @@ void PooledBlocks::check() const {
     check_neighbors(block);
     if (!nodes_[block].block.allocated()) continue;
     require(!facts_[block].waits, "an allocated block waits for no stream");
+    require(nodes_[block].bin == kNone, "an allocated block is in no bin");
     ++count;
     require(allocated_.find(nodes_[block].block.address) == block,
             "an allocated block is in the address map");
   }
   require(count == allocated_.size(), "the address map contains only allocated blocks");
   for (Index const block : waiting_)
-    require(facts_[block].waits, "a block in the waiting list is marked as waiting");
+    require(facts_[block].waits && nodes_[block].bin == kNone,
+            "a block in the waiting list is marked as waiting and is in no bin");
   for (auto const& [stream, pools] : pools_)
     for (BlockPool const* pool : {&pools.small, &pools.large}) {
       for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
-        require(facts_[block].pool == pool && !facts_[block].waits,
+        require(facts_[block].pool == pool && !facts_[block].waits && pool->free.contains(block),
                 "a free block is in the pool of its segment");
       for (auto const& [address, block] : pool->unmapped) {
         require(nodes_[block].block.address == address && facts_[block].pool == pool &&
-                    !facts_[block].mapped && !in_use(block),
+                    !facts_[block].mapped && !in_use(block) && nodes_[block].bin == kNone,
                 "an unmapped block is found by address in the pool of its segment");
         check_neighbors(block);
         covered[facts_[block].reservation] += size(block);

@@ -107,8 +107,15 @@ class Caching final : public Allocator {
   void collect();
 
   // Private pools
-  bool capture_defers() const;
-  bool during_capture(Stream stream) const;
+  // Up to PyTorch 2.12, a program that has entered a MemPool counts as capturing.
+  bool capture_defers() const {
+    return settings_.marks_captures() ? private_pools().capturing() : private_pools().entered();
+  }
+  // From PyTorch 2.13 on, only requests from a stream that is being captured are restricted.
+  bool during_capture(Stream stream) const {
+    if (!settings_.marks_captures()) return private_pools().entered();
+    return private_pools().capturing() && private_pools().capturing(pool_of(stream));
+  }
   Index lend(Stream stream, Size wanted);
 
   // Expandable segments

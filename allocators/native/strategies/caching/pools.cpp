@@ -7,17 +7,6 @@
 
 namespace allocbench {
 
-// Up to PyTorch 2.12, a program that has entered a MemPool counts as capturing.
-bool Caching::capture_defers() const {
-  return settings_.marks_captures() ? private_pools().capturing() : private_pools().entered();
-}
-
-// From PyTorch 2.13 on, only requests from a stream that is being captured are restricted.
-bool Caching::during_capture(Stream stream) const {
-  if (!settings_.marks_captures()) return private_pools().entered();
-  return private_pools().capturing(pool_of(stream));
-}
-
 void Caching::do_trim_pool(PoolId pool) {
   if (!private_pools().released(pool)) return;
   blocks_.free_deferred();

@@ -214,15 +214,6 @@ void CachingSettings::limit_to(double fraction, Size capacity) {
     limit = static_cast<Size>(fraction * static_cast<double>(capacity));
 }
 
-Size CachingSettings::rounded(Size requested) const {
-  if (requested < kRounding) return kRounding;
-  int const exponent = std::bit_width(requested) - 1;
-  auto const interval = static_cast<std::size_t>(std::clamp(exponent - 20, 0, 15));
-  Size const count = divisions[interval];
-  if (count <= 1 || requested <= kRounding * count) return round_up(requested, kRounding);
-  return round_up(requested, (Size{1} << exponent) / count);
-}
-
 Size CachingSettings::segment(Size rounded) const {
   if (rounded <= kSmall) return kSmallSegment;
   return rounded < kOwnSegment ? large_segment : round_up(rounded, kSegmentRounding);

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <optional>
@@ -90,5 +93,14 @@ struct CachingSettings {
   // Options as they were given that PyTorch does not reset when it reads settings again.
   std::map<std::string, std::string> kept;
 };
+
+inline Size CachingSettings::rounded(Size requested) const {
+  if (requested < kRounding) return kRounding;
+  int const exponent = std::bit_width(requested) - 1;
+  auto const interval = static_cast<std::size_t>(std::clamp(exponent - 20, 0, 15));
+  Size const count = divisions[interval];
+  if (count <= 1 || requested <= kRounding * count) return round_up(requested, kRounding);
+  return round_up(requested, (Size{1} << exponent) / count);
+}
 
 }  // namespace allocbench
