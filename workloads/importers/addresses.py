@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads._native import pair_events
+from allocbench.workloads.importers.pool_ids import PoolId
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import distinct
 from allocbench.workloads.trace import (
@@ -36,7 +37,7 @@ from allocbench.workloads.trace import (
 from allocbench.workloads.vocabulary import CAPTURE_END, MOST_POOLS, POOL_LEAVE, POOL_RELEASE
 
 _MOST_STREAMS = 1 << 16
-PoolId = tuple[int, ...]
+_NO_POOL = PoolId()
 """PyTorch's id of a private pool; () for none."""
 
 
@@ -73,7 +74,7 @@ class AddressedEvents:
     time_ns: NDArray[np.int64] | None = None
     labels: Sequence[str] = ("",)
     marks: Sequence[tuple[int, str]] = field(default_factory=list)
-    pools: Mapping[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    pools: Mapping[int, tuple[int, PoolId]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.is_alloc)
@@ -312,9 +313,9 @@ def _apart(
     Pools are numbered from 1 in order of appearance; 0 stands for none.
     """
     numbers, index = distinct(numbers)
-    meant = [pools.get(number, (number, ())) for number in numbers.tolist()]
+    meant = [pools.get(number, (number, _NO_POOL)) for number in numbers.tolist()]
     streams = np.array([stream for stream, _ in meant], np.int64)
-    places: dict[PoolId, int] = {(): 0}
+    places: dict[PoolId, int] = {_NO_POOL: 0}
     for _, pool_id in meant:
         places.setdefault(pool_id, len(places))
     pool = np.array([places[pool] for _, pool in meant], np.int64)

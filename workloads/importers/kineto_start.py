@@ -45,7 +45,8 @@ class KinetoStart:
         segment = events.address // SMALL_SEGMENT * SMALL_SEGMENT
         begins = np.unique(segment[:level])
         if len(begins) * SMALL_SEGMENT == reserved[0]:
-            lowest = np.array([events.address[segment == begin].min() for begin in begins])
+            order = np.argsort(events.address)
+            lowest = events.address[order][np.searchsorted(segment[order], begins)]
             if events.is_alloc[:level].all() and int((lowest - begins).sum()) == before:
                 self._segments = begins
                 self._fill(begins, lowest - begins)

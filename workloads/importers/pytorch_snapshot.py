@@ -35,13 +35,13 @@ from allocbench.workloads.importers.gaps import Range, gaps_of
 from allocbench.workloads.importers.labels import marks_of
 from allocbench.workloads.importers.module_names import TENSORS, with_modules
 from allocbench.workloads.importers.pickles import DataPickle
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId, pool_id
 from allocbench.workloads.importers.snapshot_columns import Columns
 from allocbench.workloads.importers.snapshot_layout import layout_of
 from allocbench.workloads.importers.snapshot_pool_events import apart, pool_uses
 from allocbench.workloads.importers.snapshot_pools import Pools
 from allocbench.workloads.importers.snapshot_segments import (
     ACTIONS,
-    DEFAULT_POOL,
     Segment,
     SegmentCall,
     UnknownLayoutError,
@@ -295,12 +295,22 @@ def _segments(segments: Sequence[dict[str, Any]]) -> list[Segment]:
                 _whole(segment, "address", 0),
                 _whole(segment, "total_size", 0),
                 stream if type(stream) is int and abs(stream) <= MAX_SIZE else 0,
-                tuple(pool) if isinstance(pool, tuple | list) else DEFAULT_POOL,
+                _pool_of(pool),
                 kind == "small" if kind in ("small", "large") else None,
                 segment.get("is_expandable") is True,
             )
         )
     return parsed
+
+
+def _pool_of(numbers: Any) -> PoolId:
+    """The pool of a segment: the default one if it names none."""
+    try:
+        return pool_id(numbers) if isinstance(numbers, tuple | list) else DEFAULT_POOL
+    except TypeError as error:
+        raise TraceError(
+            f"the pool of a segment, {str(numbers)[:40]}, is not two numbers"
+        ) from error
 
 
 def _calls(

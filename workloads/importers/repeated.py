@@ -110,12 +110,12 @@ class Memo:
 
     def __init__(self) -> None:
         self.dense: list[Any] = []
-        self.sparse: dict[int, Any] = {}
+        self.sparse: dict[str, Any] = {}  # by texts: nobody can choose those that collide
         self.changes = 0  # how often a value was replaced
         self._begins: list[int] = [0]
         self._parts: list[list[Any] | _Run] = [self.dense]
         self._length = 0  # of all parts but the last one, if that is a list
-        self._changed: dict[int, Any] = {}  # values of runs that were replaced
+        self._changed: dict[str, Any] = {}  # values of runs that were replaced
 
     def _end(self) -> int:
         last = self._parts[-1]
@@ -128,9 +128,9 @@ class Memo:
         if number < len(self.dense):
             return self.dense[number]
         if number >= self._end():
-            return self.sparse[number]
-        if number in self._changed:
-            return self._changed[number]
+            return self.sparse[str(number)]
+        if self._changed and str(number) in self._changed:
+            return self._changed[str(number)]
         n = bisect_right(self._begins, number) - 1
         part, place = self._parts[n], number - self._begins[n]
         return self._value(part, place) if isinstance(part, _Run) else part[place]
@@ -138,7 +138,7 @@ class Memo:
     def __setitem__(self, number: int, value: Any) -> None:
         end = self._end()
         if number > end:
-            self.sparse[number] = value
+            self.sparse[str(number)] = value
         elif number == end:
             self.append(value)
         else:
@@ -150,7 +150,7 @@ class Memo:
         if number < self._end():
             self._replace(number, value)
         else:
-            self.sparse[number] = value
+            self.sparse[str(number)] = value
 
     def _replace(self, number: int, value: Any) -> None:
         n = bisect_right(self._begins, number) - 1
@@ -158,7 +158,7 @@ class Memo:
         if type(part) is list:
             part[number - self._begins[n]] = value
         else:
-            self._changed[number] = value
+            self._changed[str(number)] = value
 
     def append(self, value: Any) -> None:
         """Add the next value of those with consecutive numbers."""

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from allocbench.workloads._native import EventRun
 from allocbench.workloads.importers.labels import is_backward, label_of, module_of
 from allocbench.workloads.importers.module_names import BACKWARD, joined
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId, pool_id
 from allocbench.workloads.importers.repeated import Meanings, Packer, References, Scanned
 from allocbench.workloads.trace import TraceError
 
 _ALLOC = "alloc"
 _WANTED = ("action", "addr", "size", "stream", "time_us", "frames", "pool_id")
 _MOST_ACTIONS = 1 << 8
-PoolId = tuple[int, ...]
 
 
 class _Event(int):
@@ -55,7 +55,7 @@ class Columns:
         self.address, self.size, self.stream, self.time = (array("q") for _ in range(4))
         self.pool = array("i")
         self.codes: dict[str, int] = {}
-        self.pools: dict[PoolId, int] = {(0, 0): 0}
+        self.pools: dict[PoolId, int] = {DEFAULT_POOL: 0}
         self.labels = {"": 0}
 
     def packer_for(self, keys: tuple[Any, ...]) -> Packer | None:
@@ -104,9 +104,9 @@ class Columns:
             raise TypeError
         return self.codes.setdefault(name, len(self.codes)), name == _ALLOC
 
-    def _pool(self, pool_id: Any) -> int:
-        pool_id = tuple(pool_id)
-        return self.pools.setdefault(pool_id, len(self.pools)) if pool_id else -1
+    def _pool(self, numbers: Any) -> int:
+        found = pool_id(numbers)
+        return self.pools.setdefault(found, len(self.pools)) if found else -1
 
     def _store(self, run: EventRun) -> _Events:
         events = _Events(len(self.action), len(run))

@@ -15,9 +15,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, PoolId
+from allocbench.workloads.importers.addresses import AddressedEvents, Blocks
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
-    DEFAULT_POOL,
     SEGMENT_ALLOC,
     SEGMENT_MAP,
     Segment,

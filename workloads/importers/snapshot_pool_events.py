@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import PoolId, PoolUse
+from allocbench.workloads.importers.addresses import PoolUse
+from allocbench.workloads.importers.pool_ids import PoolId
 from allocbench.workloads.recording_hook import POOL_EVENT, UNKNOWN_POOL
 from allocbench.workloads.vocabulary import POOL_EVENTS, POOL_TRAITS, PrivatePool
 
@@ -24,13 +25,10 @@ Named = tuple[int, str]
 
 def apart(annotations: Iterable[Named]) -> tuple[list[Named], list[Named]]:
     """The annotations of the program, and those of events of private pools."""
-    all_annotations = list(annotations)
-    pool_annotations = [
-        annotation for annotation in all_annotations if annotation[1].startswith(f"{POOL_EVENT} ")
-    ]
-    return [
-        annotation for annotation in all_annotations if annotation not in pool_annotations
-    ] if pool_annotations else all_annotations, pool_annotations
+    named, of_pools = list[Named](), list[Named]()
+    for annotation in annotations:
+        (of_pools if annotation[1].startswith(f"{POOL_EVENT} ") else named).append(annotation)
+    return named, of_pools
 
 
 def pool_uses(
@@ -67,7 +65,7 @@ def pool_uses(
 def _events(annotations: Sequence[Named]) -> list[tuple[int, str, PoolId, list[str]]]:
     """When each event was, what it was, its pool, and its traits or the name of its capture."""
     return [
-        (when, match[1], (int(match[2]), int(match[3])), match[4].split())
+        (when, match[1], PoolId((int(match[2]), int(match[3]))), match[4].split())
         for when, name in sorted(annotations, key=lambda annotation: annotation[0])
         if (match := _EVENT.fullmatch(name)) and match[1] in POOL_EVENTS
     ]

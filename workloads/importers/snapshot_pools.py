@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import Blocks, PoolId
+from allocbench.workloads.importers.addresses import Blocks
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
-    DEFAULT_POOL,
     SEGMENT_ALLOC,
     Segment,
     SegmentCall,
@@ -43,11 +43,15 @@ class Pools:
             (segment for segment in final if segment.pool != DEFAULT_POOL),
             key=lambda segment: segment.address,
         )
-        obtained = {call.address: call.position for call in calls if call.action == SEGMENT_ALLOC}
+        obtained = {
+            str(call.address): call.position for call in calls if call.action == SEGMENT_ALLOC
+        }
         self._begin = np.array([segment.address for segment in private], np.uint64)
         self._end = np.array([segment.end for segment in private], np.uint64)
         self._stream = np.array([segment.stream for segment in private], np.int64)
-        self._since = np.array([obtained.get(segment.address, 0) for segment in private], np.int64)
+        self._since = np.array(
+            [obtained.get(str(segment.address), 0) for segment in private], np.int64
+        )
         self._pool = [segment.pool for segment in private]
 
     def of(self, stream: int, pool: PoolId) -> int:

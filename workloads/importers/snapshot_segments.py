@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.importers.addresses import PoolId
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
 from allocbench.workloads.sorting import stable_order
 
@@ -22,7 +24,6 @@ SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
     "segment_unmap",
 )
 ACTIONS = (SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP)
-DEFAULT_POOL: PoolId = (0, 0)
 
 
 class UnknownLayoutError(Exception):
@@ -62,25 +63,25 @@ def at_start(final: Sequence[Segment], calls: Sequence[SegmentCall]) -> list[Seg
 
     Raises UnknownLayoutError if the calls do not lead to the final segments.
     """
-    held = {segment.address: segment for segment in final}
+    held = {str(segment.address): segment for segment in final}
     if len(held) < len(final):
         raise UnknownLayoutError("two of its segments have the same address")
     ranges = _Ranges([segment for segment in final if segment.expandable])
     for segment in final:
         if segment.expandable:
-            del held[segment.address]
+            del held[str(segment.address)]
     for call in reversed(calls):
         if call.action == SEGMENT_ALLOC:
-            obtained = held.pop(call.address, None)
+            obtained = held.pop(str(call.address), None)
             if obtained is None or obtained.size != call.size:
                 raise UnknownLayoutError(
                     f"a segment of {call.size} bytes was obtained at {call.address:#x}, "
                     "which is neither freed later nor held at the end"
                 )
         elif call.action == SEGMENT_FREE:
-            if call.address in held:
+            if str(call.address) in held:
                 raise UnknownLayoutError(f"the segment at {call.address:#x} was freed twice")
-            held[call.address] = Segment(
+            held[str(call.address)] = Segment(
                 call.address,
                 call.size,
                 call.stream,
@@ -91,48 +92,67 @@ def at_start(final: Sequence[Segment], calls: Sequence[SegmentCall]) -> list[Seg
             ranges.remove(call)
         else:
             ranges.add(call)
-    ordered = sorted([*held.values(), *ranges.all], key=lambda segment: segment.address)
+    ordered = sorted([*held.values(), *ranges.all], key=_address)
+    _refuse_overlaps(ordered)
+    return ordered
+
+
+class _Ranges:
+    """Mapped ranges of expandable segments; adjacent ranges of a pool are merged.
+
+    all: in address order, without overlaps.
+    """
+
+    def __init__(self, ranges: Sequence[Segment]) -> None:
+        self.all = sorted(ranges, key=_address)
+        _refuse_overlaps(self.all)
+
+    def remove(self, call: SegmentCall) -> None:
+        begin, end = call.address, call.address + call.size
+        n = bisect_right(self.all, begin, key=_address) - 1
+        if n < 0 or end > self.all[n].end:
+            raise UnknownLayoutError(
+                f"{call.size} bytes were mapped at {begin:#x}, which are neither unmapped later "
+                "nor held at the end"
+            )
+        segment = self.all[n]
+        pieces = [(segment.address, begin), (end, segment.end)]
+        self.all[n : n + 1] = [
+            replace(segment, address=low, size=high - low) for low, high in pieces if low < high
+        ]
+
+    def add(self, call: SegmentCall) -> None:
+        begin, end = call.address, call.address + call.size
+        new = Segment(begin, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
+        first = last = bisect_right(self.all, begin, key=_address)
+        around = self.all[max(0, first - 1) : last + 1]
+        _refuse_overlaps(sorted([*around, new], key=_address))
+        for near in around:
+            if near.end != begin and near.address != end:
+                continue
+            if near.stream != new.stream or (call.pool and near.pool != new.pool):
+                continue
+            first, last = first - (near.end == begin), last + (near.address == end)
+            new = replace(
+                new,
+                address=min(new.address, near.address),
+                size=new.size + near.size,
+                pool=near.pool,
+                small=near.small,
+            )
+        self.all[first:last] = [new]
+
+
+_address = attrgetter("address")
+
+
+def _refuse_overlaps(ordered: Sequence[Segment]) -> None:
+    """Raise UnknownLayoutError if segments in address order overlap."""
     for segment, following in pairwise(ordered):
         if segment.end > following.address:
             raise UnknownLayoutError(
                 f"the segments at {segment.address:#x} and {following.address:#x} overlap"
             )
-    return ordered
-
-
-class _Ranges:
-    """Mapped ranges of expandable segments; adjacent ranges of a pool are merged."""
-
-    def __init__(self, ranges: Sequence[Segment]) -> None:
-        self.all = list(ranges)
-
-    def remove(self, call: SegmentCall) -> None:
-        begin, end = call.address, call.address + call.size
-        for n, segment in enumerate(self.all):
-            if segment.address <= begin and end <= segment.end:
-                pieces = [(segment.address, begin), (end, segment.end)]
-                self.all[n : n + 1] = [
-                    replace(segment, address=low, size=high - low)
-                    for low, high in pieces
-                    if low < high
-                ]
-                return
-        raise UnknownLayoutError(
-            f"{call.size} bytes were mapped at {begin:#x}, which are neither unmapped later nor "
-            "held at the end"
-        )
-
-    def add(self, call: SegmentCall) -> None:
-        begin, end = call.address, call.address + call.size
-        new = Segment(begin, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
-        neighbors = [near for near in self.all if near.end == begin or near.address == end]
-        for near in neighbors:
-            if near.stream != new.stream or (call.pool and near.pool != new.pool):
-                continue
-            self.all.remove(near)
-            begin, end = min(begin, near.address), max(end, near.end)
-            new = replace(new, pool=near.pool, small=near.small)
-        self.all.append(replace(new, address=begin, size=end - begin))
 
 
 def with_kinds(

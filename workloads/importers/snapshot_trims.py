@@ -9,14 +9,15 @@ are returned once nothing uses the pool any more, which releases the pool.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from allocbench.workloads.importers.addresses import AddressedEvents, PoolId
+from allocbench.workloads.importers.addresses import AddressedEvents
+from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
 from allocbench.workloads.importers.snapshot_segments import (
-    DEFAULT_POOL,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
     SEGMENT_UNMAP,
@@ -55,11 +56,8 @@ def trims_of(
 
     number: represents a stream and a private pool in the events.
     """
-    held = (
-        {} if start is None else dict(zip(start.address.tolist(), start.size.tolist(), strict=True))
-    )
     judged = settings.collects or settings.max_split is not None
-    lives = _Lives(events, start) if judged and start is not None else None
+    held = _Held(events, start) if judged and start is not None else None
     trims: list[tuple[int, int]] = []
     certain = likely = partial = n = 0
     while n < len(calls):
@@ -69,16 +67,17 @@ def trims_of(
             and calls[n].action in (SEGMENT_FREE, SEGMENT_UNMAP)
             and calls[n].position == calls[begin].position
         ):
-            held.pop(calls[n].address, None)
+            if held:
+                held.remove(calls[n].address)
             n += 1
         if n == begin:
-            if calls[n].action == SEGMENT_ALLOC:
-                held[calls[n].address] = calls[n].size
+            if held and calls[n].action == SEGMENT_ALLOC:
+                held.add(calls[n].address, calls[n].size)
             n += 1
             continue
         where = calls[begin].position
         ranges = any(call.action == SEGMENT_UNMAP for call in calls[begin:n])
-        if lives and not ranges and lives.any_free(held, where):
+        if held and not ranges and held.any_free(where):
             partial += 1
             continue
         run = calls[begin:n]
@@ -99,26 +98,57 @@ def _is_private(call: SegmentCall) -> bool:
     return (call.pool or DEFAULT_POOL) != DEFAULT_POOL
 
 
-class _Lives:
-    """Which addresses hold a block after an event; events must be asked in order."""
+class _Held:
+    """The segments that are held, and how many blocks each has, as the events happen.
+
+    All lists are in address order.
+    """
 
     def __init__(self, events: AddressedEvents, start: Layout) -> None:
         self._events = events
         self._seen = 0
-        self._live = start.block_address
+        self._live: list[int] = np.unique(start.block_address).tolist()
+        self._begins, self._ends, self._blocks = list[int](), list[int](), list[int]()
+        self._free = 0  # segments without blocks
+        for address, size in zip(start.address.tolist(), start.size.tolist(), strict=True):
+            self.add(address, size)
 
-    def any_free(self, held: dict[int, int], before: int) -> bool:
-        """Whether a segment of `held` (bytes by address) has no block before an event.
+    def add(self, address: int, size: int) -> None:
+        self.remove(address)
+        end = address + size
+        blocks = bisect_left(self._live, end) - bisect_left(self._live, address)
+        n = bisect_left(self._begins, address)
+        for column, value in ((self._begins, address), (self._ends, end), (self._blocks, blocks)):
+            column.insert(n, value)
+        self._free += not blocks
 
-        The events of successive calls must not decrease.
-        """
+    def remove(self, address: int) -> None:
+        """Remove the segment at an address, if there is one."""
+        n = bisect_left(self._begins, address)
+        if self._begins[n : n + 1] == [address]:
+            self._free -= not self._blocks[n]
+            for column in (self._begins, self._ends, self._blocks):
+                del column[n]
+
+    def any_free(self, before: int) -> bool:
+        """Whether a segment has no block before an event. Successive events must not decrease."""
         new = slice(self._seen, before)
-        changed, last = np.unique(self._events.address[new][::-1], return_index=True)
-        is_live = self._events.is_alloc[new][::-1][last]
-        others = np.setdiff1d(self._live, changed, assume_unique=True)
-        self._live = np.sort(np.concatenate([others, changed[is_live]]))
+        addresses, allocs = self._events.address[new].tolist(), self._events.is_alloc[new].tolist()
+        for address, is_alloc in zip(addresses, allocs, strict=True):
+            self._change(address, is_alloc)
         self._seen = before
-        begins = np.array(list(held), np.uint64)
-        ends = begins + np.array(list(held.values()), np.uint64)
-        counts = np.searchsorted(self._live, ends) - np.searchsorted(self._live, begins)
-        return bool(np.any(counts == 0))
+        return self._free > 0
+
+    def _change(self, address: int, is_alloc: bool) -> None:
+        place = bisect_left(self._live, address)
+        if (self._live[place : place + 1] == [address]) == is_alloc:
+            return
+        if is_alloc:
+            self._live.insert(place, address)
+        else:
+            del self._live[place]
+        n = bisect_right(self._begins, address) - 1
+        if n >= 0 and address < self._ends[n]:
+            self._free -= not self._blocks[n]
+            self._blocks[n] += 1 if is_alloc else -1
+            self._free += not self._blocks[n]
