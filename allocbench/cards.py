@@ -139,11 +139,11 @@ def note(device: str = "", traced_on: str = "") -> str:
     """
     contexts = [card.context for card in cards() if card.compute]
     words = (
-        "A card counts with the bytes that its driver reports, minus an estimate of"
+        "The size of a card is what its driver reports, minus an estimated"
         f" {min(contexts) >> 20} to {max(contexts) >> 20} MiB for the CUDA context."
     )
     if device.startswith("sim:") and "context=" not in device and label(device) == device:
-        words += f" A program can use all of {device}."
+        words += f" Nothing is subtracted from {device}."
     if traced_on.startswith("cpu"):
         words += (
             " The trace shows CPU memory. On a GPU, the same program allocates differently, so the"

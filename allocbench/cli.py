@@ -90,7 +90,7 @@ class Group(_QuickGroup):
 def _fail(error: Exception) -> int:
     """Print a user error in one line; raises all other errors again."""
     if isinstance(error, TyperException):
-        message = error.format_message()
+        message = error.format_message().replace("Value error, ", "")
     elif isinstance(error, OSError) and (failure := stdout.failure(error)):
         stdout.abandon()
         message = failure

@@ -175,7 +175,7 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
     kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
     those = [option for option in options if option.kind in kinds]
     if not those:
-        return "none was tried."
+        return "caching was not compared." if what == "setting" else "only caching was compared."
     if any(option.fits for option in those):
         return "none is needed; the only one that was tried makes a driver call for each request."
     needs = [option for option in those if option.need is not None]

@@ -86,6 +86,8 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
             options = parse(f"file{text[begin.start() :]}").options
         except SpecSyntaxError as error:
             raise UsageError(f"{text}: {error}") from None
+    if Path(file).suffix == ".py":
+        raise UsageError(f"{file}: is a program, not a trace; to run it, write -- python {file}")
     if file != STANDARD_INPUT and not Path(file).exists():
         raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
     return file, options
@@ -99,7 +101,9 @@ def _nearest(text: str) -> str:
         files = [str(folder / file.name) for file in folder.iterdir() if file.is_file()]
     except OSError:
         return f"there is no folder {folder}"
-    near = get_close_matches(text, [*catalog.names(), *files], n=3, cutoff=0.7)
+    names = catalog.names()
+    near = get_close_matches(text, [*names, *files], n=3, cutoff=0.7)
+    near = near or [name for name in names if name.startswith(text)][:3]
     if near:
         return f"did you mean {' or '.join(near)}?"
     return "`allocbench list workloads` shows the workloads"

@@ -2,6 +2,7 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated
 
@@ -22,6 +23,8 @@ OR_COMMAND = "|-- COMMAND"
 """End of the placeholder of an argument that may also be a program."""
 NATIVE = "native"
 """PyTorch's own allocator, which `run` leaves in place."""
+OF_PROGRAM = "Options for a program, -- COMMAND"
+"""Heading of options in the help that matter only for a program."""
 _CARD = "card"
 _COMMON = "caching"  # the allocator of most programs
 
@@ -66,7 +69,11 @@ Model = Annotated[
     ),
 ]
 Allocators = Annotated[
-    str, typer.Option(metavar="SPEC,SPEC|all", help="Allocators with options; see `list`.")
+    str,
+    typer.Option(
+        metavar="SPEC,SPEC|all",
+        help="Allocators, such as caching,bfc:allow_growth=false; see `list allocators`.",
+    ),
 ]
 
 NullDevice = Annotated[
@@ -82,7 +89,7 @@ Steps = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="On a null GPU: stop after N optimizer steps."),
 ]
-TimeLimit = Annotated[
+Timeout = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: stop after this many seconds."),
 ]
@@ -92,8 +99,8 @@ Values = Annotated[
         "--value",
         metavar="NAME=NUMBER",
         help="On a null GPU: the number that a line of the program reads instead of a computed"
-        " value. loss=1.0 applies to lines that contain the name loss, train.py:88=1 to one line,"
-        " *=1.0 to all lines. Default: 0. Can be given more than once.",
+        " value; default: 0. loss=1.0 applies to lines that contain the name loss, train.py:88=1 to"
+        " one line, *=1.0 to all lines. Can be given more than once.",
     ),
 ]
 
@@ -106,9 +113,13 @@ def card_of(given: str, name: str) -> Card:
     matching = find(name)
     if len(matching) == 1:
         return matching[0]
-    names = ", ".join(card.name for card in matching or cards())
-    wrong = "more than one card has that name" if matching else "no such card"
-    raise UsageError(f"{given}: {wrong}; {'they' if matching else 'the cards'} are {names}")
+    if matching:
+        names = ", ".join(card.name for card in matching)
+        raise UsageError(f"{given}: more than one card has that name; they are {names}")
+    slugs = [card.slug for card in cards()]
+    near = get_close_matches(name.lower(), slugs, n=3)
+    known = f"did you mean {' or '.join(near)}?" if near else f"the cards are {', '.join(slugs)}"
+    raise UsageError(f"{given}: no such card; {known}")
 
 
 def bytes_of(option: str, text: str | None) -> int | None:
@@ -129,6 +140,11 @@ def device_of(text: str) -> str:
             null = read(text)
         return f"sim:{null.memory},context={null.context}"
     if name_of(text) != _CARD:
+        if text[:1].isdigit():
+            raise UsageError(f"--device {text}: write sim:{text}")
+        if meant := find(text):
+            written = " or ".join(f"card:{card.slug}" for card in meant)
+            raise UsageError(f"--device {text}: write {written}")
         return text
     return card_of(f"--device {text}", _card_named(text)).device
 
@@ -163,8 +179,9 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="The device that provides segments; see `list devices`. card:NAME is a simulated"
-        " card without the memory of its CUDA context. A program also runs on null:NAME.",
+        help="The GPU: sim:24GiB simulates one with that much memory, card:l4 a card without the"
+        " memory of its CUDA context; cuda:0 is this machine's. See `list devices`. A program also"
+        " runs on null:l4.",
         callback=_device_given,
     ),
 ]

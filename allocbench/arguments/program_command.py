@@ -61,7 +61,9 @@ class ProgramCommand(TyperCommand):
         if _COMMAND not in ctx.meta:
             for name, value in given.items():
                 if value:
-                    raise typer.BadParameter(f"--{name} is for a program: -- python train.py")
+                    raise typer.BadParameter(
+                        f"--{name} is for a program, such as -- python train.py"
+                    )
             return super().invoke(ctx)
         from allocbench.programs.program import STEPS, Settings, asked
 
@@ -92,9 +94,12 @@ def _parameters() -> list[Any]:
     """The options of a program on the command line."""
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
-    return [
+    found: list[Any] = [
         parameter for parameter in typer.main.get_command(alone).params if parameter.name != "help"
     ]
+    for parameter in found:
+        parameter.rich_help_panel = options.OF_PROGRAM
+    return found
 
 
 def _options(

@@ -118,7 +118,8 @@ def _parse(text: str, name: str, rest: str, first: str | None, layer: int) -> Sp
         if not equals and position == 0 and first:
             option, value = first, option
         elif not equals or not option:
-            raise SpecSyntaxError(f"'{text}' is not {form}: '{item}' is not option=value")
+            hint = f"; write {option.replace(':', '=', 1)}" if ":" in option else ""
+            raise SpecSyntaxError(f"'{text}' is not {form}: '{item}' is not option=value{hint}")
         if option == OF and name:
             inside = ",".join([value, *items[position + 1 :]])
             return Spec(name, options, _parse_layer(inside, None, layer + 1))

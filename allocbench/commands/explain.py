@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,7 @@ from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 
 if TYPE_CHECKING:
-    from allocbench.questions.explain import Explanation
+    from allocbench.questions.explain import Change, Explanation
     from allocbench.replays.runner import Runner
 
 EXAMPLES = (
@@ -32,12 +33,21 @@ EXAMPLES = (
 _PINS = 8  # shown
 _CHANGES = 10  # shown
 _BAR = 64  # letters, where there is room
+_SIZES = {
+    "capacity": "capacity",
+    "reserved": "reserved",
+    "allocated": "allocated",
+    "live": "requested",
+    "free": "reserved but not allocated",
+    "largest_free": "largest free block",
+    "room": "not reserved",
+}
 
 
 def run(
     workload: options.Workload,
     allocator: Annotated[
-        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
+        str, typer.Option(metavar="SPEC", help="The allocator; see `list allocators`.")
     ] = "caching",
     device: options.Device = options.DEVICE,
     model: options.Model = None,
@@ -80,10 +90,13 @@ def run(
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and explanation is not None:
             out = console()
+            out.print(Text(explain.verdict(explanation)))
+            out.print(Text(cards, "dim"))
+            out.print()
             out.print(_facts(title, explanation))
             out.print()
             holding.show(holders, explanation)
-            _print(explanation, cards)
+            _print(explanation)
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
@@ -95,26 +108,23 @@ def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
     out.print(Text(cards, "dim"))
 
 
-def _print(explanation: Explanation, cards: str) -> None:
-    from allocbench.questions.explain import verdict
-
+def _print(explanation: Explanation) -> None:
     out = console()
-    for part in (_map(explanation), _pins(explanation), _changes(explanation)):
-        if part is not None:
-            out.print(part)
+    out.print(_map(explanation))
+    for table in (_pins(explanation), _changes(explanation)):
+        if table is not None:
             out.print()
-    out.print(Text(verdict(explanation)))
-    out.print(Text(cards, "dim"))
+            out.print(table)
 
 
 def _facts(title: str, explanation: Explanation) -> Table:
     failure = explanation.failure
-    table = plain_table(f"{title}: first failing request", "", "")
+    table = plain_table(f"{title}: the first request that fails", "", "")
     by = f" by {one_line(failure.operator)}" if failure.operator else ""
     table.add_row("request", Text(f"{_size(failure.requested)}{by}"))
     table.add_row("when", f"event {failure.event:,} (from 0), step {failure.step:,}")
-    for name in ("capacity", "reserved", "allocated", "live", "free", "largest_free", "room"):
-        table.add_row(name.replace("_", " "), _size(getattr(failure, name)))
+    for name, words in _SIZES.items():
+        table.add_row(words, _size(getattr(failure, name)))
     return table
 
 
@@ -159,14 +169,24 @@ def _changes(explanation: Explanation) -> Table | None:
         return None
     saved = explanation.saved_by
     passing = [change for change in explanation.changes if change.passes and not change.completes]
-    tried, shown = len(explanation.changes), len(saved + passing)
-    title = f"{len(saved)} of {tried} single changes complete the trace"
+    tried = len(explanation.changes)
+    title = f"{len(saved)} of {tried} changes of a setting or of the allocator complete the trace"
     if passing:
-        title += f", {len(passing)} more serve only this request"
-    if shown > _CHANGES:
-        title += f"; the first {_CHANGES} of these {shown}"
-    table = plain_table(title, "change", "spec", "")
-    for change in (saved + passing)[:_CHANGES]:
-        end = "" if change.completes else "serves this request but fails later"
-        table.add_row(Text(change.what), Text(change.spec), end)
+        title += f"; {len(passing)} more serve this request but fail later"
+    lines = [(text, "") for text in _by_setting(saved)]
+    lines += [(text, "fails later") for text in _by_setting(passing)]
+    if len(lines) > _CHANGES:
+        title += f"; the first {_CHANGES} of {len(lines)} lines"
+    table = plain_table(title, "change", "")
+    for text, end in lines[:_CHANGES]:
+        table.add_row(Text(text), end)
     return table
+
+
+def _by_setting(changes: Sequence[Change]) -> list[str]:
+    """The specs of the changes; values of the same setting are in one line."""
+    values: dict[str, list[str]] = {}
+    for change in changes:
+        setting, equals, value = change.spec.rpartition("=")
+        values.setdefault(setting + equals, []).append(value)
+    return [f"{start}{' or '.join(found)}" for start, found in values.items()]

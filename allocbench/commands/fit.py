@@ -55,6 +55,7 @@ def run(
             help="Replace {NAME} in the command line of a program by numbers from A to B, and find"
             " the largest one with which the program fits on the card of --device. Without"
             " --device, estimate it for every card. A..B:EVERY and A,B,C are possible, too.",
+            rich_help_panel=options.OF_PROGRAM,
         ),
     ] = None,
     every_card: Annotated[

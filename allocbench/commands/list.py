@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import allocators
+from allocbench.cards import cards
 from allocbench.null_gpu import workspaces
 from allocbench.output.terminal import console, plain_table
 from allocbench.reports import units
@@ -86,19 +87,23 @@ def _workloads() -> list[Table]:
 
 
 _CARDS = {
-    "card:CARD": "a simulated GPU with the memory that a program can use on a card: card:rtx-4090",
-    "null:CARD": "a GPU without hardware, on which PyTorch programs run and compute nothing:"
+    "card:NAME": "a simulated GPU with the memory that a program can use on a card: card:rtx-4090",
+    "null:NAME": "a GPU without hardware, on which PyTorch programs run and compute nothing:"
     " null:h100; for record, run, capture and programs after --",
 }
 """Devices that stand for a card of `cards.json`."""
 
 
 def _devices() -> list[Table]:
-    """Devices that allocators get their segments from."""
+    """Devices that allocators get their segments from, and the cards that they can stand for."""
     table = plain_table("devices", "spec", "what it is")
     for spec, summary in (allocators.DEVICE_SPECS | _CARDS).items():
         table.add_row(Text(spec), Text(summary))
-    return [table]
+    numbers = ("driver reports", "context (estimate)")
+    known = plain_table("cards, for card:NAME, null:NAME and serving", "name", *numbers, right=numbers)
+    for card in cards():
+        known.add_row(card.slug, units.size(card.usable), units.size(card.context))
+    return [table, known]
 
 
 def _workspaces() -> list[Table]:

@@ -34,7 +34,6 @@ EXAMPLES = (
     "allocbench recommend trace.csv --orders 1 --tuning 10 --weigh time=5,plug_in=20",
     "allocbench recommend --device null:h100 -- python train.py",
 )
-_NAME = 42  # letters of an allocator in one line of the table
 
 
 def run(
@@ -148,13 +147,14 @@ def _print(title: str, study: Study, cards: str) -> None:
 def _table(title: str, study: Study) -> Table:
     numbers = ("min capacity", "host time\nper event", "device time\nper event")
     table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
-    table.columns[0].min_width = min(_NAME, max(map(len, study.rows["allocator"])))
-    for row in records(study.rows):
-        notes = [] if row["candidate"] else ["floor"]
+    for column in table.columns[len(numbers) + 1 :]:
+        column.no_wrap = True
+    for row in records(study.rows[study.rows["candidate"]]):
+        failed = ""
         if row["failures"]:
-            notes.append(f"{row['failures']:,} failed")
+            failed = f"{row['failures']:,} failed"
         elif row["failed_orders"]:
-            notes.append(f"fails in {row['failed_orders']} of {study.orders} orders")
+            failed = f"fails in {row['failed_orders']} of {study.orders} orders"
         least, host = row["min_capacity"], row["seconds_per_event_cold"]
         table.add_row(
             Text(row["allocator"], overflow="fold"),
@@ -162,6 +162,6 @@ def _table(title: str, study: Study) -> Table:
             units.NOT_AVAILABLE if host is None else units.seconds(host),
             estimate.text if (estimate := per_event(row)) else units.NOT_AVAILABLE,
             row["card"] or "",
-            ", ".join(notes),
+            failed,
         )
     return table

@@ -50,7 +50,7 @@ def run(
     ] = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
-    time_limit: options.TimeLimit = None,
+    timeout: options.Timeout = None,
     value: options.Values = None,
 ) -> None:
     """Run a command and record what its PyTorch programs request from the GPU allocator.
@@ -70,7 +70,7 @@ def run(
     if output == STDOUT:
         raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)
-    with launch.session(device, launch.limits_of(steps, time_limit, value)) as session:
+    with launch.session(device, launch.limits_of(steps, timeout, value)) as session:
         recorded = recording.record(command, labels.value, last, machine=session.machine)
     for complaint in recorded.complaints:
         typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)

@@ -86,7 +86,7 @@ def run(
     json: options.Json = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
-    time_limit: options.TimeLimit = None,
+    timeout: options.Timeout = None,
     value: options.Values = None,
 ) -> None:
     """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.
@@ -113,7 +113,7 @@ def run(
 
     with (
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
-        launch.session(device, launch.limits_of(steps, time_limit, value)) as session,
+        launch.session(device, launch.limits_of(steps, timeout, value)) as session,
     ):
         if allocator == NATIVE:
             ran = _run_native(command, folder, record, session.machine)

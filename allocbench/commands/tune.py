@@ -127,7 +127,6 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
 
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""
-    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
     out.print(Text(_verdict(trials, tuned, run)))
     if tuned.best is not None and tuned.helps:
         out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
@@ -135,6 +134,8 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
             out.print(Text(f"check first: {line}"))
     if doubt := _doubt(tuned):
         out.print(Text(doubt))
+    out.print()
+    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 

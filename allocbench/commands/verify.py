@@ -172,12 +172,15 @@ def _notes(verdict: Verdict) -> list[str]:
 
 def _print_one(verdict: Verdict) -> None:
     out = console()
+    if verdict.agreement is None:
+        (unknown,) = _notes(verdict)
+        out.print(f"{verdict.file}: {unknown}", markup=False, highlight=False, soft_wrap=True)
+        return
     out.print(f"{verdict.file}: {_cells(verdict)[1]}", markup=False, highlight=False)
-    if verdict.agreement:
-        table = plain_table("", "", "", right=())
-        for name, cell in list(zip(_COLUMNS, _cells(verdict), strict=True))[2:]:
-            table.add_row(name, cell)
-        out.print(table)
+    table = plain_table("", "", "", right=())
+    for name, cell in list(zip(_COLUMNS, _cells(verdict), strict=True))[2:]:
+        table.add_row(name, cell)
+    out.print(table)
     for note in _notes(verdict):
         out.print(note, markup=False, highlight=False, soft_wrap=True)
 

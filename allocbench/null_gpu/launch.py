@@ -99,9 +99,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
     """
     if device is None:
         if limits != Limits():
-            raise SpecError(
-                "--steps, --time-limit and --value are for null GPUs: --device null:h100"
-            )
+            raise SpecError("--steps, --timeout and --value are for null GPUs: --device null:h100")
         yield Session(None)
         return
     if not is_null(device):

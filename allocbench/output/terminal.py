@@ -56,6 +56,10 @@ class _PlainTable(Table):
     """Headings of columns that repeat what others say."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.title:  # a line of its own, so that it is not as narrow as the columns
+            yield self.title
+            self = copy(self)
+            self.title = None
         if not self.show_header or self._least_width(console, options) <= options.max_width:
             yield from super().__rich_console__(console, options)
         elif self.spare:
@@ -80,14 +84,11 @@ class _PlainTable(Table):
         )
 
     def _one_below_the_other(self) -> RenderResult:
-        if self.title is not None:
-            yield self.title
         headings = [str(column.header).replace("\n", " ") for column in self.columns]
         for number, cells in enumerate(zip(*(c.cells for c in self.columns), strict=True)):
             if number:
                 yield ""
             row = plain_table("", "", "")
-            row.title = None
             for heading, cell in zip(headings, cells, strict=True):
                 if str(cell):
                     row.add_row(heading, cell)

@@ -31,7 +31,6 @@ class Change:
     `passes`: whether the failed request is then served; later ones may still fail.
     """
 
-    what: str
     spec: str
     passes: bool
     completes: bool
@@ -182,9 +181,9 @@ def verdict(explanation: Explanation) -> str:
         )
     else:
         words = (
-            f"fragmentation: {size(free)} are free. The allocator holds {size(failure.free)} of"
-            f" them, in blocks of at most {size(failure.largest_free)}; the device has"
-            f" {size(failure.room)}"
+            f"fragmentation: a request for {size(failure.requested)} fails although {size(free)} are"
+            f" free. The allocator holds {size(failure.free)} of them, in blocks of at most"
+            f" {size(failure.largest_free)}; the device has {size(failure.room)}"
         )
         if len(failure.pins):
             held = int(failure.workload.size[failure.pins].sum())
@@ -221,18 +220,16 @@ def _growing(explanation: Explanation) -> str:
 def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     """Every single setting and every other allocator, those that complete the trace first."""
     name = innermost(allocator)
-    tried = [
-        (f"{name} with {what}", spec) for what, spec in search_space.singles(allocator, run.device)
-    ]
+    tried = list(search_space.singles(allocator, run.device))
     tried += [
-        (f"the allocator {other}", other)
+        other
         for other in allocators.names(allocators.make_device(run.device))
         if other != name and allocators.info(other).candidate
     ]
     passed = before(run.trace, event + 1)
     changes = []
-    for what, spec in tried:
+    for spec in tried:
         completes = run.completes(spec)
         passes = completes or allocators.completes(passed, fresh(spec, run.device, run.trace))
-        changes.append(Change(what, spec, passes, completes))
+        changes.append(Change(spec, passes, completes))
     return sorted(changes, key=lambda change: (not change.completes, not change.passes))

@@ -74,8 +74,8 @@ def written(strategy: str, settings: Settings) -> str:
     return str(spec.Spec(strategy, changed))
 
 
-def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
-    """The specs that differ from `text` in a single setting: what changed, and the spec.
+def singles(text: str, device: str) -> Iterator[str]:
+    """The specs that differ from `text` in a single setting.
 
     The setting is one of the innermost allocator; wrappers stay. Only specs that can be created on
     the device are included. Raises SpecError.
@@ -92,7 +92,7 @@ def singles(text: str, device: str) -> Iterator[tuple[str, str]]:
             for wrapper in reversed(wrappers):
                 candidate = spec.Spec(wrapper.name, wrapper.options, candidate)
             if can_be_made(str(candidate), device):
-                yield f"{name}={value or options[name].default or 'default'}", str(candidate)
+                yield str(candidate)
 
 
 def _values(strategy: str, option: Option) -> tuple[str, ...]:

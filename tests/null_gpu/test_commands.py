@@ -145,7 +145,7 @@ def test_a_shape_that_depends_on_a_value_is_reported_at_once(tmp_path: Path) -> 
 
 
 def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "--time-limit", "2", "-o"]
+    command = [*allocbench(), "record", "--device", "null:h100", "--timeout", "2", "-o"]
     command += [str(tmp_path / "a.parquet"), "--", python(), str(PROGRAMS / "values.py"), "wait"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -86,7 +86,7 @@ def test_a_wrong_spec_is_an_error(spec: str, complaint: str) -> None:
 
 def test_limits_need_a_null_gpu() -> None:
     with (
-        pytest.raises(SpecError, match="--steps, --time-limit and --value are for null GPUs"),
+        pytest.raises(SpecError, match="--steps, --timeout and --value are for null GPUs"),
         session(None, Limits(steps=3)),
     ):
         pass

@@ -89,7 +89,7 @@ def test_a_device_has_a_name_that_one_can_read() -> None:
     assert label(small) == "sim:8.00 GiB (context 198 MiB)"
     assert label("sim:8GiB") == "sim:8GiB"
     assert [label(card.device) for card in cards()] == [card.name for card in cards()]
-    assert "can use all of sim:8GiB" in note("sim:8GiB")
+    assert "Nothing is subtracted from sim:8GiB" in note("sim:8GiB")
     assert "can use all" not in note(small)
 
 
