@@ -79,7 +79,7 @@ def _per_event(which: str, description: str) -> tuple[Column, ...]:
     words = f"Host seconds per event, {description}"
 
     def column(suffix: str, more: str, statistic: str, median: str = "", high: str = "") -> Column:
-        heading = f"{which} per event{more}"
+        heading = f"host time per event{'' if which == 'steady' else f', {which}'}{more}"
         definition = f"{words}: {statistic} of the passes."
         return Column(
             name + suffix,

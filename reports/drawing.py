@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import seaborn
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     EngFormatter,
     LogLocator,
@@ -24,6 +25,7 @@ from allocbench.reports.theme import FAINT, FLOOR, INK, PAPER, Look
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
 _BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load
+_NAMED = 6  # points that lines can connect with their names
 _SLIGHTLY = 1.25  # a floor this many times beyond the candidates still fits their axis
 
 
@@ -175,7 +177,10 @@ def trade(
     panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' (beyond: {far})' if far else ''}")
     panel.set_ylabel(f"host time of one alloc, {y_name}")
     ends = {name: (x / x_unit, high / y_unit) for name, (x, _, high) in points.items()}
-    _names_at_right(panel, ends, looks)
+    if len(ends) <= _NAMED:
+        _names_at_right(panel, ends, looks)
+    else:
+        _keys_at_right(panel, [looks[name] for name in ends])
     seaborn.despine(ax=panel)
 
 
@@ -306,6 +311,15 @@ def _names_at_right(
             color=INK,
             arrowprops={"arrowstyle": "-", "color": FLOOR, "lw": 0.6, "shrinkA": 1, "shrinkB": 4},
         )
+
+
+def _keys_at_right(panel: Axes, shown: Sequence[Look]) -> None:
+    """Names with their marks to the right of a panel: lines to so many names would cross."""
+    keys = [
+        Line2D([], [], marker=look.marker, color=look.color, ls="", ms=6, label=look.label)
+        for look in shown
+    ]
+    panel.legend(handles=keys, loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
 
 
 def _say(panel: Axes, words: str) -> None:

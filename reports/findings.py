@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from allocbench.reports import ranking, units
 from allocbench.reports.assumptions import condition
+from allocbench.reports.choosing import kind
 from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked
-from allocbench.reports.recommending import advise
+from allocbench.reports.recommending import Advice, advise
 from allocbench.reports.results import COLUMNS, SCHEMA
 
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
@@ -40,9 +41,27 @@ def verdict(case: Case) -> tuple[Claim, ...]:
     return tuple(claim for claim in claims if claim is not None)
 
 
-def advice(case: Case) -> tuple[str, str]:
-    """Two lines: the best setting and the best of the compared allocators, with consequences."""
-    return advise(case.rows.reset_index(), device=case.device).lines
+def advice(case: Case) -> Advice:
+    """The best setting and the best of the compared allocators, with consequences."""
+    return advise(case.rows.reset_index(), device=case.device)
+
+
+def answer(case: Case) -> list[tuple[str, ...]]:
+    """For the best setting and the best other allocator: its name, what it needs, and its card.
+
+    If none fits, one sentence instead.
+    """
+    found = advice(case)
+    return [
+        _choice(case, name) if name else (line.partition(": ")[2],)
+        for name, line in zip((found.setting, found.allocator), found.lines, strict=True)
+    ]
+
+
+def _choice(case: Case, name: str) -> tuple[str, str, str]:
+    shown = "keep the default" if kind(name) == "default" else name
+    card = case.number(name, "card") if "card" in case.rows else None
+    return shown, _value(case, name, "min_capacity"), str(card or "")
 
 
 def sentence(claims: Sequence[Claim]) -> str:

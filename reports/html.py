@@ -24,7 +24,7 @@ from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import of_run
 from allocbench.reports.findings import Claim
 from allocbench.reports.output import ResultError, write_text
-from allocbench.reports.ranking import Case, best, cases
+from allocbench.reports.ranking import Case, cases, ranked
 from allocbench.reports.results import COLUMNS, SCHEMA, Column, Rows, frame
 from allocbench.reports.tables import Table
 
@@ -39,6 +39,7 @@ _SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js
 _EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
 _TABLES = (*_EXPLORED, "omitted", "marks", "latency", "percentiles", "scaling", "lifetimes")
 _FIRST = 4  # allocators that an explorer shows at first
+_LEAST = ("min_capacity", "peak_reserved")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Section:
     key: str
     case: Case
     advice: tuple[str, str]
+    answer: Sequence[tuple[str, ...]]
     claims: tuple[Claim, ...]
     why: str
     summary: Table
@@ -123,6 +125,7 @@ def render(
         charts=[_figure(chart) for chart in single],
         history=[_figure(chart) for chart in past],
         allocators=list(dict.fromkeys(table["allocator"])),
+        workloads=list(dict.fromkeys(table["workload"])),
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
@@ -163,7 +166,8 @@ def _section(
     return Section(
         key=key,
         case=case,
-        advice=findings.advice(case),
+        advice=findings.advice(case).lines,
+        answer=findings.answer(case),
         claims=findings.verdict(case),
         why=describing.verdict_why(case),
         summary=tables.case_table(case, tables.SUMMARY, reference),
@@ -253,12 +257,11 @@ def _about(
 
 
 def _shown_first(case: Case, reference: str | None) -> set[str]:
-    """The allocators shown at first: the reference, the best by memory and the best by time."""
-    metrics = ("min_capacity", "peak_reserved", "seconds_per_event_steady", "device_seconds")
-    winners = [name for metric in metrics for name in best(case.rows, SCHEMA[metric])[:1]]
-    return set(
-        list(dict.fromkeys([case.reference(reference), *winners, *case.allocators]))[:_FIRST]
-    )
+    """The allocators shown at first: the reference, those of the verdict, the best by memory."""
+    advice = findings.advice(case)
+    least = [str(name) for metric in _LEAST for name in ranked(case.rows, SCHEMA[metric]).index]
+    wanted = [case.reference(reference), advice.setting, advice.allocator, *least]
+    return set([name for name in dict.fromkeys([*wanted, *case.allocators]) if name][:_FIRST])
 
 
 @cache

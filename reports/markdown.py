@@ -19,7 +19,7 @@ def render(table: pd.DataFrame, reference: str | None = None) -> str:
     """
     parts = []
     for case in cases(table):
-        lines = [*findings.advice(case), findings.sentence(findings.verdict(case))]
+        lines = [*findings.advice(case).lines, findings.sentence(findings.verdict(case))]
         parts.append("\n\n".join([f"### {escape(case.title)}", *map(escape, lines)]))
         parts.append(_table(tables.case_table(case, tables.SUMMARY, reference)))
     parts += [_table(mean) for mean in tables.geometric_means(table, reference=reference)]

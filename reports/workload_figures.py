@@ -186,12 +186,13 @@ def _cells(
 ) -> tuple[NDArray[np.float64], dict[tuple[int, int], str]]:
     ratios = np.full((len(names), len(cases)), np.nan)
     texts: dict[tuple[int, int], str] = {}
+    anywhere = column.name == "min_capacity"  # found on devices of other capacities
     for n, case in enumerate(cases):
-        order = ranked(case.rows, column)
+        order = ranked(case.rows.assign(failures=0) if anywhere else case.rows, column)
         best = float(order.iloc[0]) if len(order) else np.nan
         for row, name in enumerate(names):
             value = case.number(name, column.name) if name in case.rows.index else None
-            failed = name in case.failed
+            failed = name in case.failed and not anywhere
             texts[row, n] = "failed" if failed else units.value(column, value)
             if value and best and not failed:
                 ratios[row, n] = max(1.0, value / best)

@@ -116,15 +116,17 @@ def _html_writer() -> Any:
 def show(table: pd.DataFrame, reference: str | None) -> None:
     """Print a checked frame: advice, a table for each workload and device, means, verdicts."""
     out = console()
-    for case in ranking.cases(table):
-        for line in findings.advice(case):
+    cases = ranking.cases(table)
+    for case in cases:
+        for line in findings.advice(case).lines:
             out.print(Text(f"{case.title}: {line}"))
-        if case.rows["card"].notna().any():
-            out.print(Text(note(case.device), "dim"))
-        out.print()
+    with_cards = [case.device for case in cases if case.rows["card"].notna().any()]
+    for line in dict.fromkeys(map(note, with_cards)):
+        out.print(Text(line, "dim"))
+    out.print()
     _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
     _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)
-    for case in ranking.cases(table):
+    for case in cases:
         out.print(Text(f"{case.title}: {findings.sentence(findings.verdict(case))}"))
 
 

@@ -100,7 +100,9 @@ def _devices() -> list[Table]:
     for spec, summary in (allocators.DEVICE_SPECS | _CARDS).items():
         table.add_row(Text(spec), Text(summary))
     numbers = ("driver reports", "context (estimate)")
-    known = plain_table("cards, for card:NAME, null:NAME and serving", "name", *numbers, right=numbers)
+    known = plain_table(
+        "cards, for card:NAME, null:NAME and serving", "name", *numbers, right=numbers
+    )
     for card in cards():
         known.add_row(card.slug, units.size(card.usable), units.size(card.context))
     return [table, known]

@@ -140,7 +140,7 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
 
 
 def _table(title: str, trials: pd.DataFrame) -> Table:
-    numbers = ("min capacity", "device time per event (estimate)", "host time per event")
+    numbers = ("min capacity", "device time per event (estimate)", "host time per event, cold")
     table = plain_table(title, *numbers, "settings", right=numbers)
     rows = records(trials)
     for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:

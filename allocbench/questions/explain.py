@@ -181,8 +181,8 @@ def verdict(explanation: Explanation) -> str:
         )
     else:
         words = (
-            f"fragmentation: a request for {size(failure.requested)} fails although {size(free)} are"
-            f" free. The allocator holds {size(failure.free)} of them, in blocks of at most"
+            f"fragmentation: a request for {size(failure.requested)} fails although {size(free)}"
+            f" are free. The allocator holds {size(failure.free)} of them, in blocks of at most"
             f" {size(failure.largest_free)}; the device has {size(failure.room)}"
         )
         if len(failure.pins):

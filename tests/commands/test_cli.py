@@ -241,7 +241,7 @@ def test_content_determines_the_format_and_a_workload_takes_precedence_over_a_fi
 
 def test_replay_shows_the_times_cold_and_steady_minimum_and_median() -> None:
     shown = output("replay good.csv --allocator bfc --time 2")
-    for metric in ("cold per event", "steady per event"):
+    for metric in ("host time per event, cold", "host time per event"):
         assert f"{metric} " in shown
         assert f"{metric}, median " in shown
     assert "device time (estimate)" in shown

@@ -223,7 +223,7 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     page = Page(html.render([row("only", **nothing)]))
     assert page.open == []
     words = " ".join(text for _, text in page.texts)
-    assert "Not available: fragm. ratio, internal fragm., steady per event" in words
+    assert "Not available: fragm. ratio, internal fragm., host time per event" in words
     assert "the results contain only rows" in words
     assert "1 allocator on 1 workload, device sim:80GiB" in words
     # min capacity, overhead and stable addresses, for screens and for phones
