@@ -111,6 +111,14 @@ class Gaps:
         return Gaps(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
+@dataclass(frozen=True)
+class Refused:
+    """A request that failed: its bytes, and how many frees came later."""
+
+    size: int
+    later: int
+
+
 @dataclass(frozen=True, eq=False)
 class Recording:
     """What a program requested from its allocator, and what it got.
@@ -122,6 +130,7 @@ class Recording:
     bytes of the device, if known. tells_pools: whether each event names its pool. tells_settings:
     False for a snapshot without the settings that are needed to reconstruct its start. unknown: why
     the recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
+    refused: the request that failed last, if no alloc came after it.
     """
 
     trace: Trace
@@ -134,3 +143,4 @@ class Recording:
     tells_settings: bool = True
     unknown: str = ""
     gaps: Gaps = field(default_factory=Gaps.none)
+    refused: Refused | None = None

@@ -106,7 +106,7 @@ def test_every_command_with_a_workload_takes_a_program() -> None:
 
 def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
     stdout, _ = answered(f"inspect --steps 3 -- {sys.executable} train.py")
-    assert stdout.startswith("train ")
+    assert stdout.startswith("train\n")
     line = "compare --time 0 --no-min-capacity --allocators naive --steps 3 --json -"
     (row,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
     assert (row["workload"], row["max_load"]) == ("train", 6000)

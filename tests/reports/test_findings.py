@@ -43,7 +43,7 @@ def test_the_two_lines_of_advice_come_first() -> None:
         sized("slab", 70, 50),
     ]
     (case,) = cases(frame(rows))
-    setting, allocator = findings.advice(case)
+    setting, allocator = findings.advice(case).lines
     assert setting == (
         "Best setting: caching:conf=expandable_segments:True. It needs 76.0 GiB, 7.3% less than the"
         " default (82.0 GiB), and fits sim:80GiB with 4.00 GiB to spare; the default does not fit."

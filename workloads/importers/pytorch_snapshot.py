@@ -51,8 +51,8 @@ from allocbench.workloads.importers.snapshot_segments import (
 from allocbench.workloads.importers.snapshot_settings import BEFORE_POOLS, read_settings
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
-from allocbench.workloads.recordings import Calls, Recording
-from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
+from allocbench.workloads.recordings import Calls, Recording, Refused
+from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace, TraceError
 from allocbench.workloads.vocabulary import SeveralDevicesError
 
 _ACTIONS = ("alloc", "free_completed", "free")  # these count; the others are counted
@@ -72,13 +72,17 @@ def read(
 ) -> Trace:
     """Read the events of one device of an open snapshot.
 
+    If the program ended with a request that failed, the trace has it as its last alloc, so that a
+    replay shows why it fails and what it needs.
+
     device: its number; needed only if several devices have events (or blocks, if the history is
     disabled). conf: the allocator settings of the program, as in PYTORCH_CUDA_ALLOC_CONF, for a
     snapshot without settings (PyTorch up to 2.3). Raises TraceError for a pickle that is not a
     snapshot or contains more than data, for a device that is missing or ambiguous, and for settings
     that cannot be read.
     """
-    return read_recording(file, path, device=device, conf=conf).trace
+    recording = read_recording(file, path, device=device, conf=conf)
+    return _with_refused(recording.trace, recording.refused)
 
 
 def read_recording(
@@ -124,6 +128,7 @@ def read_recording(
     named, pool_annotations = apart(_annotations(annotations, chosen))
     marks = marks_of(named)
     failed = np.flatnonzero(action == columns.codes.get("oom", -1))
+    refused = None
     if len(failed):
         last = int(failed[-1])
         when = int(np.asarray(columns.time)[rows[last]]) * 1000
@@ -131,6 +136,9 @@ def read_recording(
             "allocs": int(np.count_nonzero(action[last:] == code[0])),
             "steps": sum(name == "step" and time_ns > when for time_ns, name in marks),
         }
+        if not extra["after_oom"]["allocs"]:
+            request = int(np.asarray(columns.size)[rows[last]])
+            refused = Refused(max(0, request), int(np.count_nonzero(is_kept[last:])))
     address = np.asarray(columns.address)[kept].astype(np.uint64)
     events = AddressedEvents(
         is_alloc=np.asarray(columns.action)[kept] == code[0],
@@ -180,6 +188,36 @@ def read_recording(
         tells_settings=isinstance(data, dict) and "allocator_settings" in data,
         unknown=unknown,
         gaps=gaps_of(events, found.allocs_before, live, _known(here)),
+        refused=refused,
+    )
+
+
+def _with_refused(trace: Trace, refused: Refused | None) -> Trace:
+    """The trace with an alloc where a request failed, on the stream of the event before it."""
+    if refused is None or not refused.size:
+        return trace
+    calls = np.flatnonzero(trace.op <= FREE)
+    begin = int(calls[-refused.later]) if 0 < refused.later <= len(calls) else len(trace)
+
+    def longer(values: Any, value: int | None = None) -> Any:
+        if values is None:
+            return None
+        same = values[begin - 1] if begin else 0
+        return np.insert(values, begin, same if value is None else value)
+
+    extra = {**trace.provenance.extra, "failed_request": refused.size}
+    return replace(
+        trace,
+        op=longer(trace.op, ALLOC),
+        block=longer(trace.block, trace.blocks),
+        size=longer(trace.size, refused.size),
+        stream=longer(trace.stream),
+        time_ns=longer(trace.time_ns),
+        label=longer(trace.label, 0),
+        module=longer(trace.module, 0),
+        kind=longer(trace.kind, 0),
+        pool=longer(trace.pool, 0),
+        provenance=replace(trace.provenance, extra=extra),
     )
 
 

@@ -100,10 +100,12 @@ def test_events_sizes_streams_times_and_labels(named: Named) -> None:
     recorder.oom(1 << 40)
     recorder.free(second, completed=False)
     trace = read(named(snapshot(recorder)))
-    assert rows(trace) == [(ALLOC, 0, 1000, 1), (ALLOC, 1, 7, 0), (FREE, 0, 0, 1)]
-    assert labels(trace) == ["aten::addmm", "train.py:12:step", ""]
+    allocs = [(ALLOC, 0, 1000, 1), (ALLOC, 1, 7, 0)]
+    failed = (ALLOC, 2, 1 << 40, 1)  # no alloc came later
+    assert rows(trace) == [*allocs, (FREE, 0, 0, 1), failed]
+    assert labels(trace) == ["aten::addmm", "train.py:12:step", "", ""]
     assert trace.time_ns is not None
-    assert trace.time_ns.tolist() == [0, 2000, 4000]
+    assert trace.time_ns.tolist() == [0, 2000, 4000, 4000]
     origin = trace.provenance
     assert (origin.name, origin.kind, origin.device) == ("memory", "imported", "cuda:0")
     assert origin.extra["conf"] == "expandable_segments:False"
