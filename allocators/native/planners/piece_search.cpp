@@ -19,13 +19,14 @@ using Answer = Skyline::Answer;
 using Rule = Skyline::Rule;
 
 // Effort of the first round.
-constexpr double kFirstNodes = 1000;  // node limit of a depth-first search
+constexpr double kFirstNodes = 1000;  // node limit of a short depth-first search
+constexpr double kLongNodes = 4000;   // of a long one
 constexpr double kFirstMoves = 8000;  // of a repair
 constexpr int kFirstOrders = 4;       // of blocks, in large pieces
 constexpr int kStacks = 12;           // of the blocks alive at the peak, in each round
 constexpr int kOrders = 2;            // in each later round
 constexpr std::size_t kBlocksOfFirstOrders = 100'000;
-constexpr double kFirstWidth = 16;  // of a beam, for 300 blocks
+constexpr double kFirstWidth = 64;  // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
@@ -33,9 +34,15 @@ constexpr int kRoundsBetweenGoals = 2;     // from one round with several goals 
 constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
 constexpr std::size_t kMostBlocks = 8192;  // of a depth-first search, to limit the recursion
 constexpr double kExponents[] = {1, 0.5, 1.5, 2};  // of the area in the rules of beams
-constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest};
+constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest,
+                                        Rule::Sections::kFirstBox};
 constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLargest,
-                                    Rule::Blocks::kMostBytesTime, Rule::Blocks::kHighestLoad};
+                                    Rule::Blocks::kMostBytesTime, Rule::Blocks::kHighestLoad,
+                                    Rule::Blocks::kLoadLongest};
+
+bool tries_several_goals(int round) {
+  return round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
+}
 
 }  // namespace
 
@@ -92,32 +99,42 @@ void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
 
 void PieceSearch::search(int round, Size enough, Stop const& stop) {
   Searches searches{Skyline(lifetimes_, alignment_), Beam(lifetimes_, alignment_)};
-  bool const several_goals = round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
   for (Size goal = std::max(lower_bound_, enough); goal < height_ && !stop();) {
     Answer const answer = attempt(searches, goal, round, stop);
     if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
     if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
     if (answer != Answer::kFound) failed_goal_ = goal;
-    if (answer == Answer::kUnknown && !several_goals) return;
+    if (answer == Answer::kUnknown && !tries_several_goals(round)) return;
     if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / kFinest) return;
     goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
                                    : failed_goal_ + (height_ - failed_goal_) / 2;
   }
 }
 
+// Most of the depth-first searches are short, with many orders of the boxes: a search seldom gets
+// out of an early mistake, and another order may not make it. A long one can prove that there is no
+// plan.
 Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
-  double const effort = std::exp2(round);
+  double const effort = std::exp2(round), orders = std::sqrt(effort);
+  auto const fit = [&](Rule const& rule, double nodes) {
+    auto const limit = static_cast<std::uint64_t>(nodes) + 2 * lifetimes_.size();
+    Answer const answer = searches.skyline.fit(goal, rule, limit, stop);
+    if (answer == Answer::kFound) keep(searches.skyline.offsets());
+    return answer;
+  };
+  for (int order = 0; order < static_cast<int>(orders); ++order) {
+    bool const plain = order == 0 && tries_several_goals(round);
+    auto const seed = plain ? 0 : orders_tried_++;
+    for (auto const blocks : kBlocks)
+      for (auto const sections : kSections) {
+        Answer const answer = fit({sections, blocks, seed}, kFirstNodes * orders);
+        if (answer != Answer::kUnknown || stop()) return answer;
+      }
+  }
+  Rule const rule{kSections[round % std::size(kSections)], kBlocks[round % std::size(kBlocks)]};
+  Answer const answer = fit(rule, kLongNodes * effort);
+  if (answer != Answer::kUnknown || stop()) return answer;
   bool const beams = searches.beam.free_share(goal) >= kLeastFreeShare;
-  double const depth_first = beams ? effort / 8 : effort * 2;  // gets the time that beams leave
-  auto const nodes =
-      static_cast<std::uint64_t>(kFirstNodes * std::max(1.0, depth_first)) + 2 * lifetimes_.size();
-  auto const seed = static_cast<std::uint64_t>(round % 2 == 0 ? 0 : round);
-  for (auto const blocks : kBlocks)
-    for (auto const sections : kSections) {
-      Answer const answer = searches.skyline.fit(goal, {sections, blocks, seed}, nodes, stop);
-      if (answer == Answer::kFound) keep(searches.skyline.offsets());
-      if (answer != Answer::kUnknown || stop()) return answer;
-    }
   bool const found = beams && attempt_beams(searches.beam, goal, effort, stop);
   return found ? Answer::kFound : Answer::kUnknown;
 }
@@ -137,7 +154,7 @@ bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const
 
 void PieceSearch::repair(int round, Size enough, Stop const& stop) {
   if (!ejection_) {
-    ejection_.emplace(lifetimes_, alignment_);
+    ejection_.emplace(lifetimes_, unit_);
     if (stop()) return;
   }
   auto const moves =

@@ -54,7 +54,8 @@ class PieceSearch {
   Size alignment_;
   Size unit_ = 0;  // offsets are multiples of it
   Size height_ = 0, lower_bound_ = 0;
-  Size failed_goal_ = 0;  // the highest goal for which no plan was found
+  Size failed_goal_ = 0;            // the highest goal for which no plan was found
+  std::uint64_t orders_tried_ = 0;  // in short depth-first searches
   std::optional<Ejection> ejection_;
 };
 

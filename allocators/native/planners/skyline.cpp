@@ -27,6 +27,7 @@ Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
   prev_.resize(n + 1);
   offset_by_box_.resize(n);
   floor_by_section_.resize(sections);
+  top_by_section_.resize(sections);
   min_offset_by_section_.resize(sections);
   max_rounding_by_section_.resize(sections);
   on_floor_by_section_.resize(sections);
@@ -68,6 +69,7 @@ void Skyline::rank(Rule rule) {
     if (rule.blocks == Rule::Blocks::kLargest) key = {size, alive};
     if (rule.blocks == Rule::Blocks::kMostBytesTime) key = {size * alive, size};
     if (rule.blocks == Rule::Blocks::kHighestLoad) key = {static_cast<double>(load), size * alive};
+    if (rule.blocks == Rule::Blocks::kLoadLongest) key = {static_cast<double>(load), alive};
     if (rule.seed != 0) key.first *= 1 + static_cast<double>(random() % 1024) / 2048;
     keys.push_back(key);
   }
@@ -79,8 +81,9 @@ void Skyline::rank(Rule rule) {
 
 void Skyline::reset() {
   std::ranges::fill(floor_by_section_, 0);
+  std::ranges::fill(top_by_section_, 0);
   load_by_section_ = full_load_by_section_;
-  old_floors_.clear();
+  old_surfaces_.clear();
   placed_.clear();
   for (Index index = 0; index <= end(); ++index) {
     next_[index] = index == end() ? 0 : index + 1;
@@ -115,7 +118,7 @@ bool Skyline::search(Part& part) {
     if (failed_states_[current % failed_states_.size()] == current) break;
     if (state == 0) state = current;
     auto const [section, next_floor] = branch(part, choices);
-    auto const floors = old_floors_.size(), boxes = placed_.size();
+    auto const surfaces = old_surfaces_.size(), boxes = placed_.size();
     Size const floor = floor_by_section_[section];
     for (Index const box : choices) {
       place(box, floor);
@@ -124,7 +127,7 @@ bool Skyline::search(Part& part) {
       if (box == part.head) rest.head = next_[box];
       if (search_parts(rest)) return true;
       part.changed.include(rest.changed);
-      part.changed.include(undo(floors, boxes));
+      part.changed.include(undo(surfaces, boxes));
       if (stopped_) return false;
     }
     if (next_floor == kNoFloor) break;
@@ -159,7 +162,7 @@ bool Skyline::lift_floors(Part& part) {
   find_level_boxes(touched);
   if (touched != near) find_near(part, near = touched);
   count_boxes_on_floors(touched);
-  return boxes_fit && sections_fit;
+  return boxes_fit && sections_fit && !leaves_room();
 }
 
 // Sets the offset of each nearby box to its highest floor, and adds the sections of boxes whose
@@ -219,6 +222,19 @@ void Skyline::count_boxes_on_floors(Range const& touched) {
     }
 }
 
+// Whether a nearby box fits between the tops and the floors of its sections.
+bool Skyline::leaves_room() const {
+  return std::ranges::any_of(nearby_boxes_, [&](Index index) {
+    Box const& box = boxes_[index];
+    Size top = 0, floor = kNoFloor;
+    for (Index section = box.lo; section < box.hi && top + box.rounded <= floor; ++section) {
+      top = std::max(top, top_by_section_[section]);
+      floor = std::min(floor, floor_by_section_[section]);
+    }
+    return top + box.rounded <= floor;
+  });
+}
+
 // Finds the unplaced boxes that span any of these sections.
 void Skyline::find_near(Part const& part, Range const& range) {
   nearby_boxes_.clear();
@@ -230,7 +246,7 @@ std::uint64_t Skyline::hash(Part const& part) const {
   std::uint64_t sum = 0;
   for_each_box(part, [&](Index index) { sum += boxes_[index].kind; });
   for (Index section = part.range.lo; section < part.range.hi; ++section)
-    sum += mix(mix(floor_by_section_[section]) + section);
+    sum += mix(mix(mix(floor_by_section_[section]) + top_by_section_[section]) + section);
   return sum;
 }
 
@@ -277,11 +293,23 @@ std::optional<Skyline::Index> Skyline::spanning(Part const& part) const {
   return spanning_box;
 }
 
+// The sections of a part to choose from. At the lowest offset, all boxes are level.
+Skyline::Range Skyline::candidates(Part const& part) const {
+  if (rule_.sections != Rule::Sections::kFirstBox) return part.range;
+  Index first = part.head;
+  auto const key = [&](Index box) { return std::pair(offset_by_box_[box], rank_by_box_[box]); };
+  for_each_box(part, [&](Index index) {
+    if (key(index) < key(first)) first = index;
+  });
+  return {boxes_[first].lo, boxes_[first].hi};
+}
+
 Skyline::Index Skyline::choose_section(Part const& part) const {
+  Range const range = candidates(part);
   bool const lowest = rule_.sections == Rule::Sections::kLowest;
   std::tuple<Size, Size, Size> best{kNoFloor, kNoFloor, kNoFloor};
-  Index best_section = part.range.lo;
-  for (Index section = part.range.lo; section < part.range.hi; ++section) {
+  Index best_section = range.lo;
+  for (Index section = range.lo; section < range.hi; ++section) {
     if (uneven_by_section_[section]) continue;
     Size const branches = on_floor_by_section_[section] + (slack(section) > 0);
     std::tuple const key{lowest ? floor_by_section_[section] : 0, branches, slack(section)};
@@ -317,7 +345,7 @@ Size Skyline::floor_without(Part const& part, Index section) const {
 
 void Skyline::set_floor(Index section, Size floor) {
   if (floor_by_section_[section] == floor) return;
-  old_floors_.emplace_back(section, floor_by_section_[section]);
+  old_surfaces_.push_back({section, floor_by_section_[section], top_by_section_[section]});
   floor_by_section_[section] = floor;
 }
 
@@ -326,6 +354,7 @@ void Skyline::place(Index index, Size offset) {
   offset_by_box_[index] = offset;
   for (Index section = box.lo; section < box.hi; ++section) {
     set_floor(section, offset + box.rounded);
+    top_by_section_[section] = offset + box.rounded;
     load_by_section_[section] -= box.rounded;
   }
   next_[prev_[index]] = next_[index];
@@ -333,9 +362,9 @@ void Skyline::place(Index index, Size offset) {
   placed_.push_back(index);
 }
 
-// Restores an earlier state, given its numbers of floor changes and placed boxes. Returns the range
+// Restores an earlier state, given its numbers of changes and placed boxes. Returns the range
 // of sections that changed.
-Skyline::Range Skyline::undo(std::size_t floors, std::size_t boxes) {
+Skyline::Range Skyline::undo(std::size_t surfaces, std::size_t boxes) {
   Range changed;
   for (; placed_.size() > boxes; placed_.pop_back()) {
     Index const index = placed_.back();
@@ -345,9 +374,10 @@ Skyline::Range Skyline::undo(std::size_t floors, std::size_t boxes) {
     next_[prev_[index]] = index;
     prev_[next_[index]] = index;
   }
-  for (; old_floors_.size() > floors; old_floors_.pop_back()) {
-    auto const [section, floor] = old_floors_.back();
+  for (; old_surfaces_.size() > surfaces; old_surfaces_.pop_back()) {
+    auto const [section, floor, top] = old_surfaces_.back();
     floor_by_section_[section] = floor;
+    top_by_section_[section] = top;
     changed.include({section, section + 1});
   }
   return changed;

@@ -6,6 +6,7 @@
 // floor      of a section: the end of the boxes placed in it; everything below is settled
 // offset     of an unplaced box: the lowest possible one, which is the highest floor that it spans
 // level box  an unplaced box whose floors are all at its offset
+// top        of a section: the end of the highest placed box, at or below the floor
 // load       of a section: the rounded bytes of its unplaced boxes
 // slack      of a section: the bytes that can be wasted in it without exceeding the height
 // part       sections connected by unplaced boxes
@@ -21,14 +22,16 @@
 // - Floors are monotone: the floor of a section rises to the lowest offset of its unplaced boxes. A
 //   branch ends when the floor of a section plus its load exceeds the height. A section without
 //   slack has no branch for waste.
+// - A branch also ends when an unplaced box fits between the tops and the floors of its sections:
+//   the plan would remain valid if this box were moved there, and the search finds that plan, too.
 // - Parts are searched one by one.
-// - The rest of a search depends only on the state. States that are known to have no plan are
-//   remembered (by 64-bit hashes), and only one of several equal boxes is tried.
+// - The rest of a search depends only on the state and the tops. States that are known to have no
+//   plan are remembered (by 64-bit hashes), and only one of several equal boxes is tried.
 //
-// Sections, monotone floors and decomposition come from Moffitt, "MiniMalloc: A Lightweight Memory
-// Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023). Branching follows skyline
-// heuristics for strip packing. The cost of a node is the number of sections spanned by all
-// unplaced boxes.
+// Sections, monotone floors, decomposition, the rejection of plans with room for an unplaced box
+// and the choice of the lowest box come from Moffitt, "MiniMalloc: A Lightweight Memory Allocator
+// for Hardware-Accelerated Machine Learning" (ASPLOS 2023). Branching follows skyline heuristics
+// for strip packing. The cost of a node is the number of sections spanned by all unplaced boxes.
 #pragma once
 
 #include <algorithm>
@@ -50,8 +53,10 @@ class Skyline {
 
   // How to choose the section to branch on and the boxes to try first.
   struct Rule {
-    enum class Sections { kFewestBranches, kLowest } sections;
-    enum class Blocks { kLongest, kLargest, kMostBytesTime, kHighestLoad } blocks;
+    // kFirstBox: below the box to try first among those with the lowest offset.
+    enum class Sections { kFewestBranches, kLowest, kFirstBox } sections;
+    // kLoadLongest: as kHighestLoad, but the longest of equal ones first.
+    enum class Blocks { kLongest, kLargest, kMostBytesTime, kHighestLoad, kLoadLongest } blocks;
     std::uint64_t seed = 0;  // if not 0, perturbs the order of boxes
   };
 
@@ -89,6 +94,10 @@ class Skyline {
     std::size_t boxes;
     Range changed;  // where floors may have changed since lift_floors
   };
+  struct Surface {  // of a section, before a change
+    Index section;
+    Size floor, top;
+  };
   struct Branching {
     Index section;
     Size next_floor;  // of the branch without a box on the floor; kNoFloor: no such branch
@@ -105,16 +114,18 @@ class Skyline {
   bool raise_floors(Range const& touched);
   void find_level_boxes(Range& touched);
   void count_boxes_on_floors(Range const& touched);
+  bool leaves_room() const;
   void find_near(Part const& part, Range const& range);
   std::uint64_t hash(Part const& part) const;
   Branching branch(Part const& part, std::vector<Index>& boxes);
   std::optional<Index> spanning(Part const& part) const;
+  Range candidates(Part const& part) const;
   Index choose_section(Part const& part) const;
   Size floor_without(Part const& part, Index section) const;
 
   void set_floor(Index section, Size floor);
   void place(Index box, Size offset);
-  Range undo(std::size_t floors, std::size_t boxes);
+  Range undo(std::size_t surfaces, std::size_t boxes);
 
   template <class Visit>
   void for_each_box(Part const& part, Visit visit) const {
@@ -138,11 +149,11 @@ class Skyline {
   Size height_ = 0;
   Rule rule_{};
   std::vector<Index> rank_by_box_;  // boxes of lower rank are tried first
-  std::vector<Size> floor_by_section_;
+  std::vector<Size> floor_by_section_, top_by_section_;
   std::vector<Index> next_, prev_;  // the list of unplaced boxes
   std::vector<Size> offset_by_box_;
-  std::vector<std::pair<Index, Size>> old_floors_;  // (section, floor) before each change, to undo
-  std::vector<Index> placed_;                       // in the order of their placement
+  std::vector<Surface> old_surfaces_;  // to undo changes
+  std::vector<Index> placed_;          // in the order of their placement
 
   std::vector<Index> nearby_boxes_;            // unplaced boxes near changed floors
   std::vector<Size> min_offset_by_section_;    // lowest offset of the unplaced boxes

@@ -46,3 +46,11 @@ def without_a_gap(rng: random.Random, *, load: int, instants: int, largest: int)
         while free := load - sum(size for size, _ in alive):
             alive.append((rng.randint(1, min(free, largest)), now))
     return blocks + [(size, first, instants) for size, first in alive]
+
+
+def without_large_ones(rng: random.Random, blocks: int, side: int, lost: int) -> list[Block]:
+    """The rectangles of `planted`, of which some large ones are lost."""
+    kept = planted(rng, blocks, side, lost=0)
+    areas = [size * (last - first) for size, first, last in kept]
+    large = {max(rng.sample(range(blocks), 10), key=areas.__getitem__) for _ in range(lost)}
+    return [block for index, block in enumerate(kept) if index not in large]

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from tests.allocators.planners.hard import planted, without_a_gap
+from tests.allocators.planners.hard import planted, without_a_gap, without_large_ones
 from tests.allocators.planners.judge import Block, plan
 from tests.allocators.planners.limited import plan_until
 
@@ -36,6 +36,13 @@ def _inference(rng: random.Random, requests: int, layers: int) -> list[Block]:
 def test_planted_plans_are_found(seed: int) -> None:
     blocks = planted(random.Random(seed), 160, side=1024, lost=0.08)
     assert plan(blocks, "exact", time_limit=3600).height <= 1024
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4])
+def test_planted_plans_with_large_gaps_are_found(seed: int) -> None:
+    blocks = without_large_ones(random.Random(seed), 320, side=1024, lost=6)
+    found, _ = plan_until(blocks, 20_000)
+    assert found.height <= 1024
 
 
 def test_weights_do_not_keep_requests_from_being_planned_one_by_one() -> None:
