@@ -18,8 +18,9 @@ namespace allocbench {
 //
 // Free blocks are kept in bins, 2^fine_bits for each power of two; a bitmap marks the bins that are
 // not empty. A bin nearly always has one or two blocks. They form a doubly linked list in best-fit
-// order. The blocks of a bin that has had more than a few are in a tree until the bin is empty, so
-// every operation takes O(log n) time, even if all n blocks are in one bin.
+// order. The blocks of a bin that has had more than 128 are in a tree until the bin is empty, so
+// every operation takes O(log n) time, even if all n blocks are in one bin. Shorter lists take less
+// time than a tree: the front serves requests, so most blocks that are freed belong near it.
 template <int fine_bits>
 class FreeIndexWith {
  public:
@@ -100,7 +101,7 @@ class FreeIndexWith {
 
  private:
   using Class = SizeClass<fine_bits>;
-  static constexpr std::uint32_t kLongestList = 32;
+  static constexpr std::uint32_t kLongestList = 128;
   static constexpr Index kInTree = kNone - 1;  // in place of the first block, and of a left link
 
   struct Bin {
