@@ -193,6 +193,8 @@ def _against(best: Option, default: Option | None) -> str:
     size = units.size(default.need)
     if abs(share) < 0.0005:
         return ", the same as the default"
+    if units.size(best.need) == size:
+        return ", about as much as the default"
     less = f"{units.percent(abs(share))} {'less' if share > 0 else 'more'}"
     return f", {less} than the default ({size})"
 

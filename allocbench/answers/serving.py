@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `serving`: a table of what fills a card, sentences, and JSON."""
+"""The output of `serving`: sentences, a table of what fills a card, and JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def write(model: str, found: Answer, served: Load | None, path: str) -> None:
 
 
 def show(model: str, found: Answer, served: Load | None, longest: int) -> None:
-    """Print the table of a card and what it means. longest: tokens of the longest sequence."""
+    """Print the answer in sentences, and the table of the card.
+
+    longest: tokens of the longest sequence.
+    """
     asked = found.asked
     ranks = asked.outside.ranks
     gpus = f", one of {ranks} GPUs" if ranks > 1 else ""
@@ -57,9 +60,10 @@ def show(model: str, found: Answer, served: Load | None, longest: int) -> None:
     usable = f"of {units.size(asked.card.usable)} usable"
     table.add_row(name, units.size(left), f"{left / _MIB:,.0f}", "", usable)
     out = console()
-    out.print(table)
     for sentence in _sentences(found, served, longest):
         out.print(Text(sentence))
+    out.print()
+    out.print(table)
 
 
 def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
