@@ -75,13 +75,22 @@ def _again(hook: Any) -> Any:
         else:
             hook(dropped)
             return
-        from threading import Timer  # imported late: help and version stay fast
-
-        later = Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
-        later.daemon = True
-        later.start()
+        while True:
+            try:
+                _send_later(number)
+                return
+            except (Interrupted, Terminated):  # on a busy machine, it arrives before the return
+                continue
 
     return unraisable
+
+
+def _send_later(number: int) -> None:
+    from threading import Timer  # imported late: help and version stay fast
+
+    later = Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+    later.daemon = True
+    later.start()
 
 
 def _signal_behind(error: BaseException | None) -> KeyboardInterrupt | Terminated | None:

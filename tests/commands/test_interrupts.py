@@ -66,6 +66,22 @@ def test_an_interrupt_where_exceptions_are_dropped_is_not_lost(
 
 
 @SIGNALS
+def test_an_interrupt_that_is_sent_again_too_early_is_not_lost(sent: signal.Signals) -> None:
+    definitions = """
+import threading
+class Finalized:
+    __del__ = interrupt
+start = threading.Timer.start
+def slow(timer):
+    threading.Timer.start = start
+    start(timer)
+    time.sleep(1)
+threading.Timer.start = slow
+"""
+    assert ended("Finalized()", definitions, sent) == (128 + sent, "began\nwent on\n", "")
+
+
+@SIGNALS
 def test_an_interrupt_in_compiled_text_is_an_exit_code(
     sent: signal.Signals, tmp_path: Path
 ) -> None:
