@@ -87,30 +87,38 @@ def shared_library(soname: str, needed: str, functions: Mapping[str, tuple[str, 
     layout.place(".got", bytes(8 * len(targets)), 8)
 
     text, got = layout.at(".text"), layout.at(".got")
-    text_index = layout.index(".text")
-    symbols = [struct.pack("<IBBHQQ", 0, 0, 0, 0, 0, 0)]
-    for offset, name in zip(name_offsets, names, strict=True):
-        if name in slots:
-            symbols.append(struct.pack("<IBBHQQ", offset, _GLOBAL_FUNCTION, 0, 0, 0, 0))
-        else:
-            start, size = code.starts[name]
-            symbols.append(
-                struct.pack("<IBBHQQ", offset, _GLOBAL_FUNCTION, 0, text_index, text + start, size)
-            )
-    layout.fill(".dynsym", b"".join(symbols))
-    layout.fill(
-        ".rela.dyn",
-        b"".join(
-            struct.pack("<QQq", got + 8 * n, (n + 1) << 32 | _RELOCATION, 0)
-            for n in range(len(targets))
-        ),
-    )
+    layout.fill(".dynsym", _symbols(names, name_offsets, code, text, layout.index(".text")))
+    layout.fill(".rela.dyn", _relocations(got, len(targets)))
     layout.fill(".text", code.linked(text, got))
     layout.fill(
         ".dynamic",
         _dynamic(layout, needed_offset, soname_offset, len(strings.data), len(targets), versions),
     )
     return _file(layout, writable)
+
+
+def _symbols(
+    names: Sequence[str], offsets: Sequence[int], code: _Code, text: int, section: int
+) -> bytes:
+    """The symbol table: functions that the code defines, and the others, which are undefined.
+
+    offsets: of the names in the string table. text: where the code begins; section: its number.
+    """
+    symbols = [struct.pack("<IBBHQQ", 0, 0, 0, 0, 0, 0)]
+    for name, offset in zip(names, offsets, strict=True):
+        index, value, size = 0, 0, 0
+        if name in code.starts:
+            begin, size = code.starts[name]
+            index, value = section, text + begin
+        symbols.append(struct.pack("<IBBHQQ", offset, _GLOBAL_FUNCTION, 0, index, value, size))
+    return b"".join(symbols)
+
+
+def _relocations(got: int, count: int) -> bytes:
+    """One for each target: its address belongs into its slot of the table at `got`."""
+    return b"".join(
+        struct.pack("<QQq", got + 8 * n, (n + 1) << 32 | _RELOCATION, 0) for n in range(count)
+    )
 
 
 class _Layout:

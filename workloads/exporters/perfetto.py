@@ -47,19 +47,28 @@ def _events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
         threads[_POOLS] = "private pools"
     for thread, title in threads.items():
         yield _metadata("thread_name", thread, title)
-    time = replayed.time_us
     for counter in _COUNTERS:
-        values = getattr(replayed, counter)
-        changed = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
-        for event in changed.tolist():
-            yield {
-                "ph": "C",
-                "name": f"{counter} bytes",
-                "pid": 1,
-                "ts": float(time[event]),
-                "args": {"bytes": int(values[event])},
-            }
-    trace = replayed.trace
+        yield from _counts(replayed, counter)
+    yield from _ranges(replayed)
+    yield from _pool_events(replayed)
+    yield from _failures(replayed)
+
+
+def _counts(replayed: ReplayedTrace, counter: str) -> Iterator[dict[str, Any]]:
+    values = getattr(replayed, counter)
+    changed = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    for event in changed.tolist():
+        yield {
+            "ph": "C",
+            "name": f"{counter} bytes",
+            "pid": 1,
+            "ts": float(replayed.time_us[event]),
+            "args": {"bytes": int(values[event])},
+        }
+
+
+def _ranges(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
+    trace, time = replayed.trace, replayed.time_us
     after = float(time[-1]) + 1 if len(time) else 0.0
     for begin, end, label in ranges(replayed):
         until = float(time[end]) if end < len(time) else after
@@ -71,30 +80,37 @@ def _events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
             "ts": float(time[begin]),
             "dur": max(until - float(time[begin]), 0.0),
         }
-    for event, op, pool in trace.pool_events():
-        yield {
-            "ph": "i",
-            "s": "t",
-            "name": f"{op.replace('_', ' ')} {trace.pools[pool - 1].name or pool}",
-            "pid": 1,
-            "tid": _POOLS,
-            "ts": float(time[event]),
-            "args": {"pool": pool},
-        }
+
+
+def _pool_events(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
+    pools = replayed.trace.pools
+    for event, op, pool in replayed.trace.pool_events():
+        name = f"{op.replace('_', ' ')} {pools[pool - 1].name or pool}"
+        yield _instant(replayed, event, _POOLS, name, {"pool": pool})
+
+
+def _failures(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
     for event in np.flatnonzero(replayed.failed).tolist():
-        yield {
-            "ph": "i",
-            "s": "t",
-            "name": "request failed",
-            "pid": 1,
-            "tid": _FAILURES,
-            "ts": float(time[event]),
-            "args": {
-                "bytes": int(trace.size[event]),
-                "reserved": int(replayed.reserved[event]),
-                "capacity": replayed.capacity,
-            },
+        numbers = {
+            "bytes": int(replayed.trace.size[event]),
+            "reserved": int(replayed.reserved[event]),
+            "capacity": replayed.capacity,
         }
+        yield _instant(replayed, event, _FAILURES, "request failed", numbers)
+
+
+def _instant(
+    replayed: ReplayedTrace, event: int, thread: int, name: str, numbers: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "ph": "i",
+        "s": "t",
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": float(replayed.time_us[event]),
+        "args": numbers,
+    }
 
 
 def _metadata(kind: str, thread: int, name: str) -> dict[str, Any]:
