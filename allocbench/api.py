@@ -30,7 +30,7 @@ import pandas as pd
 from allocbench.arguments import inputs, options
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramWorkload, Settings
-from allocbench.questions import ORDERS, TUNING
+from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
@@ -129,14 +129,14 @@ def recommend(
     *,
     weights: Weights = WEIGHTS,
     orders: int = ORDERS,
-    tuning: int = TUNING,
+    budget: int = BUDGET,
     seed: int = 0,
 ) -> pd.DataFrame:
     """The allocators ranked, best first: see `allocbench.questions.recommend.Study.rows`.
 
     `attrs["advice"]` of the frame is the `allocbench.reports.recommending.Advice`, and
     `attrs["confidence"]` the `allocbench.reports.confidence.Confidence`.
-    Raises ModuleNotFoundError, naming the extra, when `tuning` is not 0 and Optuna not installed.
+    Raises ModuleNotFoundError, naming the extra, when `budget` is not 0 and Optuna not installed.
     """
     trace, device = _case(workload, device)
     study = recommending.study(
@@ -145,7 +145,7 @@ def recommend(
         workload=_name(workload, trace),
         weights=weights,
         orders=orders,
-        tuning=tuning,
+        budget=budget,
         seed=seed,
     )
     study.rows.attrs["advice"] = study.advice

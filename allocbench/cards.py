@@ -152,15 +152,25 @@ def note(device: str = "", traced_on: str = "") -> str:
     return words
 
 
+def of_device(device: str) -> tuple[Card, str] | None:
+    """The card whose simulated device this is, and further options of the spec; None if no card."""
+    for card in cards():
+        if device == card.device or device.startswith(f"{card.device},"):
+            return card, device.removeprefix(card.device).removeprefix(",")
+    return None
+
+
 def label(device: str) -> str:
     """The name of a device in sentences: the card's name if its spec is that of a card.
 
     Bytes of other simulated devices are in units: "sim:8.00 GiB (context 198 MiB)".
     """
-    name = next((card.name for card in cards() if card.device == device), device)
-    match = re.fullmatch(r"sim:(\d+),context=(\d+)", name)
+    if found := of_device(device):
+        card, options = found
+        return f"{card.name} ({options})" if options else card.name
+    match = re.fullmatch(r"sim:(\d+),context=(\d+)", device)
     if match is None:
-        return name
+        return device
     capacity, reserved = (units.size(int(number)) for number in match.groups())
     return f"sim:{capacity} (context {reserved})"
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -68,6 +68,9 @@ Model = Annotated[
         f"{', '.join(MODELS)}. Further options follow the file, as in FILE:tensor_parallel=2.",
     ),
 ]
+Allocator = Annotated[
+    str, typer.Option(metavar="SPEC", help="The allocator; see `list allocators`.")
+]
 Allocators = Annotated[
     str,
     typer.Option(
@@ -87,11 +90,19 @@ NullDevice = Annotated[
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="On a null GPU: stop after N optimizer steps."),
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="On a null GPU: end the program after this many optimizer steps.",
+    ),
 ]
 Timeout = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", min=0.001, help="On a null GPU: stop after this many seconds."),
+    typer.Option(
+        metavar="SECONDS",
+        min=0.001,
+        help="On a null GPU: end the program after this many seconds.",
+    ),
 ]
 Values = Annotated[
     list[str] | None,
@@ -103,6 +114,39 @@ Values = Annotated[
         " one line, *=1.0 to all lines. Can be given more than once.",
     ),
 ]
+
+
+def _bytes(text: str | int) -> int:
+    from allocbench.allocators import SpecError, parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except SpecError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def bytes_option(about: str) -> Any:
+    """An option that is a number of bytes, such as 512 or 16GiB."""
+    return typer.Option(metavar="BYTES", parser=_bytes, help=about)
+
+
+def json_option(what: str) -> Any:
+    """The option --json, which names a file."""
+    return typer.Option(
+        "--json", metavar="FILE", help=f"Write {what} as JSON; - is standard output."
+    )
+
+
+def markdown_option(what: str) -> Any:
+    """The option --markdown, which names a file."""
+    return typer.Option(
+        "--markdown", metavar="FILE", help=f"Write {what} as Markdown; - is standard output."
+    )
+
+
+def output_option(about: str) -> Any:
+    """The option --output of a command that makes one file."""
+    return typer.Option("--output", "-o", metavar="FILE", help=about)
 
 
 def card_of(given: str, name: str) -> Card:
@@ -122,16 +166,10 @@ def card_of(given: str, name: str) -> Card:
     raise UsageError(f"{given}: no such card; {known}")
 
 
-def bytes_of(option: str, text: str | None) -> int | None:
-    """The bytes of an option, None if it was not given; raises UsageError."""
-    from allocbench.allocators.devices import parse_bytes
-
-    with errors_naming(option):
-        return None if text is None else parse_bytes(text)
-
-
 def device_of(text: str) -> str:
     """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
+
+    The options of a simulated device may follow `card:NAME`, except its capacity and context.
 
     Raises UsageError if no card, or more than one, has this name.
     """
@@ -146,7 +184,9 @@ def device_of(text: str) -> str:
             written = " or ".join(f"card:{card.slug}" for card in meant)
             raise UsageError(f"--device {text}: write {written}")
         return text
-    return card_of(f"--device {text}", _card_named(text)).device
+    name, options = _card_named(text)
+    card = card_of(f"--device {text}", name)
+    return card.device + "".join(f",{option}={value}" for option, value in options.items())
 
 
 def recorded_on(text: str | None) -> str | None:
@@ -155,19 +195,19 @@ def recorded_on(text: str | None) -> str | None:
         return text
     if name_of(text) != _CARD:
         return None
-    name = _card_named(text)
+    name, _ = _card_named(text)
     return f"null:{name}" if any(card.compute for card in find(name)) else None
 
 
-def _card_named(text: str) -> str:
-    """The name in `card:NAME`; raises UsageError."""
+def _card_named(text: str) -> tuple[str, dict[str, str]]:
+    """The name in `card:NAME`, and the options of the simulated device; raises UsageError."""
     try:
         options = parse(text, first="name").options
     except SpecSyntaxError as error:
         raise UsageError(f"--device {error}") from error
-    if unknown := [option for option in options if option != "name"]:
-        raise UsageError(f"--device {text}: a card has no option {unknown[0]}; write card:NAME")
-    return options.get("name", "")
+    if fixed := [option for option in options if option in ("capacity", "context")]:
+        raise UsageError(f"--device {text}: {fixed[0]} follows from the card; write sim:80GiB")
+    return options.pop("name", ""), options
 
 
 def _device_given(context: typer.Context, text: str) -> str:
@@ -202,27 +242,22 @@ Pin = Annotated[
     int | None,
     typer.Option(metavar="CPU", help="Run on one processor, for steadier times."),
 ]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")]
 Context = Annotated[
-    str | None,
-    typer.Option(
-        metavar="BYTES",
-        help="Bytes of the CUDA context, the libraries and their kernels, such as 600MiB;"
-        " default: an estimate for each card.",
+    int | None,
+    bytes_option(
+        "Bytes of the CUDA context, the libraries and their kernels, such as 600MiB; default: an"
+        " estimate for each card."
     ),
 ]
 Nccl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="BYTES",
-        help="Bytes of NCCL's buffers; default: an estimate for programs with several ranks.",
-    ),
+    int | None,
+    bytes_option("Bytes of NCCL's buffers; default: an estimate for programs with several ranks."),
 ]
-Other = Annotated[
-    str, typer.Option(metavar="BYTES", help="Bytes of the card that other processes use.")
-]
-Json = Annotated[
-    str | None,
-    typer.Option("--json", metavar="FILE", help="Write result rows as JSON; - is standard output."),
+Other = Annotated[int, bytes_option("Bytes of the card that other processes use.")]
+Json = Annotated[str | None, json_option("result rows")]
+TraceOutput = Annotated[
+    str, output_option("The trace file, .parquet or .csv; - is CSV on standard output.")
 ]
 Scratch = Annotated[
     Gpu | None,
@@ -230,10 +265,7 @@ Scratch = Annotated[
         help="Add the scratch memory of the kernels of such a GPU, computed by a model and labeled."
     ),
 ]
-ConvolutionScratch = Annotated[
-    int,
-    typer.Option(metavar="BYTES", min=0, help="With --scratch: bytes per convolution."),
-]
+ConvolutionScratch = Annotated[int, bytes_option("With --scratch: bytes per convolution.")]
 Reference = Annotated[
     str | None,
     typer.Option(

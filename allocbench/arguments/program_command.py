@@ -113,14 +113,7 @@ def _options(
             " default: 5.",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.001,
-            help="On a null GPU: end the program after this many seconds.",
-        ),
-    ] = None,
+    timeout: options.Timeout = None,
     value: options.Values = None,
     world: Annotated[
         int | None,

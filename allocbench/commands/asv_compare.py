@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.arguments.options import markdown_option
+from allocbench.output.files import STDOUT, check_outputs, write_text
 
 EXAMPLES = (
     "allocbench asv-compare main HEAD",
@@ -30,9 +31,7 @@ def run(
             help="Run nothing; compare the results in this folder of asv.",
         ),
     ] = None,
-    markdown: Annotated[
-        str, typer.Option(metavar="FILE", help="Write the summary to FILE; - is standard output.")
-    ] = STDOUT,
+    markdown: Annotated[str, markdown_option("the summary")] = STDOUT,
 ) -> None:
     """Run benchmarks on two commits and compare them.
 
@@ -54,6 +53,5 @@ def run(
     before, after = ([cell for cell in measured if cell.commit == commit] for commit in commits)
     comparison = gate.compare(before, after, statements)
     text = gate.markdown(comparison, base, head)
-    with open_output(markdown) as sink:
-        sink.write(text.encode())
+    write_text(text, markdown)
     raise typer.Exit(EXIT_CODES[comparison.outcome])

@@ -24,15 +24,7 @@ def run(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A bundled workload; see `list workloads`.")
     ],
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The trace file, .parquet or .csv; - is CSV to stdout.",
-        ),
-    ],
+    output: options.TraceOutput,
     device: Annotated[
         str | None,
         typer.Option(

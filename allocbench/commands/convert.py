@@ -11,20 +11,18 @@ from allocbench.arguments import options
 from allocbench.workloads.formats import OUTPUTS
 
 EXAMPLES = (
-    "allocbench convert trace.csv trace.parquet",
-    "allocbench convert gpt2-train - | head",
-    "allocbench convert gpt2-train blocks.csv --format lifetimes",
-    "allocbench convert snapshot.pickle:device=0 trace.parquet",
-    "allocbench convert random:allocs=1000,max_size=4KiB random.csv",
+    "allocbench convert trace.csv -o trace.parquet",
+    "allocbench convert gpt2-train -o - | head",
+    "allocbench convert gpt2-train -o blocks.csv --format lifetimes",
+    "allocbench convert snapshot.pickle:device=0 -o trace.parquet",
+    "allocbench convert random:allocs=1000,max_size=4KiB -o random.csv",
 )
 
 
 def run(
     source: options.WorkloadFile,
-    target: Annotated[
-        str,
-        typer.Argument(metavar="OUT", help="The trace file, .parquet or .csv; - is CSV to stdout."),
-    ],
+    output: options.TraceOutput,
+    model: options.Model = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +32,6 @@ def run(
             "id,lower,upper,size in units of events.",
         ),
     ] = None,
-    model: options.Model = None,
     scratch: options.Scratch = None,
     convolution_scratch: options.ConvolutionScratch = 0,
 ) -> None:
@@ -47,6 +44,6 @@ def run(
     from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.output.traces import check_trace_output, modelled, write_trace
 
-    check_trace_output(target, to)
+    check_trace_output(output, to)
     trace = modelled(inputs.load(source, model), scratch, convolution_scratch)
-    write_trace(trace, target, to)
+    write_trace(trace, output, to)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -46,17 +45,10 @@ _SIZES = {
 
 def run(
     workload: options.Workload,
-    allocator: Annotated[
-        str, typer.Option(metavar="SPEC", help="The allocator; see `list allocators`.")
-    ] = "caching",
+    allocator: options.Allocator = "caching",
     device: options.Device = options.DEVICE,
     model: options.Model = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="FILE", help="Write the facts as JSON; - is standard output."
-        ),
-    ] = None,
+    json: Annotated[str | None, options.json_option("the facts")] = None,
 ) -> None:
     """Explain the first request that fails: was the device full, or its free memory fragmented?
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
-from allocbench.cards import cards, find, note
+from allocbench.cards import cards, find, note, of_device
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
@@ -45,7 +45,9 @@ def run(
     time_limit: Annotated[
         float,
         typer.Option(
-            metavar="S", min=0, help="Seconds to search for the best plan; 0 skips the search."
+            metavar="SECONDS",
+            min=0,
+            help="Seconds to search for the best plan; 0 skips the search.",
         ),
     ] = _TIME_LIMIT,
     vary: Annotated[
@@ -68,7 +70,7 @@ def run(
     ] = False,
     context: options.Context = None,
     nccl: options.Nccl = None,
-    other: options.Other = "0",
+    other: options.Other = 0,
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -90,11 +92,9 @@ def run(
     if vary is not None:
         answer(workload, vary, device, json)
         return
-    given = {"--context": context, "--nccl": nccl, "--other": other}
-    sizes = {option: options.bytes_of(option, text) for option, text in given.items()}
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, specs, device)
-    outside = Outside(sizes["--context"], sizes["--other"] or 0, ranks_of(trace), sizes["--nccl"])
+    outside = Outside(context, other, ranks_of(trace), nccl)
     run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
@@ -127,7 +127,7 @@ def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
     """What fills the card of --device, else the smallest card on which PyTorch completes."""
     from allocbench.questions.occupancy import occupancy
 
-    chosen = next((card for card in cards() if card.device == run.device), None)
+    chosen, _ = of_device(run.device) or (None, "")
     (smallest,) = rows.loc[rows["allocator"] == PYTORCH, "card"]
     if chosen is None and smallest is not None:
         (chosen,) = find(smallest)

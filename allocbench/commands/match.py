@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "allocbench match gpt2-train trace.parquet",
-    "allocbench match trace.parquet trace.csv --rounding 512 --smallest 1048576",
+    "allocbench match trace.parquet trace.csv --rounding 512 --smallest 1MiB",
 )
 _MISSED = 10  # sizes shown
 
@@ -36,12 +36,8 @@ def run(
         str,
         typer.Argument(metavar="RECORDED", help="The trace that is correct, a workload or a file."),
     ],
-    rounding: Annotated[
-        int, typer.Option(metavar="BYTES", min=1, help="Round sizes up to multiples of BYTES.")
-    ] = 1,
-    smallest: Annotated[
-        int, typer.Option(metavar="BYTES", min=0, help="Ignore blocks smaller than BYTES.")
-    ] = 0,
+    rounding: Annotated[int, options.bytes_option("Round sizes up to multiples of BYTES.")] = 1,
+    smallest: Annotated[int, options.bytes_option("Ignore blocks smaller than BYTES.")] = 0,
     json: options.Json = None,
 ) -> None:
     """Match two traces of the same program event by event, and compare their peaks.

@@ -21,7 +21,7 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import written
 from allocbench.output.terminal import console, plain_table
-from allocbench.questions import model_plan
+from allocbench.questions.model_plan import ALIGNMENT as _ALIGNMENT_OF_MODEL
 from allocbench.questions.model_plan import ModelPlan, plan_model
 from allocbench.reports import units
 
@@ -50,32 +50,23 @@ def run(
     ] = "exact",
     model: options.Model = None,
     time_limit: Annotated[
-        float, typer.Option(metavar="S", help="Time limit of the exact planner, in seconds.")
+        float, typer.Option(metavar="SECONDS", help="Seconds that the exact planner may search.")
     ] = TIME_LIMIT,
     alignment: Annotated[
         int | None,
-        typer.Option(
-            metavar="BYTES",
-            help=f"A power of two: {_ALIGNMENT} for a trace, {model_plan.ALIGNMENT} for a model, 1"
-            " for a CSV of lifetimes.",
-        ),
-    ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(
-            "--json", metavar="FILE", help="Write the numbers as JSON; - is standard output."
+        options.bytes_option(
+            f"A power of two; default: {_ALIGNMENT} for a trace, {_ALIGNMENT_OF_MODEL} for a"
+            " model, 1 for a CSV of lifetimes."
         ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PLAN",
-            help="Write the plan as CSV of id,lower,upper,size,offset; for a model of"
-            " tensor,name,placement,bytes,offset,owner; - is standard output.",
+        options.output_option(
+            "Write the plan as CSV of id,lower,upper,size,offset; for a model of"
+            " tensor,name,placement,bytes,offset,owner; - is standard output."
         ),
     ] = None,
+    json: Annotated[str | None, options.json_option("the numbers")] = None,
 ) -> None:
     """Assign an offset to every block of a trace, with all lifetimes known.
 
@@ -140,7 +131,7 @@ def _plan_model(
         return plan_model(
             graph,
             planner,
-            alignment=model_plan.ALIGNMENT if alignment is None else alignment,
+            alignment=_ALIGNMENT_OF_MODEL if alignment is None else alignment,
             time_limit=time_limit,
             report=report,
         )

@@ -18,7 +18,7 @@ from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.questions import ORDERS, TUNING
+from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.switching import how
 from allocbench.reports import units
 from allocbench.reports.assumptions import per_event
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "allocbench recommend gpt2-train --device card:rtx-4060",
-    "allocbench recommend trace.csv --orders 1 --tuning 10 --weigh time=5,plug_in=20",
+    "allocbench recommend trace.csv --orders 1 --budget 10 --weigh time=5,plug_in=20",
     "allocbench recommend --device null:h100 -- python train.py",
 )
 
@@ -39,6 +39,7 @@ EXAMPLES = (
 def run(
     workload: options.Workload,
     device: options.Device = options.DEVICE,
+    model: options.Model = None,
     weigh: Annotated[
         str,
         typer.Option(
@@ -48,21 +49,17 @@ def run(
             + ".",
         ),
     ] = "",
-    model: options.Model = None,
     orders: Annotated[
         int,
         typer.Option(metavar="N", min=0, help="Number of traces with shuffled steps to test."),
     ] = ORDERS,
-    tuning: Annotated[
+    budget: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Settings of caching to try."),
-    ] = TUNING,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")] = 0,
+        typer.Option(metavar="N", min=0, help="Approximate number of settings of caching to try."),
+    ] = BUDGET,
+    seed: options.Seed = 0,
     pin: options.Pin = None,
-    json: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write the ranking as JSON."),
-    ] = None,
+    json: Annotated[str | None, options.json_option("the ranking")] = None,
 ) -> None:
     """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
 
@@ -75,21 +72,21 @@ def run(
     from allocbench.questions import recommend
 
     weights = _weights(weigh)
-    if tuning:
+    if budget:
         tuner()
     inputs.check_specs("--device", [], device)
     check_outputs(json)
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)
-    with progress_bar(recommend.stages(device, None, orders, tuning)) as begin:
+    with progress_bar(recommend.stages(device, None, orders, budget)) as begin:
         study = recommend.study(
             trace,
             device,
             workload=name,
             weights=weights,
             orders=orders,
-            tuning=tuning,
+            budget=budget,
             seed=seed,
             label=label(device),
             begin=begin,

@@ -34,10 +34,7 @@ def run(
         list[str],
         typer.Argument(metavar="-- COMMAND...", help="The command, after two dashes."),
     ],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="The trace file, .parquet or .csv."),
-    ],
+    output: Annotated[str, options.output_option("The trace file, .parquet or .csv.")],
     labels: Annotated[
         Labels,
         typer.Option(

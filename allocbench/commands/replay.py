@@ -35,11 +35,13 @@ _PLACEMENTS = ("block", "segment", "offset", "size")
 
 def run(
     workload: options.Workload,
-    allocator: Annotated[
-        str, typer.Option(metavar="SPEC", help="An allocator with options; see `list`.")
-    ],
+    allocator: options.Allocator,
     device: options.Device = options.DEVICE,
     model: options.Model = None,
+    time: options.Passes = PASSES,
+    min_capacity: options.Capacity = True,
+    pin: options.Pin = None,
+    json: options.Json = None,
     placements: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +55,7 @@ def run(
         typer.Option(
             metavar="FILE",
             help="Write a PyTorch memory snapshot of the simulated segments and blocks at the end, "
-            "with the history, for pytorch.org/memory_viz.",
+            "with the history, for pytorch.org/memory_viz; - is standard output.",
         ),
     ] = None,
     perfetto: Annotated[
@@ -61,13 +63,9 @@ def run(
         typer.Option(
             metavar="FILE",
             help="Write requested, allocated and reserved bytes over time, with steps and phases, "
-            "as Chrome JSON for ui.perfetto.dev.",
+            "as Chrome JSON for ui.perfetto.dev; - is standard output.",
         ),
     ] = None,
-    time: options.Passes = PASSES,
-    min_capacity: options.Capacity = True,
-    pin: options.Pin = None,
-    json: options.Json = None,
 ) -> None:
     """Replay a trace through one allocator and show every metric.
 

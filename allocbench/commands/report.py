@@ -8,15 +8,20 @@ from typing import Annotated
 
 import typer
 
-from allocbench.arguments.options import Reference, reference_of
+from allocbench.arguments.options import (
+    Reference,
+    markdown_option,
+    output_option,
+    reference_of,
+)
 from allocbench.errors import UsageError
-from allocbench.output.files import STDOUT, check_folder, check_outputs
+from allocbench.output.files import check_folder, check_outputs, write_text
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",
     "allocbench report monday.zip tuesday.json --reference bfc",
     "allocbench report results.zip --figures figures",
-    "allocbench report results.json --markdown",
+    "allocbench report results.json --markdown -",
     "allocbench report sweep.jsonl -o report.html",
 )
 _DEFAULT = "report.html"
@@ -32,21 +37,16 @@ def run(
     ],
     output: Annotated[
         str | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help=f"Write the report as one HTML file; - is standard output. Default: {_DEFAULT}, "
-            "unless another output is requested.",
+        output_option(
+            f"Write the report as one HTML file; - is standard output. Default: {_DEFAULT}, "
+            "unless another output is requested."
         ),
     ] = None,
     figures: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Write every figure as SVG and PNG into a folder."),
     ] = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the verdict and tables as Markdown.")
-    ] = False,
+    markdown: Annotated[str | None, markdown_option("the verdict and tables")] = None,
     history: Annotated[
         str | None,
         typer.Option(
@@ -61,13 +61,12 @@ def run(
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
     which charts are missing. If a sweep repeated a run, the last result counts.
     """
-    from allocbench.reports import asv, bundle, markdown  # imported late: --help stays fast
+    from allocbench.reports import asv, bundle  # imported late: --help stays fast
+    from allocbench.reports.markdown import render
 
-    if output is None and figures is None and not as_markdown:
+    if output is None and figures is None and markdown is None:
         output = _DEFAULT
-    if as_markdown and output == STDOUT:
-        raise UsageError("two outputs cannot both go to standard output")
-    check_outputs(output)
+    check_outputs(output, markdown)
     check_folder(figures)
     bundle_read = bundle.read_all(results)
     if bundle_read.rows.empty:
@@ -77,8 +76,8 @@ def run(
     names = list(bundle_read.rows["allocator"].unique())
     base = reference_of(reference, names)
     past = asv.history(history) if history else None
-    if as_markdown:
-        sys.stdout.write(markdown.render(bundle_read.rows, base))
+    if markdown:
+        write_text(render(bundle_read.rows, base), markdown)
     if output is None and figures is None:
         return
     try:

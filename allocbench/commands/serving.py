@@ -138,7 +138,7 @@ def run(
     ] = None,
     context: options.Context = None,
     nccl: options.Nccl = None,
-    other: options.Other = "0",
+    other: options.Other = 0,
     log: Annotated[
         str | None,
         typer.Option(
@@ -166,12 +166,7 @@ def run(
     from allocbench.workloads.serving import engines
 
     check_outputs(json)
-    outside = Outside(
-        context=options.bytes_of("--context", context),
-        other=options.bytes_of("--other", other) or 0,
-        ranks=tensor_parallel,
-        nccl=options.bytes_of("--nccl", nccl),
-    )
+    outside = Outside(context=context, other=other, ranks=tensor_parallel, nccl=nccl)
     architecture = _architecture(model, tensor_parallel, quantization, kv_dtype)
     longest = max_model_len or architecture.positions
     if longest > architecture.positions:

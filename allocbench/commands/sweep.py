@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from types import ModuleType
@@ -22,6 +22,7 @@ from allocbench.reports import results
 if TYPE_CHECKING:
     import pandas as pd
 
+    from allocbench.reports.runs import Key
     from allocbench.workloads import Trace
 
 EXAMPLES = (
@@ -36,15 +37,6 @@ def run(
     devices: Annotated[
         str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
     ] = options.DEVICE,
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="JSON lines file to which results are added; existing results are skipped.",
-        ),
-    ] = "sweep.jsonl",
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
@@ -62,6 +54,12 @@ def run(
     retry: Annotated[
         bool, typer.Option("--retry", help="Repeat runs that ended with an error.")
     ] = False,
+    output: Annotated[
+        str,
+        options.output_option(
+            "JSON lines file to which results are added; existing results are skipped."
+        ),
+    ] = "sweep.jsonl",
     json: options.Json = None,
 ) -> None:
     """Run every workload through every allocator on every device, in many processes.
@@ -88,15 +86,7 @@ def run(
     sweeping = _sweeper()
     traces = inputs.load_all(workloads, model)
     inputs.tell_recorded(traces, specs, places[0])
-    with ExitStack() as stack:
-        show: list[Callable[[str], None]] = []
-        added: list[int] = []
-
-        def total(runs: int) -> None:
-            added.append(runs)
-            show.append(stack.enter_context(progress_bar(runs + 1)))
-            show[0](f"{runs:,} runs")
-
+    with _Progress() as progress:
         swept = sweeping.sweep(
             traces,
             specs,
@@ -106,8 +96,8 @@ def run(
             workers=workers,
             scheduler=scheduler,
             retry=retry,
-            total=total,
-            done=lambda key: show[0](f"{key.workload} {key.allocator} {key.device}"),
+            total=progress.total,
+            done=progress.done,
         )
     if json:
         results.write(swept.drop(columns=["trace", "code", "error"]), json)
@@ -116,10 +106,29 @@ def run(
     rows = _requested(swept, traces, specs, places)
     if not rows.empty:
         comparison.show(rows, options.reference_of(None, specs))
+    _tell(swept, progress.runs, output)
+
+
+class _Progress(ExitStack):
+    """A progress bar that begins when the number of runs is known. runs: that number."""
+
+    runs = 0
+
+    def total(self, runs: int) -> None:
+        self.runs = runs
+        self._show = self.enter_context(progress_bar(runs + 1))
+        self._show(f"{runs:,} runs")
+
+    def done(self, key: Key) -> None:
+        self._show(f"{key.workload} {key.allocator} {key.device}")
+
+
+def _tell(swept: pd.DataFrame, added: int, path: str) -> None:
+    """Print what the file of the sweep has now, and the runs that failed."""
     out = console()
-    skipped = max(0, len(swept) - added[0])
-    out.print(Text(f"{output}: {len(swept):,} rows, {skipped:,} of them from earlier sweeps"))
-    out.print(Text(f"allocbench report {shlex.quote(output)} makes a report of these rows"))
+    earlier = max(0, len(swept) - added)
+    out.print(Text(f"{path}: {len(swept):,} rows, {earlier:,} of them from earlier sweeps"))
+    out.print(Text(f"allocbench report {shlex.quote(path)} makes a report of these rows"))
     for row in swept[swept["error"].notna()].to_dict("records"):
         name = f"{row['workload']} {row['allocator']} {row['device']}"
         out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)

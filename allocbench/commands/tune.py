@@ -49,10 +49,7 @@ def run(
     budget: Annotated[
         int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
     ] = _BUDGET,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Seed of the search."),
-    ] = 0,
+    seed: options.Seed = 0,
     per_phase: Annotated[
         bool,
         typer.Option(
@@ -69,10 +66,7 @@ def run(
             " load=0,steady=step3. Default: found in the trace.",
         ),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write all trials, or the phases, as JSON."),
-    ] = None,
+    json: Annotated[str | None, options.json_option("all trials, or the phases,")] = None,
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
 

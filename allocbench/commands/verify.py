@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +13,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench import allocators
+from allocbench.arguments import options
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
+from allocbench.output.files import STDOUT, check_outputs, write_text
 from allocbench.output.terminal import console, fitting, left_out, plain_table
 from allocbench.reports import units
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "allocbench verify snapshot.pickle",
     "allocbench verify snapshot.pickle --allocator caching:version=2.13",
-    "allocbench verify snapshot.pickle --json",
-    "allocbench verify recordings/ --markdown",
+    "allocbench verify snapshot.pickle --json -",
+    "allocbench verify recordings/ --markdown -",
 )
 _COLUMNS = (
     "recording",
@@ -60,15 +61,14 @@ def run(
         ),
     ] = "caching",
     capacity: Annotated[
-        str | None,
-        typer.Option(metavar="BYTES", help="Capacity of the GPU, if it was not recorded."),
+        int | None, options.bytes_option("Capacity of the GPU, if it was not recorded.")
     ] = None,
-    device: Annotated[
+    gpu: Annotated[
         str | None,
         typer.Option(metavar="N", help="The number of one GPU; default: all that have events."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    json: Annotated[str | None, options.json_option("the verdicts")] = None,
+    markdown: Annotated[str | None, options.markdown_option("a table")] = None,
 ) -> None:
     """Verify `caching` against recordings of real GPUs.
 
@@ -83,22 +83,23 @@ def run(
 
     if parse(allocator).name != "caching":
         raise UsageError(f"--allocator {allocator}: only caching can be compared with PyTorch")
-    size = None if capacity is None else allocators.parse_bytes(capacity)
-    options = {} if device is None else {"device": device}
+    check_outputs(json, markdown)
+    chosen = {} if gpu is None else {"device": gpu}
     paths, is_table = _files(recordings)
     verdicts = [
-        verdict for path in paths for verdict in verify_all(path, allocator, size, **options)
+        verdict for path in paths for verdict in verify_all(path, allocator, capacity, **chosen)
     ]
+    rows = [verdict.row() for verdict in verdicts]
     is_table = is_table or len(verdicts) > 1
-    if as_json:
-        rows = [verdict.row() for verdict in verdicts]
-        typer.echo(json.dumps(rows if is_table else rows[0]))
-    elif markdown:
-        typer.echo(_markdown(verdicts))
-    elif is_table:
-        _print_table(verdicts)
-    else:
-        _print_one(verdicts[0])
+    if json:
+        write_text(dumps(rows if is_table else rows[0]) + "\n", json)
+    if markdown:
+        write_text(_markdown(verdicts) + "\n", markdown)
+    if STDOUT not in (json, markdown):
+        if is_table:
+            _print_table(verdicts)
+        else:
+            _print_one(verdicts[0])
     raise typer.Exit(max(verdict.exit_code for verdict in verdicts))
 
 

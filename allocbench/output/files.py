@@ -66,6 +66,12 @@ def open_output(path: str) -> Iterator[BinaryIO]:
         raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
+def write_text(text: str, path: str) -> None:
+    """Write a text; raises as `open_output`."""
+    with open_output(path) as sink:
+        sink.write(text.encode())
+
+
 def write_records(table: pd.DataFrame, path: str) -> None:
     """Write a frame as a JSON list of objects, null for what is missing; raises as `open_output`.
 

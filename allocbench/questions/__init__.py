@@ -3,5 +3,5 @@
 
 ORDERS = 3
 """Perturbed traces from which the confidence of a recommendation is computed."""
-TUNING = 60
+BUDGET = 60
 """Settings of caching that a recommendation tries."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from allocbench import allocators
-from allocbench.questions import ORDERS, TUNING
+from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.hazards import breaks, caveats
 from allocbench.questions.switching import with_conf
 from allocbench.replays.runner import Runner
@@ -68,7 +68,7 @@ def study(
     workload: str = "",
     weights: Weights = WEIGHTS,
     orders: int = ORDERS,
-    tuning: int = TUNING,
+    budget: int = BUDGET,
     seed: int = 0,
     label: str = "",
     begin: Callable[[str], None] = lambda what: None,
@@ -77,16 +77,16 @@ def study(
     """Run allocators on a trace and on perturbed ones, and advise.
 
     specs: default: all strategies that can work on the device, and expandable segments. orders:
-    number of perturbed traces. tuning: number of settings of caching to try, 0 for none; needs the
+    number of perturbed traces. budget: number of settings of caching to try, 0 for none; needs the
     extra `tune`. label: the name of the device in sentences. begin: called with the name of each
     stage, at most `stages` times. runner: of this trace and device, if one exists. Raises
     SpecError.
     """
     run = runner or Runner(trace, device, workload)
     chosen = list(_all(device) if specs is None else specs)
-    if tuning:
+    if budget:
         begin("tuning caching")
-        chosen += [spec for spec in _tuned(run, tuning, seed) if spec not in chosen]
+        chosen += [spec for spec in _tuned(run, budget, seed) if spec not in chosen]
     broken = {spec: reason for spec in chosen if (reason := breaks(spec, trace))}
     chosen = [spec for spec in chosen if spec not in broken]
     rows = []
@@ -119,11 +119,11 @@ def study(
 
 
 def stages(
-    device: str, specs: Sequence[str] | None = None, orders: int = ORDERS, tuning: int = TUNING
+    device: str, specs: Sequence[str] | None = None, orders: int = ORDERS, budget: int = BUDGET
 ) -> int:
     """Maximum number of stages of `study`."""
     count = len(_all(device) if specs is None else specs)
-    return count + 2 * bool(tuning) + orders
+    return count + 2 * bool(budget) + orders
 
 
 def _all(device: str) -> list[str]:

@@ -75,7 +75,7 @@ def verdicts(workload: str, budget: int = BUDGET) -> Iterator[Verdict]:
 
 
 def _verdict(run: Runner, card: Card, specs: list[str], everything: set[str]) -> Verdict:
-    study_made = study(run.trace, card.device, specs=specs, orders=0, tuning=0, runner=run)
+    study_made = study(run.trace, card.device, specs=specs, orders=0, budget=0, runner=run)
     chosen = study_made.advice.chosen
     fitting = {spec for spec in everything if run.completes(spec)}
     others = {spec for spec in fitting if kind(spec) != "uncached"} or fitting

@@ -41,10 +41,10 @@ def test_ranges_and_lists_of_numbers() -> None:
             parse_numbers(wrong)
 
 
-def test_a_card_has_a_name_and_no_options() -> None:
+def test_a_card_sets_the_capacity_and_the_context() -> None:
     assert recorded_on("card:l4") == "null:l4"
     for wrong, complaint in (
-        ("card:l4,memory=1GiB", "a card has no option memory; write card:NAME"),
+        ("card:l4,context=1GiB", "context follows from the card; write sim:80GiB"),
         ("card:l4,memory", "'memory' is not option=value"),
         ("card", "no such card"),
     ):

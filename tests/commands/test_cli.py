@@ -98,7 +98,7 @@ RUN_HERE = [
 LESS = {
     "compare": f"{QUICK} --allocators bfc,naive",
     "fit": "--allocators caching",
-    "recommend": "--orders 0 --tuning 2",
+    "recommend": "--orders 0 --budget 2",
     "replay": QUICK,
     "sweep": f"{QUICK} --allocators bfc,naive",
     "tune": "--budget 4",
@@ -314,12 +314,12 @@ def test_inspect_shows_the_same_of_a_large_file(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_convert_goes_both_ways() -> None:
-    assert output("convert good.csv new.parquet") == ""
-    assert output("convert new.parquet new.csv") == ""
+    assert output("convert good.csv -o new.parquet") == ""
+    assert output("convert new.parquet -o new.csv") == ""
     assert Path("new.csv").read_text() == Path("good.csv").read_text()
-    assert output("convert new.parquet -") == Path("good.csv").read_text()
+    assert output("convert new.parquet -o -") == Path("good.csv").read_text()
     assert_same(read("new.parquet"), read("good.csv"))
-    result = run("convert gpt2-train new.csv")
+    result = run("convert gpt2-train -o new.csv")
     assert result.exit_code == 0
     assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
 

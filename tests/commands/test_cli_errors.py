@@ -115,7 +115,7 @@ def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, tol
         "replay good.csv --allocator bfc --placements {}",
         "replay good.csv --allocator bfc --snapshot {}",
         "replay good.csv --allocator bfc --perfetto {}",
-        "convert good.csv {}",
+        "convert good.csv -o {}",
         "capture gpt2-train -o {}",
     ],
 )
@@ -141,7 +141,7 @@ def test_a_full_disk_is_an_error() -> None:
         ("compare good.csv --json new --html ./new", "cannot both go to ./new"),
         ("replay good.csv", "Missing option '--allocator'"),
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
-        ("convert good.csv new.txt", "new.txt: the extension must be"),
+        ("convert good.csv -o new.txt", "new.txt: the extension must be"),
         ("capture nope -o new.csv", f"unknown workload 'nope'; bundled workloads: {BUNDLED}"),
         ("capture gpt2-train -o new", "new: the extension must be"),
         ("nonsense", "No such command 'nonsense'"),
@@ -170,7 +170,7 @@ def test_the_module_runs_as_a_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["list", "--help", "convert gpt2-train -", "compare good.csv --time 0 --json -"]
+    "line", ["list", "--help", "convert gpt2-train -o -", "compare good.csv --time 0 --json -"]
 )
 def test_a_reader_that_stops_early_is_not_an_error(line: str) -> None:
     reader, writer = os.pipe()

@@ -158,7 +158,7 @@ def test_files_for_other_programs_are_utf_8() -> None:
         f"compare good.csv {FEW}",
         f"compare good.csv {FEW} --json -",
         f"compare good.csv {FEW} --html -",
-        "convert good.csv -",
+        "convert good.csv -o -",
     ],
 )
 def test_a_full_standard_output_is_one_line(line: str) -> None:

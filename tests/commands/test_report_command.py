@@ -54,7 +54,7 @@ def test_the_report_of_files_is_that_of_the_comparison(folder: Path) -> None:
 
 
 def test_only_markdown_goes_to_standard_output(files: None) -> None:
-    shown = output("report rows.json --markdown --reference bfc")
+    shown = output("report rows.json --markdown - --reference bfc")
     assert not Path("report.html").exists()
     assert shown.startswith(
         "### made\n\nBest setting: caching was not compared.\n\nBest allocator: "
@@ -83,7 +83,7 @@ def test_markdown_takes_names_literally() -> None:
         ("report text.csv", "text.csv: not JSON"),
         ("report results.zip --reference slab", "--reference slab: not compared; compared are"),
         ("report results.zip results.zip", "bfc is already in results.zip"),
-        ("report results.zip --markdown -o -", "two outputs cannot both go to standard output"),
+        ("report results.zip --markdown - -o -", "two outputs cannot both go to standard output"),
         ("report results.zip --figures good.csv", "good.csv: cannot write: Not a directory"),
         ("report results.zip -o nowhere/report.html", "nowhere/report.html: cannot write"),
         ("report empty.json", "empty.json: no result rows to report"),

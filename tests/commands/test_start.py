@@ -49,7 +49,7 @@ def test_a_list_imports_no_arrays_and_reads_no_trace(what: list[str]) -> None:
 
 
 def test_a_command_imports_what_it_needs() -> None:
-    assert {"numpy", "pyarrow"} <= imported("convert", "random:allocs=1", "-")
+    assert {"numpy", "pyarrow"} <= imported("convert", "random:allocs=1", "-o", "-")
 
 
 @pytest.mark.parametrize("command", [command.name for command in COMMANDS])

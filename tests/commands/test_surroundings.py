@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "data"
 SHOWN = {
     "list": "list",
     "compare": f"compare good.csv --allocators bfc,naive {QUICK}",
-    "recommend": "recommend good.csv --device sim:64MiB --orders 0 --tuning 2",
+    "recommend": "recommend good.csv --device sim:64MiB --orders 0 --budget 2",
     "fit": "fit good.csv --allocators bfc --time-limit 0",
     "serving": "serving llama-3.1-8b",
     "explain": "explain good.csv --device sim:2MiB",
@@ -35,7 +35,7 @@ SHOWN = {
     "replay": f"replay good.csv --allocator bfc {QUICK}",
     "inspect": "inspect good.csv",
     "plan": "plan good.csv --planner best_fit",
-    "convert": "convert good.csv -",
+    "convert": "convert good.csv -o -",
     "match": "match good.csv good.csv",
 }
 """Commands that write to standard output."""
@@ -50,7 +50,7 @@ WRITING = {
     "sweep": "sweep good.csv --allocators naive --workers 1 -o",
     "replay": f"{SHOWN['replay']} --json",
     "plan": f"{SHOWN['plan']} -o",
-    "convert": "convert good.csv",
+    "convert": "convert good.csv -o",
     "match": f"{SHOWN['match']} --json",
 }
 """Commands that write a file, whose name comes last."""

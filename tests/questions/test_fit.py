@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
+from allocbench.arguments.options import device_of
 from allocbench.cards import cards, context, find, label, note, read
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
@@ -160,6 +161,9 @@ def test_a_card_can_be_the_device() -> None:
     )
     assert row["device"] == card.device
     assert allocators.make_device(card.device).capacity == card.free
+    assert label(device_of("card:rtx-3060,costs=h100")) == f"{card.name} (costs=h100)"
+    made = allocators.make_device(device_of("card:rtx-3060,addresses=up,costs=h100"))
+    assert (made.capacity, made.cost_source) == (card.free, "h100")
     assert "they are H100 PCIe 80GB, H100 SXM 80GB" in error("fit good.csv --device card:h100")
     assert "no such card" in error("fit good.csv --device card:nosuch")
 
@@ -208,7 +212,9 @@ def test_what_is_outside_of_the_allocator_decides_the_card() -> None:
     (row,) = json.loads(output(f"{line} --other {large.usable}"))
     assert row["card"] is None
     assert row["reserved"] is None
-    assert "--other: 'much' is not a number of bytes" in error("fit good.csv --other much")
+    assert "Invalid value for '--other': 'much' is not a number of bytes" in error(
+        "fit good.csv --other much"
+    )
 
 
 def test_the_parts_of_a_card_add_up() -> None:

@@ -48,13 +48,13 @@ def test_a_pool_with_an_allocator_works_from_2_11_on(torch: str, works: bool) ->
 
 def test_recommend_leaves_them_out_and_says_why() -> None:
     specs = ["caching", EXPANDABLE]
-    free = study(gpt2(), DEVICE, specs=specs, orders=0, tuning=0)
+    free = study(gpt2(), DEVICE, specs=specs, orders=0, budget=0)
     assert (free.advice.chosen, free.warnings) == (EXPANDABLE, ())
-    bound = study(gpt2("cuda_ipc"), DEVICE, specs=specs, orders=0, tuning=0)
+    bound = study(gpt2("cuda_ipc"), DEVICE, specs=specs, orders=0, budget=0)
     assert bound.advice.chosen != EXPANDABLE
     assert EXPANDABLE not in set(bound.rows["allocator"])
     assert bound.warnings[0].startswith(f"not considered: {EXPANDABLE}: the program shares CUDA")
-    unknown = study(gpt2(told=False), DEVICE, specs=specs, orders=0, tuning=0)
+    unknown = study(gpt2(told=False), DEVICE, specs=specs, orders=0, budget=0)
     assert "does not say whether the program uses CUDA IPC" in unknown.warnings[0]
 
 

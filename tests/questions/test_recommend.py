@@ -218,7 +218,7 @@ def test_a_study_runs_all_and_remembers() -> None:
         "sim:8GiB",
         specs=["caching", EXPANDABLE, "bfc"],
         orders=1,
-        tuning=0,
+        budget=0,
         begin=begun.append,
         runner=run,
     )
@@ -231,7 +231,7 @@ def test_a_study_runs_all_and_remembers() -> None:
 
 
 def test_the_command_answers_and_shows_how_to_switch() -> None:
-    line = "recommend gpt2-train --device sim:8GiB --orders 1 --tuning 0"
+    line = "recommend gpt2-train --device sim:8GiB --orders 1 --budget 0"
     shown = output(line)
     assert shown.startswith("Best setting: caching:conf=expandable_segments:True. It needs ")
     assert "recommended: caching:conf=expandable_segments:True\n" in shown
@@ -247,9 +247,9 @@ def test_the_command_answers_and_shows_how_to_switch() -> None:
 
 def test_a_load_that_exceeds_the_device_is_the_reason() -> None:
     write(make([(ALLOC, 0, 3 * MIB)]), "three.csv")
-    shown = output("recommend three.csv --device sim:2MiB --orders 0 --tuning 0")
+    shown = output("recommend three.csv --device sim:2MiB --orders 0 --budget 0")
     assert "\nrecommended: none, because the load of 3.00 MiB exceeds sim:2MiB\n" in shown
-    shown = output("recommend three.csv --device sim:3MiB --orders 0 --tuning 0")
+    shown = output("recommend three.csv --device sim:3MiB --orders 0 --budget 0")
     assert "none, because" not in shown
 
 
@@ -264,7 +264,7 @@ def test_an_interrupt_while_settings_are_tried_ends_it(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(tuning, "tune", partial(real, begin=begin))
     with pytest.raises(KeyboardInterrupt):
-        study(make([(ALLOC, 0, 3 * MIB)]), "sim:1GiB", orders=0, tuning=20)
+        study(make([(ALLOC, 0, 3 * MIB)]), "sim:1GiB", orders=0, budget=20)
     assert len(begun) >= 5
 
 
@@ -276,5 +276,5 @@ def test_errors_are_one_line() -> None:
     assert "'time' is not option=value" in error("recommend good.csv --weigh time")
     assert "--device" in error("recommend good.csv --device nosuch")
     trace = make([(ALLOC, 0, 2 * MIB)])
-    found = study(trace, "sim:1MiB", specs=["naive", "bfc"], orders=0, tuning=0)
+    found = study(trace, "sim:1MiB", specs=["naive", "bfc"], orders=0, budget=0)
     assert found.advice.chosen is None

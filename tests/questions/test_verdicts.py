@@ -53,7 +53,7 @@ def check(trace: Trace, device: str, tuning: int = 6) -> None:
     fitted = fit(trace, SPECS, device, known=Bounds(trace.max_load, None))
     least = {row["allocator"]: row["min_capacity"] for row in records(fitted)}
     card = {row["allocator"]: row["card"] for row in records(fitted)}
-    found = study(trace, device, specs=SPECS, orders=0, tuning=0)
+    found = study(trace, device, specs=SPECS, orders=0, budget=0)
     fits = {row["allocator"]: not row["failures"] for row in records(found.rows)}
     capacity = Runner(trace, device).capacity
     for row in records(found.rows):
@@ -124,7 +124,7 @@ def test_the_words_of_the_commands_agree(workload: str) -> None:
     fitted = json.loads(output(f"fit '{workload}' --allocators caching --device {device} --json -"))
     told = output(f"explain '{workload}' --allocator caching --device {device}")
     rows = json.loads(
-        output(f"recommend '{workload}' --device {device} --orders 0 --tuning 0 --json -")
+        output(f"recommend '{workload}' --device {device} --orders 0 --budget 0 --json -")
     )
     row = next(row for row in rows if row["allocator"] == "caching")
     assert row["min_capacity"] == fitted[0]["min_capacity"]

@@ -294,7 +294,7 @@ def test_a_report_is_made_from_the_file_of_a_sweep() -> None:
     sweep({"same": two}, ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, **given)
     with Path("s.jsonl").open("a") as file:
         file.write('{"key": {"workl')  # it is still being written
-    shown = run("report s.jsonl --markdown")
+    shown = run("report s.jsonl --markdown -")
     assert shown.exit_code == 0
     assert shown.stderr == (
         "note: s.jsonl: 2 older runs are left out: repeated since, or of another trace\n"

@@ -228,10 +228,10 @@ def test_damaged_gzip_is_refused(tmp_path: Path, length: int) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_standard_input_is_read(name: str, packed: bool) -> None:
     text = gzip.compress(PLAIN.encode()) if packed else PLAIN.encode()
-    line = python("convert", name, "-")
+    line = python("convert", name, "-o", "-")
     ended = subprocess.run(line, input=text, capture_output=True, check=True)
     Path("t.csv").write_text(PLAIN)
-    assert ended.stdout.decode() == output("convert t.csv -")
+    assert ended.stdout.decode() == output("convert t.csv -o -")
 
 
 def untimed(printed: str) -> list[str]:
@@ -243,7 +243,8 @@ def test_process_substitution_is_read() -> None:
     Path("t.csv").write_text(PLAIN)
     Path("blocks.csv").write_text("id,lower,upper,size\nb,0,3,4096\n")
     allocbench = " ".join(python())
-    for command, file in (("convert {} -", "t.csv"), ("plan {} --planner best_fit", "blocks.csv")):
+    convert, plan = ("convert {} -o -", "t.csv"), ("plan {} --planner best_fit", "blocks.csv")
+    for command, file in (convert, plan):
         piped = command.format(f"<(cat {file})")
         line = ["bash", "-c", f"{allocbench} {piped}"]
         ended = subprocess.run(line, capture_output=True, text=True, check=True)
@@ -257,7 +258,7 @@ def test_process_substitution_is_read() -> None:
 
 def test_errors_name_standard_input() -> None:
     ended = subprocess.run(
-        python("convert", "-", "-"), input="hello\n", capture_output=True, text=True
+        python("convert", "-", "-o", "-"), input="hello\n", capture_output=True, text=True
     )
     assert ended.returncode == 2
     assert ended.stderr.startswith("error: standard input: its format is not recognized")

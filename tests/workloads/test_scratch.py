@@ -134,15 +134,15 @@ def test_the_command_line_knows_every_gpu() -> None:
 def test_convert_adds_it_on_demand() -> None:
     convolution = (ALLOC, 0, 100, "aten::convolution")
     write(labeled([convolution, (ALLOC, 1, 100, "aten::mm"), (FREE, 0, 0, "")]), "raw.parquet")
-    output("convert raw.parquet full.parquet --scratch sm90 --convolution-scratch 1048576")
+    output("convert raw.parquet -o full.parquet --scratch sm90 --convolution-scratch 1048576")
     full = read("full.parquet")
     assert full.labels[-2:] == ("scratch::convolution", "scratch::cublas")
     assert full.allocs == 4
-    refused = error("convert resnet50-train new.parquet --scratch sm90")
+    refused = error("convert resnet50-train -o new.parquet --scratch sm90")
     assert "a trace of null:h100-sxm-80gb,convolution_workspace=0" in refused
     assert "already has the scratch of its kernels" in refused
     assert "no model" not in output("inspect full.parquet")
-    assert error("convert good.csv new.csv --scratch sm80").startswith(
+    assert error("convert good.csv -o new.csv --scratch sm80").startswith(
         "error: kernel scratch needs"
     )
-    assert "requires --scratch" in error("convert good.csv new.csv --convolution-scratch 5")
+    assert "requires --scratch" in error("convert good.csv -o new.csv --convolution-scratch 5")

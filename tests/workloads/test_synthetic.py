@@ -228,7 +228,7 @@ def test_commands_take_specs() -> None:
     shown = output(f"compare {spec} ramp:blocks=11 {QUICK} --allocators naive,buddy")
     assert spec in shown
     assert "ramp:blocks=11" in shown
-    assert run(f"convert {spec} -").stdout.count("a,") == 10
+    assert run(f"convert {spec} -o -").stdout.count("a,") == 10
     assert "height" in output(f"plan {spec} --planner greedy_by_size")
     assert "error: random: no option 'x'" in error("inspect random:x=1")
 

@@ -32,27 +32,27 @@ def test_blocks_are_read_back(trace: Trace, tmp_path_factory: pytest.TempPathFac
 
 
 def test_convert_and_plan() -> None:
-    assert output("convert good.csv blocks.txt --format lifetimes") == ""
+    assert output("convert good.csv -o blocks.txt --format lifetimes") == ""
     lines = Path("blocks.txt").read_text().splitlines()
     assert lines == ["id,lower,upper,size", "0,0,2,4096", "1,1,5,100", "2,3,6,3145728", "3,4,7,1"]
-    assert output("convert good.csv - --format lifetimes").splitlines() == lines
+    assert output("convert good.csv -o - --format lifetimes").splitlines() == lines
     assert "4 allocs" in output("inspect blocks.txt")
     assert "optimal" in output("plan blocks.txt")
-    assert run("convert gpt2-train blocks.txt --format lifetimes").stderr.startswith(
+    assert run("convert gpt2-train -o blocks.txt --format lifetimes").stderr.startswith(
         "note: 50 marks"
     )
 
 
 def test_traces_that_cannot_be_written() -> None:
     write(make([(2, 0, 0)], labels=("step",)), "marks.parquet")
-    assert "new.csv: has no allocs" in error("convert marks.parquet new.csv --format lifetimes")
+    assert "new.csv: has no allocs" in error("convert marks.parquet -o new.csv --format lifetimes")
     assert message_of(lambda: write(make([(2, 0, 0)], labels=("a",)), "new.csv", "lifetimes"))
-    told = error("convert good.csv new.csv --format xml")
+    told = error("convert good.csv -o new.csv --format xml")
     assert "--format xml: no such format; valid: parquet, csv, lifetimes" in told
 
 
 def test_the_format_comes_before_the_extension() -> None:
     write(make([*GOOD, (ALLOC, 2, 9)]), "really.parquet", "csv")
     assert Path("really.parquet").read_text().startswith("op,id,size\n")
-    output("convert good.csv really.csv --format parquet")
+    output("convert good.csv -o really.csv --format parquet")
     assert Path("really.csv").read_bytes().startswith(b"PAR1")

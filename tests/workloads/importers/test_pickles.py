@@ -135,7 +135,7 @@ def test_a_callable_is_refused_and_nothing_runs(
         assert "only plain data is read, and none of it was run" in told
         if protocol >= 3:
             assert name in told
-    error("convert evil.pickle out.parquet")
+    error("convert evil.pickle -o out.parquet")
     assert not Path(MARKER).exists()
     pickle.loads(pickle.dumps(Runs(), protocol))
     assert Path(MARKER).exists()  # it would have run

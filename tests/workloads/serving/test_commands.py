@@ -28,7 +28,7 @@ def test_every_command_accepts_a_log(text: str) -> None:
     assert {row["max_load"] for row in rows} == {trace.max_load}
     assert f"{trace.max_load:,} bytes" in output("inspect log --model qwen2.5-7b")
     assert "log through bfc" in output(f"replay log --allocator bfc {QUICK}")
-    assert output("convert log:kv=paged made.parquet --model qwen2.5-7b") == ""
+    assert output("convert log:kv=paged -o made.parquet --model qwen2.5-7b") == ""
     assert read("made.parquet").name == "log:model=qwen2.5-7b,kv=paged"
     assert "height" in output("plan log --planner greedy_by_size")
 
@@ -58,7 +58,7 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
         ("inspect random --model llama-3-8b", "random: no option 'model'; valid options: allocs,"),
         ("inspect good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),
         ("plan good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),
-        ("convert log new.csv --model nope", "log: model=nope must be one of"),
+        ("convert log -o new.csv --model nope", "log: model=nope must be one of"),
     ],
 )
 def test_an_invalid_model_or_option_is_reported(line: str, message: str) -> None:
