@@ -74,7 +74,7 @@ def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
         ("serving llama-3-8b --capture-sizes 0", "--capture-sizes 0: write whole numbers"),
         ("serving llama-3-8b --capture-sizes 1..99999", "1..99999: write whole numbers"),
         ("serving llama-3-8b --tensor-parallel 3", "tensor parallelism of 3 does not divide"),
-        ("serving llama-3-8b --context much", "--context: "),
+        ("serving llama-3-8b --context much", "Invalid value for '--context': "),
         ("serving llama-3-8b --engine tgi", "tgi"),
         ("serving llama-3-8b --fraction 2", "--fraction"),
         ("serving llama-3-8b --log good.csv", "good.csv: is not a log of requests"),
