@@ -67,7 +67,8 @@ class Summary:
     reads: reads of values that a kernel would have computed, by call site. kernels: launched.
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
     value chosen by the user. unknown: requests of NVIDIA's libraries for a workspace that got 0
-    bytes, by rule of `workspaces.json`.
+    bytes, by rule of `workspaces.json`. unrelated: whether each process that read values ended with
+    an exception that does not depend on them, such as a missing file.
     """
 
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -75,14 +76,15 @@ class Summary:
     kernels: int = 0
     chosen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    unrelated: bool = False
 
 
 @dataclass
 class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
-    notes: lines for the user; reads: the one on reads of computed values, or "". Both are available
-    after the session.
+    notes: lines for the user; reads: the one on reads of computed values if these can be why the
+    program failed, or "". Both are available after the session.
     """
 
     machine: Machine | None
@@ -112,7 +114,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
             raise NullGpuError(refused.read_text(encoding="utf-8"))
         found = summary(folder)
         session_made.notes = notes(found)
-        session_made.reads = next(iter(_notes_on_reads(found)), "")
+        session_made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found)), "")
 
 
 def core() -> Path:
@@ -163,7 +165,7 @@ def environment(
 def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
     reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
-    kernels, chosen = 0, 0
+    kernels, chosen, unrelated = 0, 0, True
     for path in sorted(Path(folder).glob("*.null.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
         reads.update(report["reads"])
@@ -171,7 +173,8 @@ def summary(folder: str | Path) -> Summary:
         unknown.update(report["unknown"])
         kernels += report["kernels"]
         chosen += report["chosen"]
-    return Summary(reads, shapes, kernels, chosen, unknown)
+        unrelated &= report["unrelated"] or not report["reads"]
+    return Summary(reads, shapes, kernels, chosen, unknown, unrelated)
 
 
 def notes(summary: Summary) -> list[str]:

@@ -26,8 +26,8 @@ _ABOVE = "what it printed is above"
 class Ran:
     """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
-    unknown: the note on reads of computed values, "" if there were none. ooms: requests that
-    PyTorch answered with OutOfMemoryError.
+    unknown: the note on reads of computed values, "" if none can be why it failed. ooms: requests
+    that PyTorch answered with OutOfMemoryError.
     """
 
     recorded: Recorded
@@ -108,9 +108,18 @@ def _check(ran: Ran, command: Sequence[str], said: str) -> None:
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
     if recorded.code and not ran.ooms:
-        cause = f". On the null GPU: {ran.unknown}; see --value" if ran.unknown else ""
-        raise RecordError(f"{called}: exit code {recorded.code}; {said}{cause}")
+        values = f". If a computed value caused this, set it with --value: {ran.unknown}"
+        why = said + (values if ran.unknown else "")
+        raise RecordError(f"{called}: exit code {recorded.code}; {why}{_enough(recorded)}")
     if recorded.complaints:
         raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
     if not recorded.traces:
         raise RecordError(f"{called}: it allocated nothing on a GPU through PyTorch")
+
+
+def _enough(recorded: Recorded) -> str:
+    """How a program that failed after some optimizer steps can be asked about these."""
+    made = min((trace.steps for trace in recorded.traces.values()), default=0)
+    if made <= WARM_UP:
+        return ""
+    return f". It had made {made} optimizer steps: --steps {made - WARM_UP} ends it after these"

@@ -120,8 +120,10 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
 
 
 READS = """
-import torch
-mean = torch.ones(8, device="cuda").mean().item()
+import sys, torch
+mean = torch.rand(8, device="cuda").mean().item()
+if sys.argv[1:]:
+    open(sys.argv[1])
 print("scaled", 1 / mean)
 """
 
@@ -129,13 +131,30 @@ print("scaled", 1 / mean)
 def test_a_program_that_needs_a_value_says_so_and_gets_one() -> None:
     Path("reads.py").write_text(READS)
     failed = asked(*FIT, "--", python(), "reads.py", code=2).stderr.splitlines()[-1]
-    assert (
-        "On the null GPU: 1 read of a computed value, which was 0; 1 at reads.py:3 mean" in failed
-    )
-    assert failed.endswith("; see --value")
+    expected = "If a computed value caused this, set it with --value: 1 read of a computed value,"
+    assert f"{expected} which was 0; 1 at reads.py:3 mean" in failed
+    failed = asked(*FIT, "--", python(), "reads.py", "missing", code=2).stderr.splitlines()[-1]
+    assert failed.endswith("reads.py missing: exit code 1; what it printed is above")
     given = asked(*FIT, "--value", "mean=4", "--", python(), "reads.py").stderr
     assert "scaled 0.25" in given
     assert "1 read of a computed value, set by --value" in given
+
+
+def test_a_program_that_fails_later_can_be_asked_about_its_first_steps() -> None:
+    Path("train.py").write_text(MODEL.replace("range(20)", "range(4)") + "sys.exit(1)")
+    failed = asked(*FIT, "--", python(), "train.py", code=2).stderr.splitlines()[-1]
+    assert failed.endswith("It had made 4 optimizer steps: --steps 3 ends it after these")
+    assert (
+        "on null:h200-141gb: 4 optimizer steps"
+        in asked(*FIT, "--steps", "3", "--", python(), "train.py").stderr
+    )
+
+
+def test_an_allocation_has_the_line_of_the_program_that_made_it() -> None:
+    Path("lines.py").write_text("import torch\nones = torch.ones(1 << 20, device='cuda')\n")
+    asked("record", "--device", "null:l4", "-o", "lines.parquet", "--", python(), "lines.py")
+    trace = read("lines.parquet")
+    assert {trace.labels[label] for label in trace.label[trace.op == 0]} == {"lines.py:2:<module>"}
 
 
 RESUMED = """

@@ -106,6 +106,33 @@ def test_checks_of_pytorch_pass_and_the_scale_of_gradients_is_known(
 
 
 @of_each_version
+def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
+    version: str, tmp_path: Path
+) -> None:
+    found = seen("known_values", tmp_path, version=version)
+    assert found == {
+        "different": [],
+        "changed": [[[2.0, 4.0, 0.0], [0.0, 4.0, 0.0]]] * 2 + [[12, 9, 14, 11, 11]],
+        "raised": True,
+        "unknown": [0.0, 0, 0.0, 0],
+        "backward": [[5, 7], [5, 7], [8, 4, 4]],
+        "finite": [True, False],
+        "compiled": [],
+        "scripted": 9.0,
+    }
+    left = summary(tmp_path)
+    assert sum(left.reads.values()) == 6
+    assert len(left.shapes) == 2  # a mask that is not known, and its backward pass
+
+
+@of_each_version
+def test_a_backward_pass_selects_as_many_as_the_forward_pass(version: str, tmp_path: Path) -> None:
+    found = seen("known_values", tmp_path, version=version, limits=Limits(values={"mask": 3}))
+    assert found["backward"] == [[5, 7], [5, 7], [8, 4, 4]]
+    assert summary(tmp_path).shapes == {}
+
+
+@of_each_version
 def test_a_program_may_end_right_after_a_backward_pass(version: str, tmp_path: Path) -> None:
     assert seen("ends_in_backward", tmp_path, version=version) == {}
 
@@ -154,7 +181,8 @@ def test_masks_and_positions_are_known_if_they_are_from_the_host(
     assert seen("masks", tmp_path, version=version) == {
         "known": [True] * 4,
         "converted": [True] * 3,
-        "unknown": [False] * 5,
+        "hiding": [False] * 4,
+        "computed": [True, True, False],
         "bytes": False,  # most bytes of whole numbers are 0
         "one sequence": [False] * 3,
         "packed": [True] * 3,

@@ -34,7 +34,7 @@ _KNOWN: Mapping[tuple[str, str], Callable[[int, Mapping[str, Any]], int | None]]
     ("torch.amp.grad_scaler", "get_scale"): _initial_scale,
 }
 """By module and function. Arguments: the bytes that are read, and the function's variables."""
-_CHECKING = re.compile(r"normal_")
+_CHECKING = re.compile(r"normal_|repeat_interleave")
 """Operators that read whether their arguments are valid."""
 
 

@@ -25,6 +25,8 @@ _AGAIN = 0.05  # seconds
 _BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
+_UNRELATED = (OSError, ImportError, NameError, SyntaxError)
+"""Exceptions that do not depend on values that a program computed."""
 REFUSED = {name: _REFUSED.format(name) for name in _CALLERS}
 """Packages that contain NVIDIA's libraries, or call them without PyTorch."""
 
@@ -51,6 +53,11 @@ class Process:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
         self._reads.watch(torch)
+        self.copies = _sibling("null_host_copies").HostCopies(torch)
+        follower = _sibling("null_follow").Follower(torch, self.copies, self._reads)
+        follower.follow()
+        kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
+        _sibling("null_subscript").replace(self._core, kinds, follower.subscript())
         self._workspaces.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -123,6 +130,7 @@ class Process:
         reads = self._reads
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
+        report |= {"unrelated": isinstance(getattr(sys, "last_value", None), _UNRELATED)}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
         try:
@@ -160,13 +168,12 @@ def _sibling(name: str) -> ModuleType:
 
 
 def _end_generation(utils: ModuleType) -> None:
-    changes = _sibling("null_transformers")
-    changes.end_at_length(utils)
-    changes.extend_masks(utils)
+    _sibling("null_transformers").end_at_length(utils)
 
 
-def _know_masks(masking: ModuleType) -> None:
-    _sibling("null_transformers").know_masks(masking, sys.modules["torch"])
+def _know_packed(masking: ModuleType) -> None:
+    is_compiling = sys.modules["torch"].compiler.is_compiling
+    _sibling("null_transformers").know_packed(masking, is_compiling, _process.copies)
 
 
 def _count_steps_from_one(optimizer: ModuleType) -> None:
@@ -176,5 +183,5 @@ def _count_steps_from_one(optimizer: ModuleType) -> None:
 AFTER = {
     "torch.optim.optimizer": _count_steps_from_one,
     "transformers.generation.utils": _end_generation,
-    "transformers.masking_utils": _know_masks,
+    "transformers.masking_utils": _know_packed,
 }

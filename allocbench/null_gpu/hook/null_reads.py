@@ -11,7 +11,8 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
@@ -54,6 +55,25 @@ class Reads:
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
 
+    def answer(self, numbers: Sequence[int]) -> None:
+        """From now on, reads of this thread return these numbers in turn, then the last one.
+
+        Without numbers, they read what the user chose, or 0.
+        """
+        self._last.numbers = [*numbers]
+
+    @contextmanager
+    def answering(self, numbers: Sequence[int] = ()) -> Iterator[list[int]]:
+        """`answer` while active; the numbers that determine a shape are added to the list."""
+        former, within = getattr(self._last, "numbers", []), getattr(self._last, "given", [])
+        given = self._last.given = list[int]()
+        self.answer(numbers)
+        try:
+            yield given
+        finally:
+            within += given
+            self._last.numbers, self._last.given = former, within
+
     def watch(self, torch: ModuleType) -> None:
         """Start counting, and make reads return the values that the user chose."""
         self._core.null_on_read(self._callback)
@@ -74,6 +94,8 @@ class Reads:
         operators = self._operators()
         if (bits := self._known.in_operators(operators, size)) is not None:
             return bits
+        if numbers := getattr(self._last, "numbers", None):
+            return self._given(numbers.pop(0) if len(numbers) > 1 else numbers[0])
         site = call_site(caller)
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
@@ -95,12 +117,17 @@ class Reads:
         value = self._value(site)
         if value is not None:
             self.chosen += 1
-            return max(0, int(value))
+            return self._given(max(0, int(value)))
         if site not in self.shapes:
             text = f"the shape of {operator} depends on a computed value, which reads as 0"
             _warn(site, f"{text}; --value {place}=NUMBER sets it")
         self.shapes[site] += 1
         return 0
+
+    def _given(self, number: int) -> int:
+        if (given := getattr(self._last, "given", None)) is not None:
+            given.append(number)
+        return number
 
     def _operators(self) -> list[str]:
         """The PyTorch operators that this thread is running, innermost first."""

@@ -7,6 +7,7 @@ from torch.distributions import Categorical, Normal
 
 there = torch.ones(4, device="cuda") * 2
 torch._check_tensor_all(there > 0)
+drawn = torch.rand(4, device="cuda")
 seen = {"shapes": []}
 for distribution in (
     Normal(there, there),
@@ -16,5 +17,5 @@ for distribution in (
 scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
 scaler.scale(there)
 seen["scale"] = scaler.get_scale()
-seen["chosen"] = [float(there.sum()) for number_with_a_long_name in (1,) if number_with_a_long_name]
+seen["chosen"] = [float(drawn.sum()) for number_with_a_long_name in (1,) if number_with_a_long_name]
 print(json.dumps(seen))

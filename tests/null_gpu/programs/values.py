@@ -13,7 +13,7 @@ seen["part"] = there[1:3].cpu().tolist()
 moved = torch.empty_like(there)
 moved.copy_(there)
 seen["moved"] = moved.tolist()
-there += 1
+there += torch.randint(5, (5,), device="cuda")
 seen["computed"] = there.sum().item()
 torch.nonzero(there)
 for _ in range(2):

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows on the host what a program does with small tensors whose values the host can know.
+
+Such values come from the host, or from functions such as `torch.ones`. PyTorch's functions and
+methods listed here are replaced: if all values of the arguments are known, the host computes the
+result as well, and keeps it as a host copy. What the program reads from it is then not 0, and where
+a shape depends on such values, it is as on a real GPU.
+
+The GPU's work stays the same: each function runs there first as it would have.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import BuiltinFunctionType, ModuleType
+from typing import Any, Protocol
+
+_NEW = """
+arange as_tensor eye full linspace ones scalar_tensor tensor tril_indices triu_indices zeros
+"""
+_LIKE = "full_like new_full new_ones new_tensor new_zeros ones_like zeros_like"
+"""Their first argument gives only a shape, a type and a device."""
+_CONVERTED = """
+bool byte clone contiguous cpu cuda double float half bfloat16 int long short to type type_as
+"""
+_COMPUTED = """
+abs add all allclose amax amin any argmax argmin argsort argwhere bincount bitwise_and bitwise_not
+bitwise_or bitwise_xor bucketize cat ceil clamp clip concat count_nonzero cumprod cumsum diff div
+eq equal fill flatten flip floor floor_divide fmod gather ge greater greater_equal gt hstack
+index_fill index_select is_nonzero isin item le less less_equal logical_and logical_not logical_or
+logical_xor lt masked_fill masked_select max maximum mean min minimum mul multiply ne neg nonzero
+not_equal numpy one_hot pad pow prod remainder repeat repeat_interleave reshape roll round scatter
+scatter_add searchsorted sort sqrt square stack sub subtract sum take_along_dim tile tolist topk
+tril triu true_divide _unique2 unique_consecutive unique_dim vstack where
+__add__ __and__ __bool__ __contains__ __eq__ __float__ __floordiv__ __ge__ __gt__
+__index__ __int__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__
+__rand__ __rfloordiv__ __rmul__ __ror__ __rsub__ __rtruediv__ __rxor__ __sub__ __truediv__ __xor__
+"""
+_ASSUMED = "isfinite isinf isnan"
+"""Computed values are finite, as those of a program that works."""
+_GROUPED = "matrix_exp linalg_matrix_exp"
+"""They group matrices by their norms."""
+_IN_PLACE = """
+add_ bitwise_and_ bitwise_or_ clamp_ copy_ div_ eq_ fill_ floor_divide_ index_add_ index_copy_
+index_fill_ index_put_ logical_and_ logical_not_ logical_or_ masked_fill_ mul_ ne_ scatter_
+scatter_add_ sub_ zero_
+__iadd__ __iand__ __ifloordiv__ __imul__ __ior__ __isub__ __itruediv__ __ixor__ __setitem__
+"""
+_WRITING = ("copy_", "__setitem__")
+_OVERWRITING = ("copy_", "fill_", "zero_")
+"""In place; the former values do not matter."""
+_COUNTED = ("nonzero", "argwhere", "where", "_unique2", "unique_consecutive")
+"""They read how many elements their result has."""
+
+
+_NOT_KNOWN = object()
+
+
+class _UnknownError(Exception):
+    """The host does not know a value."""
+
+
+class _HostCopies(Protocol):
+    """`HostCopies` of null_host_copies."""
+
+    def may_have(self, tensor: Any) -> bool: ...
+    def get(self, tensor: Any) -> Any: ...
+    def keep(self, tensor: Any, values: Any) -> None: ...
+    def renew(self, tensor: Any) -> None: ...
+    def forget(self, tensor: Any) -> None: ...
+
+
+class _Reads(Protocol):
+    """`Reads` of null_reads."""
+
+    def answer(self, numbers: Sequence[int]) -> None: ...
+    def answering(self, numbers: Sequence[int] = ()) -> AbstractContextManager[list[int]]: ...
+
+
+class Follower:
+    """Replaces functions of PyTorch."""
+
+    def __init__(self, torch: ModuleType, copies: _HostCopies, reads: _Reads) -> None:
+        self._torch, self._copies = torch, copies
+        self._answer, self._answering = reads.answer, reads.answering
+        self._is_compiling = torch.compiler.is_compiling
+        self._truth = (torch.bool, torch.uint8)
+
+    def follow(self) -> None:
+        """Replace the functions and methods in the lists above."""
+        for names, replaced in (
+            (_NEW, self._new),
+            (_LIKE, self._like),
+            (_CONVERTED, self._converted),
+            (_COMPUTED, self._computed),
+            (_ASSUMED, self._assumed),
+            (_IN_PLACE, self._in_place),
+            (_GROUPED, self._grouped),
+        ):
+            for name in names.split():
+                self._replace(name, replaced)
+
+    def subscript(self) -> Any:
+        """The function for `tensor[index]`."""
+        original = self._torch.Tensor.__getitem__
+        computed = self._computed("__getitem__", original)
+
+        @_unless(self._is_compiling, original)
+        def selected(tensor: Any, index: Any) -> Any:
+            if not self._masks(index):
+                return computed(tensor, index)
+            with self._answering() as given:
+                result = computed(tensor, index)
+            if any(given):
+                self._answer_backward(result, given)
+            return result
+
+        return selected
+
+    def _answer_backward(self, result: Any, numbers: Sequence[int]) -> None:
+        """The backward pass reads the numbers again, in a thread of its own."""
+        if node := result.grad_fn:
+            node.register_prehook(lambda _gradients: self._answer(numbers))
+            node.register_hook(lambda _inputs, _outputs: self._answer(()))
+
+    def _grouped(self, _name: str, original: Any) -> Any:
+        @_unless(self._is_compiling, original)
+        def in_one_group(matrices: Any, *arguments: Any, **options: Any) -> Any:
+            if not self._is_gpu(matrices) or not self._is_usual() or matrices.dim() < 3:
+                return original(matrices, *arguments, **options)
+            numbers = [1, matrices.shape[:-2].numel()]  # groups, matrices in the group
+            with self._answering(numbers):
+                result = original(matrices, *arguments, **options)
+            self._answer_backward(result, numbers)
+            return result
+
+        return in_one_group
+
+    def _masks(self, index: Any) -> list[Any]:
+        parts = index if type(index) in (tuple, list) else (index,)
+        return [part for part in parts if self._is_gpu(part) and part.dtype in self._truth]
+
+    def _replace(self, name: str, replaced: Callable[[str, Any], Any]) -> None:
+        torch, functional = self._torch, self._torch.nn.functional
+        if original := getattr(torch.Tensor, name, None):
+            setattr(torch.Tensor, name, functools.wraps(original)(replaced(name, original)))
+        if name.startswith("__"):
+            return
+        wrapped, tables = dict[int, Any](), torch.jit._builtins
+        for space in (torch, torch._VF, torch._C._nn, torch._C._linalg, torch.linalg, functional):
+            original = getattr(space, name, None)
+            if not isinstance(original, BuiltinFunctionType):
+                continue  # functions in Python call such functions
+            if id(original) not in wrapped:
+                made = functools.wraps(original)(replaced(name, original))
+                if operator := tables._find_builtin(original):
+                    tables._register_builtin(made, operator)  # for TorchScript
+                wrapped[id(original)] = made
+            setattr(space, name, wrapped[id(original)])
+
+    def _computed(self, name: str, original: Any) -> Any:
+        @_unless(self._is_compiling, original)
+        def computed(*arguments: Any, **options: Any) -> Any:
+            if not self._reaches_known(arguments):
+                return original(*arguments, **options)
+            values = self._values(original, self._on_host(arguments, options))
+            if (numbers := self._numbers(name, arguments, options, values)) is None:
+                return original(*arguments, **options)
+            with self._answering(numbers):
+                result = original(*arguments, **options)
+            return result if values is _NOT_KNOWN else self._settled(result, values)
+
+        return computed
+
+    def _assumed(self, name: str, original: Any) -> Any:
+        computed = self._computed(name, original)
+
+        @_unless(self._is_compiling, original)
+        def assumed(*arguments: Any, **options: Any) -> Any:
+            result = computed(*arguments, **options)
+            if self._can_keep(result) and self._copies.get(result) is None:
+                values = self._torch.full(result.shape, name == "isfinite", device="cpu")
+                self._copies.keep(result, values)
+            return result
+
+        return assumed
+
+    def _new(self, name: str, original: Any) -> Any:
+        computed = self._computed(name, original)
+
+        @_unless(self._is_compiling, original)
+        def created(*arguments: Any, **options: Any) -> Any:
+            result = computed(*arguments, **options)
+            if self._can_keep(result) and self._copies.get(result) is None:
+                self._keep(result, original, arguments, options | {"device": "cpu"})
+            return result
+
+        return created
+
+    def _like(self, name: str, original: Any) -> Any:
+        @_unless(self._is_compiling, original)
+        def created(like: Any, *arguments: Any, **options: Any) -> Any:
+            result = original(like, *arguments, **options)
+            if self._can_keep(result):
+                shape = like.shape if name.endswith("_like") else ()
+                empty = self._torch.empty(shape, dtype=like.dtype, device="cpu")
+                self._keep(result, original, (empty, *arguments), options | {"device": "cpu"})
+            return result
+
+        return created
+
+    def _converted(self, _name: str, original: Any) -> Any:
+        @_unless(self._is_compiling, original)
+        def converted(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            if not isinstance(tensor, self._torch.Tensor) or not self._copies.may_have(tensor):
+                return original(tensor, *arguments, **options)
+            if not tensor.is_cuda:
+                result = original(tensor, *arguments, **options)
+                if result is not tensor and self._can_keep(result):
+                    self._copies.keep(result, tensor.detach())
+                return result
+            if (values := self._host_copy(tensor)) is None:
+                return original(tensor, *arguments, **options)
+            with self._answering([0]):
+                result = original(tensor, *arguments, **options)
+            return self._settled(result, values)
+
+        return converted
+
+    def _in_place(self, name: str, original: Any) -> Any:
+        @_unless(self._is_compiling, original)
+        def changed(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            if not isinstance(tensor, self._torch.Tensor):
+                return original(tensor, *arguments, **options)
+            numbers = None
+            if self._reaches_known(arguments):
+                numbers = self._numbers(name, (tensor, *arguments), options, None)
+            former = self._host_copy(tensor) if self._can_keep(tensor) else None
+            on_host = self._on_host(arguments, options)  # while the arguments are as they were
+            with self._answering(numbers) if numbers else nullcontext():
+                result = original(tensor, *arguments, **options)
+            if former is not None:
+                if self._values(original, on_host, former) is _NOT_KNOWN:
+                    self._copies.forget(tensor)
+                else:
+                    self._copies.renew(tensor)
+            elif name in _WRITING and tensor.device.type == "cpu" and numbers:
+                self._values(original, on_host, tensor)
+            elif name in _OVERWRITING and self._can_keep(tensor) and _is_whole(tensor):
+                empty = self._torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                if self._values(original, on_host, empty) is not _NOT_KNOWN:
+                    self._copies.keep(tensor, empty)
+            return result
+
+        return changed
+
+    def _is_gpu(self, value: Any) -> bool:
+        return isinstance(value, self._torch.Tensor) and bool(value.is_cuda)
+
+    def _can_keep(self, result: Any) -> bool:
+        """Whether the result of a function can have a host copy."""
+        return self._is_gpu(result) and self._copies.may_have(result) and self._is_usual()
+
+    def _is_usual(self) -> bool:
+        """Whether functions run at once, on tensors with memory of their own."""
+        native = self._torch._C
+        return not (
+            native._len_torch_dispatch_stack()
+            or native._functorch.peek_interpreter_stack()
+            or native._get_tracing_state()
+            or self._torch.cuda.is_current_stream_capturing()
+        )
+
+    def _host_copy(self, tensor: Any) -> Any:
+        """The host copy of a tensor on the GPU, or None."""
+        may_have = self._copies.may_have(tensor) and self._is_usual()
+        return self._copies.get(tensor) if may_have else None
+
+    def _reaches_known(self, arguments: Iterable[Any]) -> bool:
+        """Whether one of the arguments, or an element of a list, has a host copy."""
+        for value in arguments:
+            if self._is_gpu(value):
+                if self._host_copy(value) is not None:
+                    return True
+            elif type(value) in (list, tuple) and self._reaches_known(value):
+                return True
+        return False
+
+    def _known(self, value: Any) -> Any:
+        """The value with host copies in the place of tensors; raises _UnknownError."""
+        if isinstance(value, self._torch.Tensor):
+            if not self._copies.may_have(value):
+                raise _UnknownError
+            known = self._host_copy(value) if value.is_cuda else value.detach()
+            if known is None:
+                raise _UnknownError
+            return known
+        if type(value) in (list, tuple):
+            return type(value)(map(self._known, value))
+        return value
+
+    def _on_host(self, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """The same arguments and options for the host, or _NOT_KNOWN."""
+        try:
+            known = {name: self._known(value) for name, value in options.items()}
+            if "device" in known:
+                known["device"] = "cpu"
+            return list(map(self._known, arguments)), known
+        except _UnknownError:
+            return _NOT_KNOWN
+
+    def _values(self, original: Any, on_host: Any, *first: Any) -> Any:
+        """What the function returns on the host, or _NOT_KNOWN. first: more arguments."""
+        if on_host is _NOT_KNOWN:
+            return _NOT_KNOWN
+        arguments, options = on_host
+        try:
+            with self._torch.no_grad():
+                return original(*first, *arguments, **options)
+        except Exception:  # a function that the host cannot compute
+            return _NOT_KNOWN
+
+    def _keep(
+        self, result: Any, original: Any, arguments: Sequence[Any], options: Mapping[str, Any]
+    ) -> None:
+        values = self._values(original, self._on_host(arguments, options))
+        if values is not _NOT_KNOWN:
+            self._copies.keep(result, values)
+
+    def _settled(self, result: Any, values: Any) -> Any:
+        """The result of a function whose values are known, with them."""
+        if isinstance(values, self._torch.Tensor):
+            if not self._is_gpu(result):
+                result.copy_(values)
+            elif self._copies.may_have(result) and self._copies.get(result) is None:
+                self._copies.keep(result, values)
+            return result
+        if isinstance(values, (tuple, list)) and any(map(self._is_gpu, result)):
+            for part, known in zip(result, values, strict=True):
+                self._settled(part, known)
+            return result
+        return values
+
+    def _numbers(
+        self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], values: Any
+    ) -> list[int] | None:
+        """What a function reads in order to determine the shape of its result; None: not known."""
+        try:
+            if name in ("__getitem__", "__setitem__", "index_put_"):
+                if masks := self._masks(arguments[1]):
+                    return [int(self._known(mask).count_nonzero()) for mask in masks]
+            elif name == "masked_select":
+                mask = self._known(arguments[1])
+                whole = self._torch.broadcast_shapes(mask.shape, arguments[0].shape)
+                return [int(mask.expand(whole).count_nonzero())]
+            elif name == "repeat_interleave" and values is _NOT_KNOWN:
+                _, repeats = arguments[:2]
+                if self._is_gpu(repeats) and repeats.numel() > 1:
+                    return [int(self._known(repeats).sum())]
+        except Exception:
+            return None
+        if values is _NOT_KNOWN:
+            return None
+        if name == "bincount":
+            return [0, len(values) - 1]
+        if name == "one_hot":
+            return [values.shape[-1] - 1]
+        first = values[0] if isinstance(values, tuple) and values else values
+        if name == "unique_dim":
+            return [first.shape[arguments[1]]]
+        if name == "repeat_interleave":
+            dim = options.get("dim", arguments[2] if len(arguments) > 2 else None)
+            return [first.numel() if dim is None else first.shape[dim]]
+        return [len(first) if name in _COUNTED else 0]
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether nothing else is in the memory of a tensor."""
+    return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
+
+
+def _unless(is_compiling: Callable[[], bool], original: Any) -> Callable[[Any], Any]:
+    """A decorator: while torch.compile traces, a function is the original one."""
+
+    def decorated(function: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
+            if is_compiling():
+                return original(*arguments, **options)
+            return function(*arguments, **options)
+
+        return called
+
+    return decorated

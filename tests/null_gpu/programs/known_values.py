@@ -1,0 +1,104 @@
+"""What the host knows of tensors on the GPU: each expression also runs on the CPU."""
+
+import json
+
+import torch
+from torch.nn import functional
+
+EXPRESSIONS = """
+x.max().item()
+x.tolist()
+list(map(int, x))
+x.numpy(force=True).tolist()
+x.expand(3, 5).t()[::2].cpu().tolist()
+x.float().mean().item()
+x.reshape(5, 1).expand(5, 2).contiguous().sum().item()
+x.sort(descending=True)[0].tolist()
+x.split([2, 3])[1].tolist()
+x.clone().fill_(3).tolist()
+x.new_zeros(3).add_(2).tolist()
+x[: x[0]].tolist()
+x[x > 0].tolist()
+x[x > 100].tolist()
+x.nonzero().tolist()
+x.masked_select(x > 0).tolist()
+bool((x != 1).all()), 2 in x, f"{x[0]:d}", torch.is_nonzero(x[0])
+torch.tensor([x[0], x[1]]).tolist()
+torch.arange(5, device=x.device)[x > 1].tolist()
+torch.argwhere(x).tolist()
+torch.bincount(x).tolist()
+torch.bincount(x, minlength=10).tolist()
+torch.cat([x, torch.ones_like(x)]).sum().item()
+torch.equal(x, x)
+torch.full((2,), 7, device=x.device).sum().item()
+torch.repeat_interleave(x).tolist()
+torch.repeat_interleave(x, x).tolist()
+torch.repeat_interleave(x[None], x[:1], dim=1).tolist()
+torch.stack([x, x]).view(-1)[2:4].tolist()
+torch.unique(x, return_counts=True)[1].tolist()
+torch.unique(x[None], dim=1).tolist()
+torch.unique_consecutive(x).tolist()
+torch.where(x > 0)[0].tolist()
+torch.zeros(3, dtype=torch.bool, device=x.device).logical_or_(x[:3] > 2).tolist()
+functional.one_hot(x).tolist()
+functional.one_hot(x, 9).tolist()
+functional.pad(x.cumsum(0), (1, 0)).tolist()
+list(wide[x > 1].shape)
+list(wide.masked_select((x > 2)[:, None]).shape)
+list(wide.repeat_interleave(x, 0).shape)
+"""
+
+
+def found(device):
+    names = {"torch": torch, "functional": torch.nn.functional}
+    names["x"] = torch.tensor([3, 0, 5, 2, 2]).to(device)
+    names["wide"] = torch.randn(5, 7, device=device)
+    return [eval(line, names) for line in EXPRESSIONS.strip().splitlines()]
+
+
+lines = EXPRESSIONS.strip().splitlines()
+both = zip(lines, found("cpu"), found("cuda"), strict=True)
+seen = {"different": [line for line, there, here in both if there != here]}
+
+x, wide = torch.tensor([3, 0, 5, 2, 2]).cuda(), torch.randn(5, 7, device="cuda")
+changed = torch.zeros(2, 3, device="cuda")
+changed[:, 1] = 4
+changed[0, :1] += 2
+here = torch.empty(2, 3)
+here.copy_(changed)
+with torch.inference_mode():
+    flags = x + 1
+    flags |= 8
+seen["changed"] = [changed.tolist(), here.tolist(), flags.tolist()]
+changed += wide[:2, :3]
+flags = x.clone()
+flags.random_(1, 9)
+part = torch.empty(4, device="cuda")
+part[1:].zero_()
+try:
+    x[9]
+except IndexError:
+    seen["raised"] = True
+mapped = torch.func.vmap(lambda row: row + 1)(x)
+seen["unknown"] = [tensor.sum().item() for tensor in (changed, flags, part, mapped)]
+gradients = []
+for mask in (x > 1, wide[:, 0] > 0):
+    weight = torch.randn(5, 7, device="cuda", requires_grad=True)
+    (weight * 2)[mask].sum().backward()
+    gradients.append(list(weight.grad.shape))
+matrices = torch.randn(8, 4, 4, device="cuda", requires_grad=True)
+torch.linalg.matrix_exp(matrices).sum().backward()
+seen["backward"] = [*gradients, list(matrices.grad.shape)]
+seen["finite"] = [bool(torch.isfinite(wide).all()), bool(torch.isnan(wide).any())]
+compiled = torch.compile(lambda x: (x + torch.ones_like(x)).sum(), backend="eager")
+seen["compiled"] = list(compiled(x).shape)
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor, count: int) -> torch.Tensor:
+    ones = torch.ones(count, device=x.device)
+    return torch.cat([ones, torch.zeros_like(ones), functional.pad(ones, [1, 1])])
+
+
+seen["scripted"] = float(len(scripted(x, 5)) - 8)
+print(json.dumps(seen))
