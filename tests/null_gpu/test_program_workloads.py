@@ -152,7 +152,8 @@ def test_a_program_that_fails_later_can_be_asked_about_its_first_steps() -> None
 
 def test_an_allocation_has_the_line_of_the_program_that_made_it() -> None:
     Path("lines.py").write_text("import torch\nones = torch.ones(1 << 20, device='cuda')\n")
-    asked("record", "--device", "null:l4", "-o", "lines.parquet", "--", python(), "lines.py")
+    line = ("record", "--labels", "lines", "--device", "null:l4", "-o", "lines.parquet")
+    asked(*line, "--", python(), "lines.py")
     trace = read("lines.parquet")
     assert trace.label is not None
     assert {trace.labels[label] for label in trace.label[trace.op == 0]} == {"lines.py:2:<module>"}

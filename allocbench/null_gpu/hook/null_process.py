@@ -122,6 +122,8 @@ class Process:
         """Write the counts for `allocbench.null_gpu.launch.summary`."""
         if os.getpid() != self._pid:
             return  # a child of a fork
+        if self._told["seconds"]:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # Python no longer handles it from here on
         # Python ends threads that ask for its lock from now on, which aborts the process if PyTorch
         # was destroying what a backward pass left. The lock is free during this call.
         self._core.null_wait_for_threads(_BACKWARD, _PATIENCE)
