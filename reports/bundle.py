@@ -7,12 +7,14 @@ each table of `details.TABLES` that is not empty. `README.txt` in it says what t
 
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from allocbench.reports import details as detail_tables
 from allocbench.reports import results, runs
@@ -20,7 +22,17 @@ from allocbench.reports.details import TABLES, Details
 from allocbench.reports.output import ResultError, write_bytes
 
 _ROWS = "rows.json"
-_LARGEST = 1 << 30  # bytes of one member, unpacked
+_MOST_UNPACKED, _MOST_RATIO = 1 << 26, 200  # bytes of all members, and relative to the archive
+_MOST_CELLS, _MOST_CELLS_PER_BYTE = 10_000_000, 100  # of a table, whose values may be repeated
+_DAMAGED = (
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # of every member: the same results give the same bytes
 
 
@@ -104,11 +116,16 @@ def _swept(data: bytes, path: str | Path) -> Bundle:
 def _unpack(data: bytes, path: str | Path) -> Bundle:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            large = [member for member in archive.infolist() if member.file_size > _LARGEST]
-            if large:
-                raise ResultError(f"{path}: {large[0].filename!r} is larger than {_LARGEST} bytes")
-            members = {member: archive.read(member) for member in archive.namelist()}
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+            wanted = {_ROWS, *(f"{name}.parquet" for name in TABLES)} & {*archive.namelist()}
+            unpacked = sum(archive.getinfo(name).file_size for name in wanted)
+            if unpacked > max(_MOST_UNPACKED, _MOST_RATIO * len(data)):
+                raise ResultError(
+                    f"{path}: its {len(data):,} bytes would be unpacked to {unpacked:,} bytes"
+                )
+            members = {name: archive.read(name) for name in wanted}
+    except ResultError:
+        raise
+    except _DAMAGED as error:
         raise ResultError(f"{path}: not a results bundle: {error}") from error
     if _ROWS not in members:
         raise ResultError(f"{path}: not a results bundle: it has no {_ROWS}")
@@ -118,7 +135,13 @@ def _unpack(data: bytes, path: str | Path) -> Bundle:
         if table := members.get(f"{name}.parquet"):
             where = f"{path}: {name}.parquet"
             try:
+                shape = pq.ParquetFile(io.BytesIO(table)).metadata
+                cells = shape.num_rows * shape.num_columns
+                if cells > max(_MOST_CELLS, _MOST_CELLS_PER_BYTE * len(table)):
+                    raise ResultError(f"{where}: claims {cells:,} values in {len(table):,} bytes")
                 frame = pd.read_parquet(io.BytesIO(table))
+            except ResultError:
+                raise
             except (pa.ArrowException, OSError, ValueError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ResultError(f"{where}: not Parquet: {reason}") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -152,8 +153,12 @@ def _value(column: Column, value: Any, where: str) -> Any:
         return plain
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise ResultError(f"{where}: column {column.name!r} must be a number, found {_kind(value)}")
-    if not math.isfinite(plain):
+    if isinstance(plain, float) and not math.isfinite(plain):
         return None
+    if abs(plain) > sys.float_info.max:
+        raise ResultError(
+            f"{where}: column {column.name!r} has a number of {len(str(abs(plain)))} digits"
+        )
     if column.unit in ("bytes", "count"):
         if plain != int(plain) or not 0 <= plain < 2**63:
             raise ResultError(

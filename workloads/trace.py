@@ -122,8 +122,12 @@ class Trace:
     @property
     def requested(self) -> int:
         """Sum of the requested bytes of all allocs."""
-        high, low = self.size >> np.uint64(32), self.size & np.uint64(2**32 - 1)
-        return (int(high.sum()) << 32) + int(low.sum())  # the sum may exceed 64 bits
+        total = 0  # it may exceed 64 bits
+        for start in range(0, len(self), _CHUNK):
+            size = self.size[start : start + _CHUNK]
+            high, low = size >> np.uint64(32), size & np.uint64(2**32 - 1)
+            total += (int(high.sum()) << 32) + int(low.sum())
+        return total
 
     @property
     def steps(self) -> int:

@@ -72,7 +72,7 @@ def compare(
         specs.insert(specs.index(KEEP) + 1, EXPANDABLE)
     inputs.check_specs("--allocators", specs, device)
     reference = options.reference_of(reference, specs)
-    check_outputs(outputs.json, outputs.html, outputs.results)
+    check_outputs(outputs.json, outputs.html, outputs.results, inputs=workloads)
     write_html = _html_writer() if outputs.html else None
     inputs.pin(pin)
     traces = inputs.load_all(workloads, model)

@@ -33,6 +33,7 @@ from allocbench.workloads import (
     read_large,
     read_plannable,
 )
+from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
 STANDARD_INPUT = "-"
 _OPTIONS = re.compile(r"(?<=.):(?=\w+=)")
@@ -69,7 +70,12 @@ def _load(workload: str, model: str | None, reader: Callable[..., _Read]) -> _Re
     if catalog.knows(workload):
         return catalog.load(workload, **more)
     path, options = _file_and_options(workload)
-    return reader(path, **more | options)
+    trace = reader(path, **more | options)
+    if trace.requested > MAX_SIZE:  # counters of replays have 64 bits
+        raise TraceError(
+            f"{path}: its allocs add up to {trace.requested:,} bytes, more than {MAX_SIZE:,}"
+        )
+    return trace
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
@@ -80,7 +86,7 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
     """
     file, options = text, dict[str, str]()
     begin = _OPTIONS.search(text)
-    if begin and not Path(text).exists():
+    if begin and not os.path.exists(text):
         file = text[: begin.start()]
         try:
             options = parse(f"file{text[begin.start() :]}").options
@@ -88,7 +94,7 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
             raise UsageError(f"{text}: {error}") from None
     if Path(file).suffix == ".py":
         raise UsageError(f"{file}: is a program, not a trace; to run it, write -- python {file}")
-    if file != STANDARD_INPUT and not Path(file).exists():
+    if file != STANDARD_INPUT and not os.path.exists(file):
         raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
     return file, options
 

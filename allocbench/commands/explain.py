@@ -67,7 +67,7 @@ def run(
     from allocbench.replays.runner import Runner
 
     inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json)
+    check_outputs(json, inputs=[workload])
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, [allocator], device)
     run = Runner(trace, device, name)

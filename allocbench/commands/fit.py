@@ -88,7 +88,7 @@ def run(
 
     specs = inputs.allocator_specs(allocators, device)
     inputs.check_specs("--allocators", specs, device)
-    check_outputs(json)
+    check_outputs(json, inputs=[workload])
     if vary is not None:
         answer(workload, vary, device, json)
         return

@@ -48,7 +48,7 @@ def run(
     from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.workloads.alignment import agreement
 
-    check_outputs(json)
+    check_outputs(json, inputs=[captured, recorded])
     match = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
     write = partial(_write, match)
     with written({json: write} if json else {}, ".json", write):

@@ -17,6 +17,7 @@ from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.arguments import options
+from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import written
@@ -79,7 +80,7 @@ def run(
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
-    check_outputs(json, output)
+    check_outputs(json, output, inputs=[source])
     plannable = inputs.load_plannable(source, model)
     if isinstance(plannable, OperatorGraph):
         model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
@@ -172,7 +173,7 @@ def _gap(height: int, lower_bound: int) -> str:
 
 
 def _table(source: str, result: PlanResult) -> Table:
-    table = plain_table(f"{source} planned by {result.planner}", "", "")
+    table = plain_table(f"{one_line(source)} planned by {result.planner}", "", "")
     table.add_row("blocks", f"{len(result.offsets):,}")
     for name in ("height", "max_load", "lower_bound"):
         size = getattr(result, name)
@@ -186,7 +187,7 @@ def _table(source: str, result: PlanResult) -> Table:
 def _model_table(source: str, model_plan: ModelPlan) -> Table:
     numbers = model_plan.numbers
     height, bound = numbers["height"], numbers["lower_bound"]
-    table = plain_table(f"{source} planned by {model_plan.planner}", "", "")
+    table = plain_table(f"{one_line(source)} planned by {model_plan.planner}", "", "")
     for name in ("operators", "tensors"):
         table.add_row(name, f"{numbers[name]:,}")
     sizes = {

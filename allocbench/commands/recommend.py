@@ -75,7 +75,7 @@ def run(
     if budget:
         tuner()
     inputs.check_specs("--device", [], device)
-    check_outputs(json)
+    check_outputs(json, inputs=[workload])
     inputs.pin(pin)
     ((name, trace),) = inputs.load_all([workload], model).items()
     inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)

@@ -81,7 +81,7 @@ def run(
     from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 
     inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json, placements, snapshot, perfetto)
+    check_outputs(json, placements, snapshot, perfetto, inputs=[workload])
     inputs.pin(pin)
     trace: AnyTrace
     if snapshot or perfetto:

@@ -66,7 +66,7 @@ def run(
 
     if output is None and figures is None and markdown is None:
         output = _DEFAULT
-    check_outputs(output, markdown)
+    check_outputs(output, markdown, inputs=results)
     check_folder(figures)
     bundle_read = bundle.read_all(results)
     if bundle_read.rows.empty:

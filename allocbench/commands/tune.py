@@ -88,7 +88,7 @@ def run(
     if phases is not None and not per_phase:
         raise UsageError("--phases needs --per-phase")
     inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json)
+    check_outputs(json, inputs=[workload])
     ((name, trace),) = inputs.load_all([workload], model).items()
     where = phases_of(allocator, trace, phases) if per_phase else []
     inputs.tell_recorded({name: trace}, [allocator], device)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -20,20 +21,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STDOUT = "-"
+_OPTIONS = re.compile(r":(?=\w+=)")
 
 
-def check_outputs(*paths: str | None) -> None:
-    """Raise UsageError unless every path can be written and no two are the same.
+def check_outputs(*paths: str | None, inputs: Sequence[str] = ()) -> None:
+    """Raise UsageError unless every path can be written, no two are the same, and none is an input.
 
-    None means that an output is not wanted. No files are left behind.
+    None means that an output is not wanted. inputs: paths, perhaps with options. No files are left
+    behind.
     """
+    read = {os.path.realpath(file) for text in inputs for file in (text, _OPTIONS.split(text)[0])}
     wanted = [path for path in paths if path is not None]
-    places = [path if path == STDOUT else str(Path(path).resolve()) for path in wanted]
+    places = [path if path == STDOUT else os.path.realpath(path) for path in wanted]
     for n, (path, place) in enumerate(zip(wanted, places, strict=True)):
         if place in places[:n]:
             where = "standard output" if path == STDOUT else path
             raise UsageError(f"two outputs cannot both go to {where}")
         if path != STDOUT:
+            if place in read:
+                raise UsageError(f"{path}: is also the input, which would be lost")
             _check_writable(path)
 
 
@@ -41,7 +47,7 @@ def check_folder(path: str | None) -> None:
     """Raise UsageError unless files can be written into a folder, which may be new."""
     if path is None:
         return
-    folder = Path(path).resolve()
+    folder = Path(os.path.realpath(path))
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{path}: cannot write: Not a directory")
     parent = next(place for place in (folder, *folder.parents) if place.exists())
@@ -82,8 +88,10 @@ def write_records(table: pd.DataFrame, path: str) -> None:
 
 
 def _check_writable(path: str) -> None:
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))
     try:
+        if target.is_symlink():
+            raise OSError(None, "Its symbolic links form a loop")
         if target.is_dir():
             raise IsADirectoryError(None, "Is a directory")
         if target.exists() and not os.access(target, os.W_OK):

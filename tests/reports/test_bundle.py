@@ -2,6 +2,7 @@
 """Results files: they are read back and joined, and errors name bad ones."""
 
 import io
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,42 @@ def test_a_bad_bundle_is_named(tmp_path: Path, changes: dict[str, Any], message:
     assert str(caught.value).startswith(str(path))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_small_bundles_that_would_fill_the_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.zip"
+    bundle.write(with_memory([row("a")], memory("a", GIB)), path)
+    read = bundle.read(path)
+    size, cells = path.stat().st_size, read.details["memory"].size
+    monkeypatch.setattr(bundle, "_MOST_UNPACKED", 100)
+    monkeypatch.setattr(bundle, "_MOST_RATIO", 1)
+    with pytest.raises(ResultError, match=rf"bomb.zip: its {size:,} bytes would be unpacked to "):
+        bundle.read(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(bundle, "_MOST_CELLS", cells - 1)
+    monkeypatch.setattr(bundle, "_MOST_CELLS_PER_BYTE", 0)
+    with pytest.raises(ResultError, match=rf"memory.parquet: claims {cells} values in [0-9,]+ byt"):
+        bundle.read(path)
+
+
+def test_damaged_bundles_are_named(tmp_path: Path) -> None:
+    path, rng = tmp_path / "damaged.zip", random.Random(0)
+    bundle.write(full(), path)
+    whole = path.read_bytes()
+    refused = list[str]()
+    for _ in range(100):
+        damaged = bytearray(whole)
+        for _ in range(3):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            bundle.read(path)
+        except ResultError as error:
+            refused.append(str(error))
+    assert len(refused) > 50
+    assert all(text.startswith(f"{path}: ") and "\n" not in text for text in refused)
 
 
 def test_a_cut_bundle_and_no_file_are_named(tmp_path: Path) -> None:

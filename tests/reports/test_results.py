@@ -61,6 +61,7 @@ def test_identity_columns_are_required(name: str) -> None:
         ({"peak_reserved": "10"}, "column 'peak_reserved' must be a number, found text"),
         ({"peak_reserved": True}, "column 'peak_reserved' must be a number, found a boolean"),
         ({"peak_reserved": 1.5}, "must be a whole number of at least 0, found 1.5"),
+        ({"load_mean": 10**400}, "'load_mean' has a number of 401 digits"),
         ({"device_calls": -1}, "must be a whole number of at least 0, found -1"),
         ({"workload": 3}, "column 'workload' must be text"),
         ({"workload": "a\x1b[2Jb"}, "column 'workload' has control characters"),
