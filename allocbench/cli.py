@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from inspect import cleandoc
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -64,7 +65,7 @@ class Group(_QuickGroup):
         extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *command_line])}
         stdout.accept_any_text()
         try:
-            code = super().main(command_line or ["--help"], *rest, **extra)
+            code = super().main(_with_outputs(command_line) or ["--help"], *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:
             stdout.abandon()
@@ -85,6 +86,17 @@ class Group(_QuickGroup):
             super().format_help(context, formatter)
         finally:
             self._writing_help = False
+
+
+def _with_outputs(command_line: Sequence[str]) -> list[str]:
+    """The command line in which --json and --markdown without a file name standard output."""
+    end = command_line.index("--") if "--" in command_line else len(command_line)
+    arguments: list[str] = []
+    for argument, following in pairwise([*command_line[:end], "--"]):
+        arguments.append(argument)
+        if argument in ("--json", "--markdown") and following.startswith("-") and following != "-":
+            arguments.append("-")
+    return [*arguments, *command_line[end:]]
 
 
 def _fail(error: Exception) -> int:

@@ -96,14 +96,6 @@ Steps = Annotated[
         help="On a null GPU: end the program after this many optimizer steps.",
     ),
 ]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.001,
-        help="On a null GPU: end the program after this many seconds.",
-    ),
-]
 Values = Annotated[
     list[str] | None,
     typer.Option(
@@ -130,17 +122,28 @@ def bytes_option(about: str) -> Any:
     return typer.Option(metavar="BYTES", parser=_bytes, help=about)
 
 
+def _timeout_option(*names: str) -> Any:
+    return typer.Option(
+        *names,
+        metavar="SECONDS",
+        min=0.001,
+        help="On a null GPU: end the program after this many seconds.",
+    )
+
+
 def json_option(what: str) -> Any:
     """The option --json, which names a file."""
     return typer.Option(
-        "--json", metavar="FILE", help=f"Write {what} as JSON; - is standard output."
+        "--json", metavar="FILE", help=f"Write {what} as JSON; - or no FILE is standard output."
     )
 
 
 def markdown_option(what: str) -> Any:
     """The option --markdown, which names a file."""
     return typer.Option(
-        "--markdown", metavar="FILE", help=f"Write {what} as Markdown; - is standard output."
+        "--markdown",
+        metavar="FILE",
+        help=f"Write {what} as Markdown; - or no FILE is standard output.",
     )
 
 
@@ -243,6 +246,8 @@ Pin = Annotated[
     typer.Option(metavar="CPU", help="Run on one processor, for steadier times."),
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")]
+Timeout = Annotated[float | None, _timeout_option("--timeout")]
+TimeLimit = Annotated[float | None, _timeout_option("--timeout", "--time-limit")]
 Context = Annotated[
     int | None,
     bytes_option(
@@ -256,9 +261,8 @@ Nccl = Annotated[
 ]
 Other = Annotated[int, bytes_option("Bytes of the card that other processes use.")]
 Json = Annotated[str | None, json_option("result rows")]
-TraceOutput = Annotated[
-    str, output_option("The trace file, .parquet or .csv; - is CSV on standard output.")
-]
+TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
+TraceOutput = Annotated[str, output_option(TRACE_OUTPUT)]
 Scratch = Annotated[
     Gpu | None,
     typer.Option(

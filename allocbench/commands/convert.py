@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from allocbench.arguments import options
+from allocbench.errors import UsageError
 from allocbench.workloads.formats import OUTPUTS
 
 EXAMPLES = (
@@ -21,7 +22,10 @@ EXAMPLES = (
 
 def run(
     source: options.WorkloadFile,
-    output: options.TraceOutput,
+    out: Annotated[
+        str | None, typer.Argument(metavar="[OUT]", help="The same as --output OUT.")
+    ] = None,
+    output: Annotated[str | None, options.output_option(options.TRACE_OUTPUT)] = None,
     model: options.Model = None,
     to: Annotated[
         str | None,
@@ -44,6 +48,12 @@ def run(
     from allocbench.arguments import inputs  # imported late: --help stays fast
     from allocbench.output.traces import check_trace_output, modelled, write_trace
 
-    check_trace_output(output, to)
+    if out is None or output is None:
+        target = out if output is None else output
+    else:
+        raise UsageError(f"two outputs, {out} and {output}: give one")
+    if target is None:
+        raise UsageError("no output: allocbench convert IN -o OUT, where - is standard output")
+    check_trace_output(target, to)
     trace = modelled(inputs.load(source, model), scratch, convolution_scratch)
-    write_trace(trace, output, to)
+    write_trace(trace, target, to)

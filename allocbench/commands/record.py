@@ -47,7 +47,7 @@ def run(
     ] = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
-    timeout: options.Timeout = None,
+    timeout: options.TimeLimit = None,
     value: options.Values = None,
 ) -> None:
     """Run a command and record what its PyTorch programs request from the GPU allocator.

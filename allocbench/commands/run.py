@@ -86,7 +86,7 @@ def run(
     json: options.Json = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
-    timeout: options.Timeout = None,
+    timeout: options.TimeLimit = None,
     value: options.Values = None,
 ) -> None:
     """Run an unmodified PyTorch program on any allocator and show what it did to the GPU.

@@ -224,6 +224,13 @@ def test_only_json_goes_to_standard_output() -> None:
     assert row["peak_reserved"] == (3 << 20) + 100 + 1
 
 
+def test_json_without_a_file_is_standard_output() -> None:
+    line = "replay good.csv --allocator bfc --time 0"
+    written = json.loads(output(f"{line} --json -"))
+    assert json.loads(output(f"{line} --json")) == written
+    assert json.loads(output("replay --json --time 0 --allocator bfc good.csv")) == written
+
+
 def test_traces_of_one_name_are_distinguished_by_their_path() -> None:
     Path("more").mkdir()
     write(make(EVENTS), "more/good.csv")
@@ -322,6 +329,14 @@ def test_convert_goes_both_ways() -> None:
     result = run("convert gpt2-train -o new.csv")
     assert result.exit_code == 0
     assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
+
+
+def test_convert_takes_its_output_as_an_argument_or_an_option() -> None:
+    assert output("convert good.csv -") == output("convert good.csv -o -")
+    for line in ("convert good.csv", "convert good.csv a.csv -o b.csv"):
+        assert run(line).exit_code == 2
+    assert not Path("a.csv").exists()
+    assert not Path("b.csv").exists()
 
 
 def test_capture_writes_what_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
