@@ -110,7 +110,7 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
-        told |= {"unknown": {"solver_workspace": number}}
+        told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})

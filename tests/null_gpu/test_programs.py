@@ -126,6 +126,12 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
 
 
 @of_each_version
+def test_functions_that_are_followed_are_those_of_pytorch(version: str, tmp_path: Path) -> None:
+    found = seen("replaced_functions", tmp_path, version=version)
+    assert found == {"before": 6, "after": 0}  # the call of torch.compile
+
+
+@of_each_version
 def test_a_backward_pass_selects_as_many_as_the_forward_pass(version: str, tmp_path: Path) -> None:
     found = seen("known_values", tmp_path, version=version, limits=Limits(values={"mask": 3}))
     assert found["backward"] == [[5, 7], [5, 7], [8, 4, 4]]

@@ -11,10 +11,9 @@ The GPU's work stays the same: each function runs there first as it would have.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import BuiltinFunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Protocol
 
 _NEW = """
@@ -62,6 +61,13 @@ class _UnknownError(Exception):
     """The host does not know a value."""
 
 
+class _Functions(Protocol):
+    """`Functions` of null_functions."""
+
+    def replace(self, name: str, make: Callable[[str, Any], Any]) -> None: ...
+    def instead_of(self, original: Any) -> Callable[[Any], Any]: ...
+
+
 class _HostCopies(Protocol):
     """`HostCopies` of null_host_copies."""
 
@@ -82,10 +88,11 @@ class _Reads(Protocol):
 class Follower:
     """Replaces functions of PyTorch."""
 
-    def __init__(self, torch: ModuleType, copies: _HostCopies, reads: _Reads) -> None:
-        self._torch, self._copies = torch, copies
+    def __init__(
+        self, torch: ModuleType, functions: _Functions, copies: _HostCopies, reads: _Reads
+    ) -> None:
+        self._torch, self._functions, self._copies = torch, functions, copies
         self._answer, self._answering = reads.answer, reads.answering
-        self._is_compiling = torch.compiler.is_compiling
         self._truth = (torch.bool, torch.uint8)
 
     def follow(self) -> None:
@@ -100,14 +107,14 @@ class Follower:
             (_GROUPED, self._grouped),
         ):
             for name in names.split():
-                self._replace(name, replaced)
+                self._functions.replace(name, replaced)
 
     def subscript(self) -> Any:
         """The function for `tensor[index]`."""
         original = self._torch.Tensor.__getitem__
         computed = self._computed("__getitem__", original)
 
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def selected(tensor: Any, index: Any) -> Any:
             if not self._masks(index):
                 return computed(tensor, index)
@@ -126,7 +133,7 @@ class Follower:
             node.register_hook(lambda _inputs, _outputs: self._answer(()))
 
     def _grouped(self, _name: str, original: Any) -> Any:
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def in_one_group(matrices: Any, *arguments: Any, **options: Any) -> Any:
             if not self._is_gpu(matrices) or not self._is_usual() or matrices.dim() < 3:
                 return original(matrices, *arguments, **options)
@@ -142,26 +149,8 @@ class Follower:
         parts = index if type(index) in (tuple, list) else (index,)
         return [part for part in parts if self._is_gpu(part) and part.dtype in self._truth]
 
-    def _replace(self, name: str, replaced: Callable[[str, Any], Any]) -> None:
-        torch, functional = self._torch, self._torch.nn.functional
-        if original := getattr(torch.Tensor, name, None):
-            setattr(torch.Tensor, name, functools.wraps(original)(replaced(name, original)))
-        if name.startswith("__"):
-            return
-        wrapped, tables = dict[int, Any](), torch.jit._builtins
-        for space in (torch, torch._VF, torch._C._nn, torch._C._linalg, torch.linalg, functional):
-            original = getattr(space, name, None)
-            if not isinstance(original, BuiltinFunctionType):
-                continue  # functions in Python call such functions
-            if id(original) not in wrapped:
-                made = functools.wraps(original)(replaced(name, original))
-                if operator := tables._find_builtin(original):
-                    tables._register_builtin(made, operator)  # for TorchScript
-                wrapped[id(original)] = made
-            setattr(space, name, wrapped[id(original)])
-
     def _computed(self, name: str, original: Any) -> Any:
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def computed(*arguments: Any, **options: Any) -> Any:
             if not self._reaches_known(arguments):
                 return original(*arguments, **options)
@@ -177,7 +166,7 @@ class Follower:
     def _assumed(self, name: str, original: Any) -> Any:
         computed = self._computed(name, original)
 
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def assumed(*arguments: Any, **options: Any) -> Any:
             result = computed(*arguments, **options)
             if self._can_keep(result) and self._copies.get(result) is None:
@@ -190,7 +179,7 @@ class Follower:
     def _new(self, name: str, original: Any) -> Any:
         computed = self._computed(name, original)
 
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def created(*arguments: Any, **options: Any) -> Any:
             result = computed(*arguments, **options)
             if self._can_keep(result) and self._copies.get(result) is None:
@@ -200,7 +189,7 @@ class Follower:
         return created
 
     def _like(self, name: str, original: Any) -> Any:
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def created(like: Any, *arguments: Any, **options: Any) -> Any:
             result = original(like, *arguments, **options)
             if self._can_keep(result):
@@ -212,7 +201,7 @@ class Follower:
         return created
 
     def _converted(self, _name: str, original: Any) -> Any:
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def converted(tensor: Any, *arguments: Any, **options: Any) -> Any:
             if not isinstance(tensor, self._torch.Tensor) or not self._copies.may_have(tensor):
                 return original(tensor, *arguments, **options)
@@ -230,7 +219,7 @@ class Follower:
         return converted
 
     def _in_place(self, name: str, original: Any) -> Any:
-        @_unless(self._is_compiling, original)
+        @self._functions.instead_of(original)
         def changed(tensor: Any, *arguments: Any, **options: Any) -> Any:
             if not isinstance(tensor, self._torch.Tensor):
                 return original(tensor, *arguments, **options)
@@ -379,17 +368,3 @@ class Follower:
 def _is_whole(tensor: Any) -> bool:
     """Whether nothing else is in the memory of a tensor."""
     return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
-
-
-def _unless(is_compiling: Callable[[], bool], original: Any) -> Callable[[Any], Any]:
-    """A decorator: while torch.compile traces, a function is the original one."""
-
-    def decorated(function: Any) -> Any:
-        def called(*arguments: Any, **options: Any) -> Any:
-            if is_compiling():
-                return original(*arguments, **options)
-            return function(*arguments, **options)
-
-        return called
-
-    return decorated

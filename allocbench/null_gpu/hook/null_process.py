@@ -54,7 +54,8 @@ class Process:
         self._torch = torch
         self._reads.watch(torch)
         self.copies = _sibling("null_host_copies").HostCopies(torch)
-        follower = _sibling("null_follow").Follower(torch, self.copies, self._reads)
+        functions = _sibling("null_functions").Functions(torch)
+        follower = _sibling("null_follow").Follower(torch, functions, self.copies, self._reads)
         follower.follow()
         kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
         _sibling("null_subscript").replace(self._core, kinds, follower.subscript())

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions in the place of PyTorch's.
+
+For programs, they are PyTorch's own: modes and classes with `__torch_function__` see them, pickle
+finds them, and TorchScript compiles them. torch.compile would end its graphs at each of them, so
+PyTorch's functions are put back when a program calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import BuiltinFunctionType, ModuleType
+from typing import Any
+
+
+class Functions:
+    """What was replaced in PyTorch."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+        self._replaced = list[tuple[Any, str, Any]]()
+        self._is_compiling = torch.compiler.is_compiling
+        compile_ = torch.compile
+
+        @functools.wraps(compile_)
+        def compiled(*arguments: Any, **options: Any) -> Any:
+            self._put_back()
+            return compile_(*arguments, **options)
+
+        self._set(torch, "compile", compiled)
+
+    def replace(self, name: str, make: Callable[[str, Any], Any]) -> None:
+        """Replace what has this name, methods of tensors too. make: from a name and the original."""
+        torch, functional = self._torch, self._torch.nn.functional
+        if original := getattr(torch.Tensor, name, None):
+            self._set(torch.Tensor, name, functools.wraps(original)(make(name, original)))
+        if name.startswith("__"):
+            return
+        wrapped, tables = dict[int, Any](), torch.jit._builtins
+        constructors = import_module("torch.utils._device")._device_constructors()
+        for space in (torch, torch._VF, torch._C._nn, torch._C._linalg, torch.linalg, functional):
+            original = getattr(space, name, None)
+            if not isinstance(original, BuiltinFunctionType):
+                continue  # functions in Python call such functions
+            if id(original) not in wrapped:
+                made = functools.wraps(original)(make(name, original))
+                made.__module__, made.__qualname__ = space.__name__, name  # for pickle
+                if operator := tables._find_builtin(original):
+                    tables._register_builtin(made, operator)  # for TorchScript
+                if original in constructors:  # for `with torch.device("cuda")`
+                    constructors.add(made)
+                wrapped[id(original)] = made
+            self._set(space, name, wrapped[id(original)])
+
+    def instead_of(self, original: Any) -> Callable[[Any], Any]:
+        """A decorator for what replaces a function of PyTorch.
+
+        While torch.compile traces, the function is the original one. Modes and classes with
+        `__torch_function__` see the function that the program called.
+        """
+        overridden = self._torch.overrides.has_torch_function
+        override = self._torch.overrides.handle_torch_function
+
+        def decorated(function: Any) -> Any:
+            def called(*arguments: Any, **options: Any) -> Any:
+                if self._is_compiling():
+                    return original(*arguments, **options)
+                for value in ((*arguments, *options.values()), *filter(_is_list, arguments)):
+                    if overridden(value):
+                        return override(called, _flat(arguments, options), *arguments, **options)
+                return function(*arguments, **options)
+
+            return called
+
+        return decorated
+
+    def _set(self, space: Any, name: str, function: Any) -> None:
+        self._replaced.append((space, name, vars(space).get(name)))
+        setattr(space, name, function)
+
+    def _put_back(self) -> None:
+        for space, name, original in reversed(self._replaced):
+            if original is None:  # inherited
+                delattr(space, name)
+            else:
+                setattr(space, name, original)
+        self._replaced.clear()
+
+
+def _is_list(value: Any) -> bool:
+    return type(value) in (list, tuple)
+
+
+def _flat(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    """Arguments, and the elements of those that are lists."""
+    lists = filter(_is_list, arguments)
+    return [*arguments, *options.values(), *(element for values in lists for element in values)]
