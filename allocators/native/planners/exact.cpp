@@ -44,15 +44,12 @@ class Search {
       if (stop_()) return;
     }
     update(pieces);
-    for (int round = 0; best_.height > lower_bound_ && !stop_(); ++round) {
-      bool all_lowest = true;
-      for (PieceSearch& piece : searches_) {
-        if (piece.height() <= lower_bound_ || piece.height() == piece.lower_bound()) continue;
-        all_lowest = false;
-        if (!stop_()) piece.improve(round, lower_bound_, stop_);
-        update(pieces);
-      }
-      if (all_lowest) break;
+    while (best_.height > lower_bound_ && !searches_.empty() && !stop_()) {
+      // Only a lower plan of the highest piece can lower the whole plan.
+      PieceSearch& highest = *std::ranges::max_element(searches_, {}, &PieceSearch::height);
+      if (highest.height() <= std::max(lower_bound_, highest.lower_bound())) break;
+      highest.improve(lower_bound_, stop_);
+      update(pieces);
     }
   }
 

@@ -28,10 +28,12 @@ constexpr int kOrders = 2;            // in each later round
 constexpr std::size_t kBlocksOfFirstOrders = 100'000;
 constexpr double kFirstWidth = 64;  // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
+constexpr double kEffortAfterRepair = 0.25;  // of the searches of larger pieces
 
 constexpr double kLeastFreeShare = 0.005;  // of the height, for beams
 constexpr int kRoundsBetweenGoals = 2;     // from one round with several goals to the next
 constexpr Size kFinest = 1024;             // stops within 1/1024 of the best height
+constexpr std::size_t kSmallPiece = 600;   // in blocks; larger ones are repaired first
 constexpr std::size_t kMostBlocks = 8192;  // of a depth-first search, to limit the recursion
 constexpr double kExponents[] = {1, 0.5, 1.5, 2};  // of the area in the rules of beams
 constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::Sections::kLowest,
@@ -68,15 +70,22 @@ void PieceSearch::write_to(std::vector<Size>& offsets) const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) offsets[blocks_[i]] = base_ + offsets_[i];
 }
 
-void PieceSearch::improve(int round, Size enough, Stop const& stop) {
+void PieceSearch::improve(Size enough, Stop const& stop) {
+  int const round = rounds_++;
   enough -= std::min(enough, base_);
-  if (lifetimes_.size() > kMostBlocks) {
-    reorder(round, enough, stop);
-  } else {
+  if (is_small()) {
     search(round, enough, stop);
+    repair(round, enough, stop);
+  } else if (lifetimes_.size() <= kMostBlocks) {
+    bool const repaired = repair(round, enough, stop);
+    if (round == 0 || !repaired) search(round, enough, stop);
+  } else {
+    reorder(round, enough, stop);
+    repair(round, enough, stop);
   }
-  if (height_ > std::max(lower_bound_, enough) && !stop()) repair(round, enough, stop);
 }
+
+bool PieceSearch::is_small() const { return lifetimes_.size() <= kSmallPiece; }
 
 void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
   auto const random = kPlainAttempts + static_cast<std::uint64_t>(round) * kStacks;
@@ -104,7 +113,7 @@ void PieceSearch::search(int round, Size enough, Stop const& stop) {
     if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
     if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
     if (answer != Answer::kFound) failed_goal_ = goal;
-    if (answer == Answer::kUnknown && !tries_several_goals(round)) return;
+    if (answer == Answer::kUnknown && !(is_small() && tries_several_goals(round))) return;
     if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / kFinest) return;
     goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
                                    : failed_goal_ + (height_ - failed_goal_) / 2;
@@ -113,9 +122,11 @@ void PieceSearch::search(int round, Size enough, Stop const& stop) {
 
 // Most of the depth-first searches are short, with many orders of the boxes: a search seldom gets
 // out of an early mistake, and another order may not make it. A long one can prove that there is no
-// plan.
+// plan. Pieces that are not small have the long one only, because repair makes better use of the
+// time.
 Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const& stop) {
-  double const effort = std::exp2(round), orders = std::sqrt(effort);
+  double const effort = std::exp2(round) * (is_small() ? 1 : kEffortAfterRepair);
+  double const orders = is_small() ? std::sqrt(effort) : 0;
   auto const fit = [&](Rule const& rule, double nodes) {
     auto const limit = static_cast<std::uint64_t>(nodes) + 2 * lifetimes_.size();
     Answer const answer = searches.skyline.fit(goal, rule, limit, stop);
@@ -132,7 +143,7 @@ Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const
       }
   }
   Rule const rule{kSections[round % std::size(kSections)], kBlocks[round % std::size(kBlocks)]};
-  Answer const answer = fit(rule, kLongNodes * effort);
+  Answer const answer = fit(rule, kLongNodes * effort * (is_small() ? 1 : share_of_effort()));
   if (answer != Answer::kUnknown || stop()) return answer;
   bool const beams = searches.beam.free_share(goal) >= kLeastFreeShare;
   bool const found = beams && attempt_beams(searches.beam, goal, effort, stop);
@@ -140,9 +151,7 @@ Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const
 }
 
 bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop) {
-  // The time of a beam grows with the square of the number of blocks.
-  double const ratio = kBlocksOfFirstWidth / static_cast<double>(lifetimes_.size());
-  double const width = kFirstWidth * effort * std::min(1.0, ratio * ratio);
+  double const width = kFirstWidth * effort * share_of_effort();
   for (double const exponent : kExponents) {
     if (width < 1 || stop()) return false;
     if (!beam.fit(goal, exponent, static_cast<std::size_t>(width), stop)) continue;
@@ -152,15 +161,25 @@ bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const
   return false;
 }
 
-void PieceSearch::repair(int round, Size enough, Stop const& stop) {
+// The time of a beam grows with the square of the number of blocks, and so does that of a
+// depth-first search that can place all of them.
+double PieceSearch::share_of_effort() const {
+  double const ratio = kBlocksOfFirstWidth / static_cast<double>(lifetimes_.size());
+  return std::min(1.0, ratio * ratio);
+}
+
+// Returns whether it has found a lower plan.
+bool PieceSearch::repair(int round, Size enough, Stop const& stop) {
+  if (height_ <= std::max(lower_bound_, enough) || stop()) return false;
   if (!ejection_) {
     ejection_.emplace(lifetimes_, unit_);
-    if (stop()) return;
+    if (stop()) return false;
   }
   auto const moves =
       static_cast<std::uint64_t>(kFirstMoves * std::exp2(round)) + 2 * lifetimes_.size();
   auto plan = ejection_->lower({offsets_, height_}, std::max(lower_bound_, enough), moves, stop);
   if (plan) keep(std::move(plan->offsets));
+  return plan.has_value();
 }
 
 void PieceSearch::keep(std::vector<Size> offsets) {

@@ -30,17 +30,21 @@ class PieceSearch {
 
   void write_to(std::vector<Size>& offsets) const;
 
-  // Searches for a lower plan, but not below `enough`, a lower bound of the whole plan. The effort
-  // doubles from round to round. Every other round tries the lowest goal only;
-  // the others also try goals between it and the best plan.
-  void improve(int round, Size enough, Stop const& stop);
+  // One round of searches for a lower plan, but not below `enough`, a lower bound of the whole
+  // plan. The effort doubles from round to round. In small pieces, every other round tries the
+  // lowest goal only; the others also try goals between it and the best plan. Larger pieces are
+  // searched after repair, for a plan of the lowest goal, and after the first round only where
+  // repair has found no lower plan.
+  void improve(Size enough, Stop const& stop);
 
  private:
   struct Searches;
 
   void reorder(int round, Size enough, Stop const& stop);
   void search(int round, Size enough, Stop const& stop);
-  void repair(int round, Size enough, Stop const& stop);
+  bool repair(int round, Size enough, Stop const& stop);
+  bool is_small() const;
+  double share_of_effort() const;
   Skyline::Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
   bool attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop);
   void keep(std::vector<Size> offsets);
@@ -54,6 +58,7 @@ class PieceSearch {
   Size alignment_;
   Size unit_ = 0;  // offsets are multiples of it
   Size height_ = 0, lower_bound_ = 0;
+  int rounds_ = 0;
   Size failed_goal_ = 0;            // the highest goal for which no plan was found
   std::uint64_t orders_tried_ = 0;  // in short depth-first searches
   std::optional<Ejection> ejection_;
