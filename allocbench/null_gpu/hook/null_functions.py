@@ -32,7 +32,7 @@ class Functions:
         self._set(torch, "compile", compiled)
 
     def replace(self, name: str, make: Callable[[str, Any], Any]) -> None:
-        """Replace what has this name, methods of tensors too. make: from a name and the original."""
+        """Replace what has this name, tensor methods too. make: from a name and the original."""
         torch, functional = self._torch, self._torch.nn.functional
         if original := getattr(torch.Tensor, name, None):
             self._set(torch.Tensor, name, functools.wraps(original)(make(name, original)))
