@@ -52,7 +52,8 @@ with torch.no_grad():
     changed = whole.cuda()
     changed[0, 3] = 0
     seen["masked"] = [has_mask(mask) for mask in (whole, whole.to("cuda"), part.cuda(), changed)]
-    seen["masked"].append(has_mask(whole.to("cuda"), torch.compile(model, backend="eager")))
 with torch.inference_mode():
     seen["masked"].append(has_mask(whole.to("cuda").bool()))
+with torch.no_grad():
+    seen["masked"].append(has_mask(whole.to("cuda"), torch.compile(model, backend="eager")))
 print(json.dumps(seen))
