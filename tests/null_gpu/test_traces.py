@@ -13,6 +13,7 @@ import pytest
 
 from allocbench.programs import recreating
 from allocbench.programs.capturing import FAKE, NULL, Where
+from allocbench.questions.holding import PARAMETERS, STATE, holders
 from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, MARK, Trace, again, catalog, read, write
 from allocbench.workloads.fake_cuda import CaptureError
@@ -38,6 +39,11 @@ def labels_of(trace: Trace) -> set[str]:
 
 def marks_of(trace: Trace) -> list[str]:
     return [trace.labels[block] for block in trace.block[trace.op == MARK].tolist()]
+
+
+def kinds_of(trace: Trace) -> dict[str, int]:
+    held = holders(trace)
+    return held.groupby("kind")["bytes"].sum().to_dict()
 
 
 def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_path: Path) -> None:
@@ -93,6 +99,15 @@ def test_second_runs_are_recreated(tmp_path: Path) -> None:
     )
     trace = read(tmp_path / "dlrm-train.parquet")
     same_as_bundled(trace, again.DATA / "dlrm-train.parquet", tmp_path)
+
+
+def test_kinds_do_not_depend_on_labels(tmp_path: Path) -> None:
+    operators, lines = (
+        kinds_of(recorded("optimizers", tmp_path, labels=labels))
+        for labels in ("operators", "lines")
+    )
+    assert operators == lines
+    assert {PARAMETERS, STATE} <= set(operators)
 
 
 def test_the_bundled_traces_are_of_the_tested_pytorch() -> None:

@@ -15,6 +15,7 @@ _NOT_THE_USERS = re.compile(
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _STEP = re.compile(r"#*\s*ProfilerStep\b")
+_ENGINE = "torch::autograd::Engine::thread_main"
 _TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
@@ -72,10 +73,16 @@ def module_of(frames: Iterable[Any]) -> str:
 def is_backward(frames: Sequence[Any]) -> bool:
     """Whether a call stack is that of a thread of the autograd engine.
 
-    Such a thread has no Python frames, unless a node or a hook is written in Python; the outermost
-    frame is then PyTorch's, while that of every other thread is the program's or Python's.
+    C++ frames show it. Without them, such a thread has no frames, unless a node or a hook is
+    written in Python; the outermost frame is then PyTorch's, while that of every other thread is
+    the program's or Python's.
     """
-    return bool(frames) and bool(_TORCH.search(str(frames[-1].get("filename"))))
+    if not frames:
+        return False
+    outermost = str(frames[-1].get("filename"))
+    return bool(_TORCH.search(outermost)) or any(
+        _ENGINE in str(frame.get("name")) for frame in frames
+    )
 
 
 def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:

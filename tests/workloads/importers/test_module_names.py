@@ -108,3 +108,12 @@ def test_frames_of_the_hook_are_neither_lines_nor_modules() -> None:
     assert is_backward(
         [frame("ops.py", "backward"), frame(f"{TORCH}autograd/function.py", "apply")]
     )
+
+
+def test_cpp_frames_show_a_backward_pass() -> None:
+    engine = frame("??", "torch::autograd::Engine::thread_main(std::shared_ptr<...> const&)")
+    operator = frame("Ops.cpp", "at::_ops::mul_Tensor::call(at::Tensor const&, ...)")
+    assert is_backward([operator, engine, frame("clone3.S", "clone3")])
+    # Python frames that match no C++ frame follow all of them.
+    assert is_backward([operator, engine, frame("clone3.S", "clone3"), MAIN])
+    assert not is_backward([operator, frame("libc-start.c", "__libc_start_main"), MAIN])
