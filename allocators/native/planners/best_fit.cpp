@@ -15,15 +15,13 @@ namespace {
 Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
   Size smallest = 0;  // size of the best gap in bytes
-  Size start = 0;     // aligned end of the blocks visited so far
-  placed.alive_with(block, [&](Size offset, Size end) {
-    if (start + block.size <= offset && (!best || offset - start < smallest)) {
-      best = start;
-      smallest = offset - start;
-    }
-    start = std::max(start, round_up(end, alignment));
+  placed.gaps(block, [&](Size offset, Size end) {
+    Size const start = round_up(offset, alignment);
+    if (start + block.size > end || (best && end - start >= smallest)) return;
+    best = start;
+    smallest = end - start;
   });
-  return best.value_or(start);
+  return *best;
 }
 
 }  // namespace

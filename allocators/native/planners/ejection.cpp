@@ -141,8 +141,9 @@ void Ejection::find_neighbors(Index block) {
   found_.clear();
   auto const [size, first, last] = lifetimes_[block];
   if (crowded_[block]) {
-    by_offset_.visit_if([&](auto begin, auto end) { return (begin < last) & (first < end); },
-                        [&](Size offset, Size other) { found_.emplace_back(offset, other); });
+    by_offset_.visit_if(
+        [&](auto begin, auto end) { return (begin < last) & (first < end); },
+        [&](Size offset, Size other, auto, auto) { found_.emplace_back(offset, other); });
   } else {
     overlaps_.visit(block, [&](Index other) {
       if (placed_[other]) found_.emplace_back(offsets_[other], other);
@@ -158,8 +159,9 @@ void Ejection::find_costs_by_end(Index block) {
   costs_by_end_.clear();
   auto const [size, first, last] = lifetimes_[block];
   if (crowded_[block]) {
-    by_end_.visit_if([&](auto begin, auto end) { return (begin < last) & (first < end); },
-                     [&](Size end, Size other) { costs_by_end_.emplace_back(end, cost_[other]); });
+    by_end_.visit_if(
+        [&](auto begin, auto end) { return (begin < last) & (first < end); },
+        [&](Size end, Size other, auto, auto) { costs_by_end_.emplace_back(end, cost_[other]); });
   } else {
     for (Neighbor const& other : neighbors_) costs_by_end_.emplace_back(other.end, other.cost);
     std::ranges::sort(costs_by_end_);

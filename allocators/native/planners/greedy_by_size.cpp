@@ -15,16 +15,13 @@ namespace {
 Size place_tightly(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> best;
   Size smallest = 0;  // distance between the blocks around the best gap
-  Size end = 0;       // highest end of the blocks visited so far
-  placed.alive_with(block, [&](Size offset, Size placed_end) {
-    Size const start = round_up(end, alignment);
-    if (start + block.size <= offset && (!best || offset - start < smallest)) {
-      best = start;
-      smallest = offset - end;
-    }
-    end = std::max(end, placed_end);
+  placed.gaps(block, [&](Size offset, Size end) {
+    Size const start = round_up(offset, alignment);
+    if (start + block.size > end || (best && end - start >= smallest)) return;
+    best = start;
+    smallest = end - offset;
   });
-  return best.value_or(round_up(end, alignment));
+  return *best;
 }
 
 }  // namespace

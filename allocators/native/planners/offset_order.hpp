@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "planners/plan.hpp"
@@ -38,29 +40,37 @@ class OffsetOrder {
     }
   }
 
-  // Calls `visit` with the key and value of each entry for whose lifetime `matches(first, last)`,
-  // which should not branch, is true, in the order of the keys.
+  // Calls `visit` with the key, value and lifetime of each entry for whose lifetime
+  // `matches(first, last)`, which should not branch, is true, in the order of the keys.
   template <class Matches, class Visit>
   void visit_if(Matches matches, Visit visit) const {
-    std::array<std::uint16_t, kChunk> found;
+    static_assert(std::endian::native == std::endian::little);
+    std::array<std::uint8_t, kChunk> match;
     for (Chunk const& chunk : chunks_) {
-      std::size_t count = 0;
-      for (std::size_t i = 0; i < chunk.count; ++i) {
-        found[count] = static_cast<std::uint16_t>(i);
-        count += matches(chunk.firsts[i], chunk.lasts[i]);
+      std::size_t const count = (chunk.count + kAtOnce - 1) / kAtOnce * kAtOnce;
+      for (std::size_t i = 0; i < count; ++i)
+        match[i] = matches(chunk.firsts[i], chunk.lasts[i]) ? 1 : 0;
+      for (std::size_t i = chunk.count; i < count; ++i) match[i] = 0;
+      for (std::size_t first = 0; first < count; first += sizeof(std::uint64_t)) {
+        std::uint64_t marks;  // a byte for each entry
+        std::memcpy(&marks, &match[first], sizeof marks);
+        for (; marks != 0; marks &= marks - 1) {
+          std::size_t const i = first + static_cast<std::size_t>(std::countr_zero(marks)) / 8;
+          visit(chunk.keys[i], chunk.values[i], chunk.firsts[i], chunk.lasts[i]);
+        }
       }
-      for (std::size_t i = 0; i < count; ++i) visit(chunk.keys[found[i]], chunk.values[found[i]]);
     }
   }
 
  private:
   static constexpr std::size_t kChunk = 256;
+  static constexpr std::size_t kAtOnce = 16;  // entries that are compared together
 
   struct Chunk {
     std::size_t count = 0;
-    std::array<Size, kChunk> keys;  // in ascending order
-    std::array<Size, kChunk> values;
-    std::array<std::uint32_t, kChunk> firsts, lasts;
+    std::array<Size, kChunk> keys = {};  // in ascending order
+    std::array<Size, kChunk> values = {};
+    std::array<std::uint32_t, kChunk> firsts = {}, lasts = {};
 
     void insert(Size key, std::uint32_t first, std::uint32_t last, Size value) {
       auto const at = std::upper_bound(keys.begin(), keys.begin() + count, key) - keys.begin();

@@ -23,12 +23,11 @@ constexpr Rule kRules[] = {{true, 1, 0}, {false, 1, 0},    {true, 1, 1}, {false,
 
 Size place_lowest(PlacedBlocks const& placed, Lifetime const& block, Size alignment) {
   std::optional<Size> lowest;
-  Size start = 0;  // aligned end of the blocks visited so far
-  placed.alive_with(block, [&](Size offset, Size end) {
-    if (!lowest && start + block.size <= offset) lowest = start;
-    start = std::max(start, round_up(end, alignment));
+  placed.gaps(block, [&](Size offset, Size end) {
+    Size const start = round_up(offset, alignment);
+    if (!lowest && start + block.size <= end) lowest = start;
   });
-  return lowest.value_or(start);
+  return *lowest;
 }
 
 }  // namespace

@@ -26,23 +26,16 @@ Lifetime head(Arc const& arc) { return {arc.size, arc.first, wraps(arc) ? kForev
 bool has_tail(Arc const& arc) { return wraps(arc) && arc.last > 0; }
 Lifetime tail(Arc const& arc) { return {arc.size, 0, arc.last}; }
 
-template <class Visit>
-void alive_with(PlacedBlocks const& placed, Arc const& arc, Visit visit) {
-  wraps(arc) ? placed.alive_with(head(arc), tail(arc), visit) : placed.alive_with(head(arc), visit);
-}
-
 Size best_gap(PlacedBlocks const& placed, Arc const& arc) {
   std::optional<Size> best;
   Size smallest = 0;  // size of the best gap in bytes
-  Size end = 0;       // of the blocks visited so far
-  alive_with(placed, arc, [&](Size offset, Size placed_end) {
-    if (end + arc.size <= offset && (!best || (!wraps(arc) && offset - end < smallest))) {
-      best = end;
-      smallest = offset - end;
-    }
-    end = std::max(end, placed_end);
-  });
-  return best.value_or(end);
+  auto const see = [&](Size offset, Size end) {
+    if (best && (wraps(arc) || end - offset >= smallest)) return;
+    best = offset;
+    smallest = end - offset;
+  };
+  wraps(arc) ? placed.gaps(head(arc), tail(arc), see) : placed.gaps(head(arc), see);
+  return *best;
 }
 
 using Order = std::vector<std::uint32_t>;
