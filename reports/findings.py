@@ -11,6 +11,7 @@ from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, rank
 from allocbench.reports.recommending import Advice, advise
 from allocbench.reports.results import COLUMNS, SCHEMA
 
+_FEW = 3  # so many names of equal allocators are shown
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
 
 
@@ -26,9 +27,9 @@ class Claim:
     @property
     def sentence(self) -> str:
         """The claim as a sentence without its capital letter and its full stop."""
-        number = f" {self.number}" if self.number else ""
-        context = f" ({self.context})" if self.context else ""
-        return f"{self.label}: {units.names(self.allocators)}{number}{context}"
+        names = units.names(self.allocators) if self.allocators else ""
+        context = f"({self.context})" if self.context else ""
+        return f"{self.label}: {' '.join(filter(None, (names, self.number, context)))}"
 
 
 def verdict(case: Case) -> tuple[Claim, ...]:
@@ -108,8 +109,11 @@ def _fastest(case: Case) -> Claim | None:
             context = _no_difference(case, names) if len(names) > 1 else _runner_up(case, metric)
             fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
             to = "" if slowest == fastest else f" to {slowest}"
-            number = f"at {fastest}{to} of host time per {unit}"
-            return Claim(f"fastest{_which(metric)}", names, number, context)
+            label, time = f"fastest{_which(metric)}", f"{fastest}{to} of host time per {unit}"
+            if len(names) > _FEW and not ranking.tells_apart(case.rows, SCHEMA[metric], names):
+                many = f"{len(names)} of {len(ranked(case.rows, SCHEMA[metric]))} allocators"
+                return Claim(label, (), f"undecided, {many} do not clearly differ", time)
+            return Claim(label, names, f"at {time}", context)
     return None
 
 

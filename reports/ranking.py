@@ -165,15 +165,16 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
         return {}
     losers = _place(rows, column, order[::-1])
     by_name: dict[str, Mark] = {}
-    if _tells_apart(order, winners):
+    if tells_apart(rows, column, winners):
         by_name |= dict.fromkeys(winners, "best")
-    if _tells_apart(order, losers):
+    if tells_apart(rows, column, losers):
         by_name |= {name: "worst" for name in losers if name not in winners}
     return by_name
 
 
-def _tells_apart(order: "pd.Series[float]", place: tuple[str, ...]) -> bool:
-    """Whether a place has equal values, or at most two thirds of all."""
+def tells_apart(rows: pd.DataFrame, column: Column, place: tuple[str, ...]) -> bool:
+    """Whether allocators that share a place have equal values, or are at most two thirds of all."""
+    order = ranked(rows, column)
     return order[list(place)].nunique() <= 1 or 3 * len(place) <= 2 * len(order)
 
 

@@ -84,12 +84,13 @@ def _print(title: str, table: pd.DataFrame, found: PerPhase, run: Runner) -> Non
     out = console()
     stopped = ", interrupted" if found.interrupted else ""
     tried = f"{len(found.single.trials):,} settings and {len(found.trials):,} combinations tried"
-    out.print(_table(f"{title}: {tried}{stopped}", table))
-    out.print(Text(_phases(table)))
     out.print(Text(_verdict(found, run)))
     for line in _lines(found, run):
         out.print(Text(line), soft_wrap=not line.startswith("check first"))
     out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
+    out.print()
+    out.print(_table(f"{title}: {tried}{stopped}", table))
+    out.print(Text(_phases(table)))
 
 
 def _phases(table: pd.DataFrame) -> str:

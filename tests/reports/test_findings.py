@@ -71,3 +71,17 @@ def test_a_lead_within_the_noise_is_no_lead() -> None:
     (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
     assert fastest.allocators == ("a", "b", "c")
     assert fastest.context == "too few passes to tell them apart"
+
+
+def test_a_place_that_most_allocators_share_is_undecided() -> None:
+    rows = [
+        row(name, seconds_per_event_steady=30e-9 + n * 1e-9, seconds_per_event_steady_max=90e-9)
+        for n, name in enumerate("abcd")
+    ]
+    slow = row("e", seconds_per_event_steady=100e-9, seconds_per_event_steady_max=101e-9)
+    (case,) = cases(frame([*rows, slow]))
+    (fastest,) = [one for one in findings.verdict(case) if one.label == "fastest"]
+    assert fastest.sentence == (
+        "fastest: undecided, 4 of 5 allocators do not clearly differ"
+        " (30.0 ns to 33.0 ns of host time per event)"
+    )
