@@ -38,13 +38,18 @@ def modelled_in(part: Trace | Part, labels: Sequence[str]) -> dict[str, tuple[in
     by_rule = dict[str, tuple[int, int]]()
     if part.label is None:
         return by_rule
-    for number, label in enumerate(labels):
-        if not (rule := rule_of(label)):
-            continue
-        sizes = part.size[(part.op == ALLOC) & (part.label == number)]
-        if len(sizes):
-            count, total = by_rule.get(rule, (0, 0))
-            by_rule[rule] = count + len(sizes), total + int(sizes.sum(dtype=np.uint64))
+    rules = [rule_of(label) for label in labels]
+    numbers = {rule: number for number, rule in enumerate(dict.fromkeys(filter(None, rules)))}
+    if not numbers:
+        return by_rule
+    number_of = np.array([numbers.get(rule, -1) for rule in rules])[part.label]
+    chosen = (part.op == ALLOC) & (number_of >= 0)
+    count = np.bincount(number_of[chosen], minlength=len(numbers))
+    total = np.zeros(len(numbers), np.uint64)
+    np.add.at(total, number_of[chosen], part.size[chosen])
+    for rule, number in numbers.items():
+        if count[number]:
+            by_rule[rule] = int(count[number]), int(total[number])
     return by_rule
 
 

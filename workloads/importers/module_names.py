@@ -6,15 +6,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.trace import MARK, Trace, spans
+from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, spans
 
 TENSORS = "allocbench_tensors"
 """The key of a snapshot: [(when in ns, [(address, path of the module, kind), ...]), ...], with None
@@ -24,8 +27,8 @@ BACKWARD = "backward pass"
 _BETWEEN = "\0"
 Told: TypeAlias = tuple[str, str]
 """The path of a module, and a kind."""
-Tensors: TypeAlias = list[tuple[int, dict[int, Told]]]
-"""When in ns, and tensors by address."""
+Tensors: TypeAlias = list[tuple[int, dict[str, Told]]]
+"""When in ns, and tensors by address, which is a text: nobody can choose its hash."""
 
 
 def joined(label: str, module: str, kind: str) -> str:
@@ -80,27 +83,61 @@ def _owned(
     if trace.time_ns is None or begun is None:
         return
     allocs, ends = spans(trace.op, trace.block)
-    for when, by_address in tensors:
-        event = np.searchsorted(trace.time_ns, max(0, when - begun), side="right")
-        alive = np.flatnonzero((allocs < event) & (ends >= event))
-        blocks = defaultdict[Told, list[int]](list)
-        for block, place in zip(alive.tolist(), address[alive].tolist(), strict=True):
-            if place in by_address:
-                blocks[by_address[place]].append(block)
-        for names, numbers in blocks.items():
-            yield allocs[numbers], names
+    order = np.lexsort((allocs, address))  # blocks at one address live one after the other
+    places, begins, last = address[order], allocs[order], ends[order]
+    in_order = sorted(tensors, key=itemgetter(0))
+    for _, run in groupby(in_order, key=lambda told: id(told[1])):
+        times, (by_address, *_) = zip(*run, strict=True)
+        since = np.maximum(0, np.array(times) - begun)
+        events = np.searchsorted(trace.time_ns, since, side="right").tolist()
+        names = [*by_address.values()]
+        wanted = np.array([*map(int, by_address)], np.uint64)
+        ranges = zip(
+            np.searchsorted(places, wanted).tolist(),
+            np.searchsorted(places, wanted, side="right").tolist(),
+            strict=True,
+        )
+        found = []  # the first event of the run at which a block was alive, block, names
+        for number, (low, high) in enumerate(ranges):
+            earlier = int(np.searchsorted(begins[low:high], events[0]))
+            for block in range(low + max(0, earlier - 1), high):
+                if begins[block] >= events[-1]:
+                    break
+                event = events[bisect_right(events, begins[block])]
+                if event <= last[block]:
+                    found.append((event, order[block], number))
+        for _, told in groupby(sorted(found), key=itemgetter(0)):
+            blocks = defaultdict[Told, list[int]](list)
+            for _, block, number in told:
+                blocks[names[number]].append(block)
+            for owner, numbers in blocks.items():
+                yield allocs[numbers], owner
 
 
 def _read(stored: Any) -> Tensors:
     """The tensors stored in a snapshot; empty if they do not have the expected form."""
     lists: Tensors = []
+    known = set[int]()  # a list that is stored once but used many times could be very long in all
     try:
         for when, tensors in stored or ():
+            if not abs(when) <= MAX_SIZE:
+                raise ValueError
             if tensors is None:
                 lists.append((int(when), lists[-1][1]))
                 continue
-            by_address = {int(address): (str(path), str(kind)) for address, path, kind in tensors}
+            by_address = dict(_one(*tensor) for tensor in tensors)
+            if by_address and id(tensors) in known:
+                raise ValueError
+            known.add(id(tensors))
             lists.append((int(when), by_address))
     except (TypeError, ValueError, OverflowError, IndexError):
         return []
     return lists
+
+
+def _one(address: int, path: str, kind: str) -> tuple[str, Told]:
+    if type(address) is not int or not 0 <= address <= MAX_SIZE:
+        raise ValueError
+    if type(path) is not str or type(kind) is not str:
+        raise ValueError
+    return str(address), (path, kind)

@@ -92,7 +92,9 @@ def read_recording(
     columns = Columns()
     data = DataPickle(file, columns.packer_for).load()
     segments, traces, annotations = _parts(data)
-    counts = {n: columns.count(events) for n, events in enumerate(traces)}
+    by_list = {id(events): events for events in traces}  # several devices can have the same one
+    lengths = {number: columns.count(events) for number, events in by_list.items()}
+    counts = {n: lengths[id(events)] for n, events in enumerate(traces)}
     for segment in segments:
         counts.setdefault(_whole(segment, "device", 0), 0)
     chosen = _choose(device, counts, {_whole(s, "device", 0) for s in segments if _live(s)})
@@ -232,6 +234,9 @@ def _parts(data: Any) -> tuple[list[dict[str, Any]], list[list[Any]], list[Any]]
         raise TraceError("its 'segments' is not a list of dicts")
     if not _all(traces, list):
         raise TraceError("its 'device_traces' is not a list of lists")
+    blocks = [id(segment["blocks"]) for segment in segments if segment.get("blocks")]
+    if len(set(blocks)) < len(blocks):  # a small file could name a long list many times
+        raise TraceError("two of its segments have the same list of blocks")
     annotations = data.get("external_annotations", [])
     return segments, traces, annotations if isinstance(annotations, list) else []
 
@@ -277,7 +282,8 @@ def _blocks(segments: Sequence[dict[str, Any]], columns: Columns) -> Blocks:
         stream = stream if type(stream) is int and abs(stream) <= MAX_SIZE else 0
         for address, block in _live(segment):
             history = block.get("history")
-            newest = history[0] if _all(history, dict) and history else {}
+            newest = history[0] if isinstance(history, list) and history else {}
+            newest = newest if isinstance(newest, dict) else {}
             granted = _whole(block, "size", 0)
             size = _whole(block, "requested_size", _whole(newest, "real_size", granted))
             label = columns.label_number(block.get("frames", newest.get("frames")))

@@ -9,6 +9,7 @@ segment of large blocks has no block below 1 MiB, and a smaller gap belongs to t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -85,7 +86,7 @@ class _Allocs:
     def __init__(self, events: AddressedEvents) -> None:
         allocs = np.flatnonzero(events.is_alloc)
         order = stable_order(events.address[allocs])
-        self._at, self._address = allocs[order], events.address[allocs][order]
+        self._earliest, self._address = _Lowest(allocs[order]), events.address[allocs][order]
         frees = np.flatnonzero(~events.is_alloc)
         freed, first = np.unique(events.address[frees], return_index=True)
         self._freed, self._first = freed, frees[first]
@@ -97,8 +98,32 @@ class _Allocs:
         freed = found < len(self._freed) and self._freed[found] == address
         until = self._first[found] if freed else self._end
         begin, end = np.searchsorted(self._address, np.array([low, high], np.uint64))
-        before = self._address[begin:end][self._at[begin:end] < until]
-        return int(before[0]) if len(before) else None
+        place = self._earliest.first_below(int(begin), int(until))
+        return int(self._address[place]) if place < end else None
+
+
+class _Lowest:
+    """The lowest of each 2, 4, 8 and so on of some values, to find values without passing all."""
+
+    def __init__(self, values: NDArray[np.int64]) -> None:
+        self._levels = [values]
+        while len(values) > 1:
+            values = np.minimum.reduceat(values, np.arange(0, len(values), 2))
+            self._levels.append(values)
+
+    def first_below(self, place: int, limit: int) -> int:
+        """The first place from this one on whose value is below a limit, or a place after all."""
+        level = 0
+        while place < len(self._levels[level]) and self._levels[level][place] >= limit:
+            place += 1
+            while place % 2 == 0 and level + 1 < len(self._levels):
+                place, level = place // 2, level + 1
+        if place == len(self._levels[level]):
+            return len(self._levels[0])
+        while level:
+            level, place = level - 1, 2 * place
+            place += bool(self._levels[level][place] >= limit)
+        return place
 
 
 def _granted(
@@ -136,19 +161,18 @@ def _reservations(
     segments: Sequence[Segment], calls: Sequence[SegmentCall], events: AddressedEvents
 ) -> NDArray[np.uint64]:
     """Where the reservation of each mapped range begins: at the lowest range of its pool."""
-    mapped = [_mapped(call) for call in calls if call.action == SEGMENT_MAP]
+    mapped = defaultdict[tuple[int, PoolId, bool | None], list[int]](list)
+    for segment in (_mapped(call) for call in calls if call.action == SEGMENT_MAP):
+        mapped[segment.stream, segment.pool, segment.small].append(segment.address)
     lowest: dict[tuple[int, PoolId, bool | None], int] = {}
+    floor = 0  # where the segments before this one end
     for segment in segments:
-        if segment.expandable:
-            lowest.setdefault((segment.stream, segment.pool, segment.small), segment.address)
-    for key, low in lowest.items():
-        floor = max((segment.end for segment in segments if segment.end <= low), default=0)
-        below = (
-            segment.address
-            for segment in mapped
-            if (segment.stream, segment.pool, segment.small) == key
-        )
-        lowest[key] = min((address for address in below if floor <= address < low), default=low)
+        key = segment.stream, segment.pool, segment.small
+        if segment.expandable and key not in lowest:
+            low = segment.address
+            below = (address for address in mapped[key] if floor <= address < low)
+            lowest[key] = min(below, default=low)
+        floor = max(floor, segment.end)
     return np.array(
         [
             lowest[segment.stream, segment.pool, segment.small] if segment.expandable else 0

@@ -170,23 +170,41 @@ def with_kinds(
     """
     order = stable_order(address)
     sorted_address = address[order]
-    unmaps = [call for call in calls if call.action == SEGMENT_UNMAP]
-    begin = np.array([call.address for call in unmaps], np.uint64)
-    end = np.array([call.address + call.size for call in unmaps], np.uint64)
-    position = np.array([call.position for call in unmaps], np.int64)
+    until = _first_unmaps(segments, calls, len(address))
     with_small = []
-    for segment in segments:
+    for segment, first_unmap in zip(segments, until, strict=True):
         if segment.small is None:
-            until = position[(begin < segment.end) & (end > segment.address)].min(
-                initial=len(address)
-            )
             limits = np.array([segment.address, segment.end], np.uint64)
             low, high = np.searchsorted(sorted_address, limits)
             inside = order[low:high]
-            inside = inside[inside < until]
+            inside = inside[inside < first_unmap]
             small = segment.size % large_page != 0
             if len(inside):
                 small = bool(size[inside].max() <= MIB)
             segment = replace(segment, small=small)
         with_small.append(segment)
     return with_small
+
+
+def _first_unmaps(
+    segments: Sequence[Segment], calls: Sequence[SegmentCall], never: int
+) -> list[int]:
+    """The position of the first unmapping in each of some segments, in address order, or `never`.
+
+    The first call that unmaps a part of a segment decides, so each segment is passed once.
+    """
+    begins, ends = [segment.address for segment in segments], [segment.end for segment in segments]
+    first = [never] * len(segments)
+    undecided = list(range(len(segments) + 1))  # for each place, a place from which one may follow
+    unmaps = (call for call in calls if call.action == SEGMENT_UNMAP)
+    for call in sorted(unmaps, key=attrgetter("position")):
+        place, end = bisect_right(ends, call.address), call.address + call.size
+        passed = []
+        while place < len(segments) and begins[place] < end:
+            if undecided[place] == place:
+                first[place], undecided[place] = min(never, call.position), place + 1
+            passed.append(place)
+            place = undecided[place]
+        for one in passed:
+            undecided[one] = place
+    return first

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from allocbench.workloads.importers.addresses import AddressedEvents
 from allocbench.workloads.importers.module_names import changed
 from allocbench.workloads.modelled import marked
-from allocbench.workloads.vocabulary import TraceError
+from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
 _KEY = "allocbench_workspaces"
 _KINDS = (int, int, int, int, str)
 _CLOCKS_DIFFER = 1_000_000  # ns, at most
 _MUCH = 20  # times as far away: then the clocks are wrong rather than the order
+_LONGEST = 200  # characters of a rule
 
 
 def workspaces_of(data: Any, device: int) -> list[tuple[int, int, int, str]]:
@@ -62,30 +63,57 @@ def _found(
     """The event of each workspace, and its rule."""
     if events.time_ns is None or not uses:
         return
-    sizes = {size for _, _, size, _ in uses}
-    numbers = np.flatnonzero(events.is_alloc & np.isin(events.size, list(sizes)))
-    places = defaultdict[tuple[int, int], list[int]](list)  # address (0: any) and size -> events
+    sizes = np.array([size for _, _, size, _ in uses if 0 <= size <= MAX_SIZE], np.uint64)
+    numbers = np.flatnonzero(events.is_alloc & np.isin(events.size, sizes))
+    places = defaultdict[str, _Untaken](partial(_Untaken, set[int]()))
     for event in numbers.tolist():
-        size = int(events.size[event])
-        places[int(events.address[event]), size].append(event)
-        places[0, size].append(event)
+        address, size = int(events.address[event]), int(events.size[event])
+        places[_key(address, size)].events.append(event)
+        places[_key(0, size)].events.append(event)
     times = events.time_ns
-    taken = set[int]()
     for time, address, size, rule in sorted(uses):
-        candidates = places.get((address, size), [])
-        place = bisect_right(candidates, time, key=lambda event: int(times[event]))
-        before = next(
-            (candidate for candidate in reversed(candidates[:place]) if candidate not in taken),
-            None,
-        )
-        after = next(
-            (candidate for candidate in candidates[place:] if candidate not in taken), None
-        )
+        if (untaken := places.get(_key(address, size))) is None:
+            continue
+        place = bisect_right(untaken.events, time, key=lambda event: int(times[event]))
+        before, after = untaken.before(place), untaken.after(place)
         right, wrong = (before, after) if address else (after, before)
         chosen = _chosen(right, wrong, lambda event: abs(int(times[event]) - time))  # noqa: B023
         if chosen is not None:
-            taken.add(chosen)
-            yield chosen, rule
+            untaken.taken.add(chosen)
+            yield chosen, rule[:_LONGEST]
+
+
+def _key(address: int, size: int) -> str:
+    """A text, whose hash nobody can choose; address 0 stands for any."""
+    return f"{address:x} {size:x}"
+
+
+class _Untaken:
+    """Events in order, some of which are taken; `taken` can be that of several lists.
+
+    Each search skips the runs of taken events that earlier searches passed.
+    """
+
+    def __init__(self, taken: set[int]) -> None:
+        self.taken = taken
+        self.events: list[int] = []
+        self._skipped: dict[int, dict[int, int]] = {-1: {}, 1: {}}  # place -> a place further on
+
+    def before(self, place: int) -> int | None:
+        """The last event before a place that is not taken."""
+        return self._next(place - 1, -1)
+
+    def after(self, place: int) -> int | None:
+        """The first event from a place on that is not taken."""
+        return self._next(place, 1)
+
+    def _next(self, place: int, step: int) -> int | None:
+        skipped, passed = self._skipped[step], list[int]()
+        while 0 <= place < len(self.events) and self.events[place] in self.taken:
+            passed.append(place)
+            place = skipped.get(place, place + step)
+        skipped.update(dict.fromkeys(passed, place))
+        return self.events[place] if 0 <= place < len(self.events) else None
 
 
 def _chosen(right: int | None, wrong: int | None, far: Callable[[int], int]) -> int | None:

@@ -16,6 +16,7 @@ from allocbench.workloads import read
 from allocbench.workloads.importers.addresses import AddressedEvents
 from allocbench.workloads.importers.pool_ids import PoolId
 from allocbench.workloads.importers.repeated import Memo
+from allocbench.workloads.importers.snapshot_layout import _Lowest
 from allocbench.workloads.importers.snapshot_trims import _Held
 from allocbench.workloads.layout import Layout
 from tests.commands import folder
@@ -60,10 +61,114 @@ def many_pool_events(count: int) -> Path:
     )
 
 
-@pytest.mark.parametrize("made", [many_ranges, many_pool_events])
+def many_equal_workspaces(count: int, address: int = 0) -> Path:
+    """Workspaces that were all used at the same time, after as many allocs of their size."""
+    return snapshot(
+        f"workspaces{count}",
+        *(event("alloc", address or 512 * n, 512, time_us=n) for n in range(1, count)),
+        allocbench_workspaces=[(0, 10**9, address, 512, "rule")] * count,
+    )
+
+
+def many_workspaces_at_an_address(count: int) -> Path:
+    return many_equal_workspaces(count, 512)
+
+
+def many_unmapped_ranges(count: int) -> Path:
+    """Ranges that the program held at the beginning, and unmapped several times."""
+    addresses = range(2 * MIB, 2 * MIB + 4 * MIB * count, 4 * MIB)
+    again = [
+        event(action, address, 2 * MIB)
+        for address in addresses
+        for action in ("segment_unmap", "segment_map", "segment_unmap")
+    ]
+    return snapshot(f"unmapped{count}", event("alloc", 1, 512), *again)
+
+
+def many_streams(count: int) -> Path:
+    """A range of an expandable segment for each stream."""
+    segments = [
+        {"address": 4 * MIB * n, "total_size": 2 * MIB, "blocks": [], "is_expandable": True}
+        | {"stream": n, "segment_type": "large"}
+        for n in range(count)
+    ]
+    return snapshot(f"streams{count}", event("alloc", 1, 512), segments=segments)
+
+
+def many_blocks_close_together(count: int) -> Path:
+    """Blocks from before the recording, and later ones that come after each of them is freed."""
+    segment = {"address": 0, "total_size": 64 * MIB, "blocks": [], "segment_type": "large"}
+    return snapshot(
+        f"close{count}",
+        *(event("free_completed", n, 1) for n in range(count)),
+        *(event("alloc", 1024 + n, 1) for n in range(count)),
+        segments=[segment],
+    )
+
+
+def many_lists_of_tensors(count: int) -> Path:
+    return _tensors(f"lists{count}", count, [[(512 * n, "m", "kind")] for n in range(count)])
+
+
+def many_times_the_same_tensors(count: int) -> Path:
+    tensors = [(512 * n, "m", "kind") for n in range(count)]
+    return _tensors(f"tensors{count}", count, [tensors, *[None] * count])
+
+
+def _tensors(name: str, count: int, lists: list[Any]) -> Path:
+    told = [(10**9 + n, tensors) for n, tensors in enumerate(lists)]
+    frames = [{"filename": "a.py", "line": 1, "name": "main"}]
+    events = (event("alloc", 512 * n, 512, time_us=n, frames=frames) for n in range(1, count))
+    return snapshot(name, *events, allocbench_tensors=told)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        many_ranges,
+        many_pool_events,
+        many_equal_workspaces,
+        many_workspaces_at_an_address,
+        many_unmapped_ranges,
+        many_streams,
+        many_blocks_close_together,
+        many_lists_of_tensors,
+        many_times_the_same_tensors,
+    ],
+)
 def test_twice_as_much_takes_twice_the_work(made: Any) -> None:
     once, twice = (lines_run(partial(read, made(n))) for n in (300, 600))
     assert twice < 2.2 * once
+
+
+def test_lists_of_tensors_that_are_one_list_are_left_out() -> None:
+    tensors = [(512, "m", "kind")]
+    assert read(_tensors("several", 2, [tensors, None])).module is not None
+    assert read(_tensors("shared", 2, [tensors, tensors])).module is None
+
+
+def test_segments_with_one_list_of_blocks_are_refused() -> None:
+    blocks = [{"state": "active_allocated", "size": 512}]
+    segments = [{"address": 4 * MIB * n, "total_size": 512, "blocks": blocks} for n in range(2)]
+    path = snapshot("blocks", segments=segments)
+    assert "two of its segments have the same list of blocks" in message_of(lambda: read(path))
+
+
+def test_the_rule_of_a_workspace_is_cut() -> None:
+    use = (0, 10**9, 0, 512, "r" * 100_000)
+    path = snapshot("rule", event("alloc", 512, 512, time_us=10**6), allocbench_workspaces=[use])
+    (label,) = set(read(path).labels) - {""}
+    assert 200 < len(label) < 300
+
+
+def test_the_lowest_of_many_values_is_found_without_passing_all() -> None:
+    rng = random.Random(0)
+    for _ in range(500):
+        values = [rng.randrange(10) for _ in range(rng.randrange(40))]
+        lowest, begin, limit = _Lowest(np.array(values, np.int64)), rng.randrange(42), 4
+        found = lowest.first_below(begin, limit)
+        expected = [n for n in range(begin, len(values)) if values[n] < limit]
+        assert found == expected[0] if expected else found >= len(values)
 
 
 def colliding(count: int) -> list[tuple[int, int]]:
