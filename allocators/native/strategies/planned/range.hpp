@@ -53,7 +53,7 @@ class PlannedRange {
   }
 
   // Removes and returns the block at an address of the reservation, or a block of size 0.
-  std::pair<Block, Known> remove(Address address) {
+  [[gnu::always_inline]] std::pair<Block, Known> remove(Address address) {
     std::size_t const page = page_of(address);
     for (Link link = page < lists_.size() ? lists_[page] : kNone; link != kNone;
          link = next(link)) {
