@@ -3,7 +3,6 @@
 #include "planners/beam.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -15,8 +14,7 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kMostUnits = Size{1} << 30;  // sums of two stay below 2^32
-constexpr double kLeastWaste = 8;           // units; makes plans without waste comparable
+constexpr double kLeastWaste = 8;  // units; makes plans without waste comparable
 
 }  // namespace
 
@@ -61,33 +59,16 @@ double Beam::free_share(Size height) const {
 
 // Returns false if a section is too full.
 bool Beam::start(Size height) {
-  unit_ = alignment_;
-  Size common = 0;
-  for (auto const& box : sections_.boxes) common = std::gcd(common, box.rounded);
-  if (common != 0) unit_ = common;
-  // Sizes that need more bits are rounded up, so the search may miss plans without any waste.
-  if (height / unit_ >= kMostUnits)
-    unit_ = std::max(alignment_, std::bit_ceil(height / kMostUnits + 1));
-
-  boxes_.clear();
-  height_ = 0;
-  full_loads_.assign(sections_.load.size(), 0);
-  std::vector<Size> loads(sections_.load.size());
+  auto scaled_boxes = scaled(sections_, height, alignment_);
+  if (!scaled_boxes) return false;
+  boxes_ = std::move(scaled_boxes->boxes);
+  full_loads_ = std::move(scaled_boxes->loads);
+  unit_ = scaled_boxes->unit;
+  height_ = scaled_boxes->height;
   Partial root;
-  for (auto const& box : sections_.boxes) {
-    if (box.size > height) return false;
-    auto const size = static_cast<Units>((box.size + unit_ - 1) / unit_);
-    auto const limit = static_cast<Units>((height - box.size) / unit_);
-    root.unplaced.push_back(static_cast<Index>(boxes_.size()));
-    boxes_.push_back({box.lo, box.hi, size, limit, box.kind, box.block});
-    height_ = std::max(height_, limit + size);
-    for (Index section = box.lo; section < box.hi; ++section) loads[section] += size;
-  }
-  for (std::size_t section = 0; section < loads.size(); ++section) {
-    if (loads[section] > height_) return false;
-    full_loads_[section] = static_cast<Units>(loads[section]);
-  }
-  root.floors.assign(loads.size(), 0);
+  root.unplaced.resize(boxes_.size());
+  std::iota(root.unplaced.begin(), root.unplaced.end(), Index{0});
+  root.floors.assign(full_loads_.size(), 0);
   root.loads = full_loads_;
   root.offsets.assign(boxes_.size(), 0);
   if (level_.empty()) level_.resize(1);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planners/plan.hpp"
+#include "planners/scaled_boxes.hpp"
 #include "planners/sections.hpp"
 
 namespace allocbench {
@@ -37,16 +38,9 @@ class Beam {
 
  private:
   using Index = std::uint32_t;
-  using Units = std::uint32_t;  // of unit_ bytes: half as wide as Size, so loops are twice as fast
   static constexpr Index kNone = ~Index{0};
 
-  struct Box {
-    Index lo, hi;  // sections, half-open
-    Units size;
-    Units limit;  // the highest offset at which the box stays below the height
-    std::uint64_t kind;
-    Index block;
-  };
+  using Box = ScaledBox;
   struct Partial {  // a partial plan
     std::vector<Units> floors, loads;
     std::vector<Units> offsets;  // of each box: placed, or the lowest possible

@@ -34,10 +34,10 @@ struct BoundedPlan {
 // Starts with the best plan of the fast planners and cuts the lifetimes into pieces. Those that are
 // higher than the bound are searched in rounds of doubling effort: first at the bound, then at
 // heights between it and the best plan. Each goal is tried by depth-first search with several rules
-// (Skyline) and by beam search with several rules (Beam). A depth-first search that proves that
-// there is no plan raises the bound. Pieces with too many blocks are planned in many different
-// orders instead. Each round ends with moves of the blocks that are in the way of a lower plan
-// (Ejection). Exceptions of `report` and `clock` are passed on.
+// (Skyline, LowestFirst) and by beam search with several rules (Beam). A depth-first search that
+// proves that there is no plan raises the bound. Pieces with too many blocks are planned in many
+// different orders instead. Each round ends with moves of the blocks that are in the way of a lower
+// plan (Ejection). Exceptions of `report` and `clock` are passed on.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        SearchBudget const& budget = {});
 

@@ -3,6 +3,7 @@
 #include "planners/piece_search.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -15,16 +16,16 @@
 namespace allocbench {
 namespace {
 
-using Answer = Skyline::Answer;
 using Rule = Skyline::Rule;
 
 // Effort of the first round.
-constexpr double kFirstNodes = 1000;  // node limit of a short depth-first search
-constexpr double kLongNodes = 4000;   // of a long one
-constexpr double kFirstMoves = 8000;  // of a repair
-constexpr int kFirstOrders = 4;       // of blocks, in large pieces
-constexpr int kStacks = 12;           // of the blocks alive at the peak, in each round
-constexpr int kOrders = 2;            // in each later round
+constexpr double kFirstNodes = 1000;     // node limit of a short depth-first search
+constexpr double kLongNodes = 4000;      // of a long one
+constexpr double kLowestFirstNodes = 8;  // for each block
+constexpr double kFirstMoves = 8000;     // of a repair
+constexpr int kFirstOrders = 4;          // of blocks, in large pieces
+constexpr int kStacks = 12;              // of the blocks alive at the peak, in each round
+constexpr int kOrders = 2;               // in each later round
 constexpr std::size_t kBlocksOfFirstOrders = 100'000;
 constexpr double kFirstWidth = 64;  // of a beam, for 300 blocks
 constexpr double kBlocksOfFirstWidth = 300;
@@ -41,6 +42,12 @@ constexpr Rule::Sections kSections[] = {Rule::Sections::kFewestBranches, Rule::S
 constexpr Rule::Blocks kBlocks[] = {Rule::Blocks::kLongest, Rule::Blocks::kLargest,
                                     Rule::Blocks::kMostBytesTime, Rule::Blocks::kHighestLoad,
                                     Rule::Blocks::kLoadLongest};
+constexpr LowestFirst::Rule kLowestFirst[] = {LowestFirst::Rule::kTimeAreaLoad,
+                                              LowestFirst::Rule::kLoadAreaTime,
+                                              LowestFirst::Rule::kLoadTimeArea};
+
+// The number with most zeros at the end of its binary form in (low, high]: limits are often round.
+Size roundest(Size low, Size high) { return high & ~(std::bit_floor(low ^ high) - 1); }
 
 bool tries_several_goals(int round) {
   return round % kRoundsBetweenGoals == kRoundsBetweenGoals - 1;
@@ -50,6 +57,7 @@ bool tries_several_goals(int round) {
 
 struct PieceSearch::Searches {
   Skyline skyline;
+  LowestFirst lowest_first;
   Beam beam;
 };
 
@@ -107,16 +115,21 @@ void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
 }
 
 void PieceSearch::search(int round, Size enough, Stop const& stop) {
-  Searches searches{Skyline(lifetimes_, alignment_), Beam(lifetimes_, alignment_)};
+  Searches searches{Skyline(lifetimes_, alignment_), LowestFirst(lifetimes_, blocks_, alignment_),
+                    Beam(lifetimes_, alignment_)};
   for (Size goal = std::max(lower_bound_, enough); goal < height_ && !stop();) {
-    Answer const answer = attempt(searches, goal, round, stop);
+    bool const brief =
+        is_small() && !tries_several_goals(round) && goal > std::max(lower_bound_, enough);
+    Answer const answer = brief ? attempt_lowest_first(searches.lowest_first, goal, round, stop)
+                                : attempt(searches, goal, round, stop);
     if (answer == Answer::kNone) lower_bound_ = std::max(lower_bound_, height_after(goal));
     if (answer == Answer::kFound && goal <= std::max(lower_bound_, enough)) return;
     if (answer != Answer::kFound) failed_goal_ = goal;
-    if (answer == Answer::kUnknown && !(is_small() && tries_several_goals(round))) return;
-    if (answer != Answer::kNone && height_ - failed_goal_ <= height_ / kFinest) return;
+    if (answer == Answer::kUnknown && (brief || !is_small())) return;
+    if (answer != Answer::kNone && height_ - failed_goal_ <= std::max(Size{1}, height_ / kFinest))
+      return;
     goal = answer == Answer::kNone ? std::max(lower_bound_, enough)
-                                   : failed_goal_ + (height_ - failed_goal_) / 2;
+                                   : roundest(base_ + failed_goal_, height() - 1) - base_;
   }
 }
 
@@ -142,12 +155,28 @@ Answer PieceSearch::attempt(Searches& searches, Size goal, int round, Stop const
         if (answer != Answer::kUnknown || stop()) return answer;
       }
   }
+  if (is_small()) {
+    Answer const answer = attempt_lowest_first(searches.lowest_first, goal, round, stop);
+    if (answer != Answer::kUnknown || stop()) return answer;
+  }
   Rule const rule{kSections[round % std::size(kSections)], kBlocks[round % std::size(kBlocks)]};
   Answer const answer = fit(rule, kLongNodes * effort * (is_small() ? 1 : share_of_effort()));
   if (answer != Answer::kUnknown || stop()) return answer;
   bool const beams = searches.beam.free_share(goal) >= kLeastFreeShare;
   bool const found = beams && attempt_beams(searches.beam, goal, effort, stop);
   return found ? Answer::kFound : Answer::kUnknown;
+}
+
+Answer PieceSearch::attempt_lowest_first(LowestFirst& search, Size goal, int round,
+                                         Stop const& stop) {
+  double const nodes =
+      kLowestFirstNodes * std::exp2(round) * static_cast<double>(lifetimes_.size());
+  for (auto const rule : kLowestFirst) {
+    Answer const answer = search.fit(goal, rule, static_cast<std::uint64_t>(nodes), stop);
+    if (answer == Answer::kFound) keep(search.offsets());
+    if (answer != Answer::kUnknown || stop()) return answer;
+  }
+  return Answer::kUnknown;
 }
 
 bool PieceSearch::attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop) {

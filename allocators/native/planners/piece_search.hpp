@@ -9,6 +9,7 @@
 
 #include "planners/beam.hpp"
 #include "planners/ejection.hpp"
+#include "planners/lowest_first.hpp"
 #include "planners/pieces.hpp"
 #include "planners/plan.hpp"
 #include "planners/skyline.hpp"
@@ -31,10 +32,10 @@ class PieceSearch {
   void write_to(std::vector<Size>& offsets) const;
 
   // One round of searches for a lower plan, but not below `enough`, a lower bound of the whole
-  // plan. The effort doubles from round to round. In small pieces, every other round tries the
-  // lowest goal only; the others also try goals between it and the best plan. Larger pieces are
-  // searched after repair, for a plan of the lowest goal, and after the first round only where
-  // repair has found no lower plan.
+  // plan. The effort doubles from round to round. In small pieces, every other round tries
+  // goals between the lowest and the best plan with LowestFirst only, until one fails. Larger
+  // pieces are searched after repair, for a plan of the lowest goal, and after the first round only
+  // where repair has found no lower plan.
   void improve(Size enough, Stop const& stop);
 
  private:
@@ -45,7 +46,8 @@ class PieceSearch {
   bool repair(int round, Size enough, Stop const& stop);
   bool is_small() const;
   double share_of_effort() const;
-  Skyline::Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
+  Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
+  Answer attempt_lowest_first(LowestFirst& search, Size goal, int round, Stop const& stop);
   bool attempt_beams(Beam& beam, Size goal, double effort, Stop const& stop);
   void keep(std::vector<Size> offsets);
   Size height_of(std::vector<Size> const& offsets) const;

@@ -31,4 +31,7 @@ struct Plan {
   Size height = 0;            // bytes from offset 0 to the highest end
 };
 
+// Of a search for a plan of a given height. kNone proves that there is none.
+enum class Answer { kFound, kNone, kUnknown };
+
 }  // namespace allocbench

@@ -35,7 +35,7 @@ Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
   level_by_box_.resize(n);
 }
 
-Skyline::Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes, Stop const& stop) {
+Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes, Stop const& stop) {
   auto const capacity = std::bit_ceil(std::min(nodes, kMostFailedStates));
   if (height != height_ || failed_states_.size() != capacity) failed_states_.assign(capacity, 0);
   height_ = height;
@@ -156,13 +156,17 @@ bool Skyline::lift_floors(Part& part) {
   part.changed = {};
   Range near = touched;  // the sections for which `nearby_boxes_` holds
   find_near(part, near);
-  bool const boxes_fit = raise_offsets(touched);
-  if (touched != near) find_near(part, near = touched);
-  bool const sections_fit = raise_floors(touched);
+  bool fits = raise_offsets(touched);
+  if (fits && touched != near) find_near(part, near = touched);
+  fits = fits && raise_floors(touched);
+  if (!fits) {
+    part.changed = touched;  // what the rest would have updated
+    return false;
+  }
   find_level_boxes(touched);
   if (touched != near) find_near(part, near = touched);
   count_boxes_on_floors(touched);
-  return boxes_fit && sections_fit && !leaves_room();
+  return !leaves_room();
 }
 
 // Sets the offset of each nearby box to its highest floor, and adds the sections of boxes whose
@@ -171,7 +175,8 @@ bool Skyline::raise_offsets(Range& touched) {
   bool fits = true;
   for (Index const index : nearby_boxes_) {
     Box const& box = boxes_[index];
-    Size const offset = *std::ranges::max_element(floors(box));
+    Size offset = 0;
+    for (Size const floor : floors(box)) offset = std::max(offset, floor);
     if (offset != offset_by_box_[index]) touched.include({box.lo, box.hi});
     offset_by_box_[index] = offset;
     fits = fits && offset + box.size <= height_;
@@ -184,13 +189,16 @@ bool Skyline::raise_offsets(Range& touched) {
 bool Skyline::raise_floors(Range const& touched) {
   for (Index section = touched.lo; section < touched.hi; ++section)
     min_offset_by_section_[section] = kNoFloor, max_rounding_by_section_[section] = 0;
-  for (Index const index : nearby_boxes_)
-    for (Index const section : touched.common(boxes_[index].lo, boxes_[index].hi)) {
+  for (Index const index : nearby_boxes_) {
+    auto const sections = touched.common(boxes_[index].lo, boxes_[index].hi);
+    for (Index const section : sections)
       min_offset_by_section_[section] =
           std::min(min_offset_by_section_[section], offset_by_box_[index]);
-      max_rounding_by_section_[section] =
-          std::max(max_rounding_by_section_[section], boxes_[index].rounded - boxes_[index].size);
-    }
+    Size const rounding = boxes_[index].rounded - boxes_[index].size;
+    if (rounding == 0) continue;
+    for (Index const section : sections)
+      max_rounding_by_section_[section] = std::max(max_rounding_by_section_[section], rounding);
+  }
   bool fits = true;
   for (Index section = touched.lo; section < touched.hi; ++section) {
     set_floor(section, min_offset_by_section_[section]);
@@ -204,7 +212,8 @@ bool Skyline::raise_floors(Range const& touched) {
 void Skyline::find_level_boxes(Range& touched) {
   for (Index const index : nearby_boxes_) {
     Box const& box = boxes_[index];
-    bool const level = std::ranges::min(floors(box)) == offset_by_box_[index];
+    bool const level = std::ranges::all_of(
+        floors(box), [&](Size floor) { return floor == offset_by_box_[index]; });
     if (level != level_by_box_[index]) touched.include({box.lo, box.hi});
     level_by_box_[index] = level;
   }

@@ -49,8 +49,6 @@ namespace allocbench {
 
 class Skyline {
  public:
-  enum class Answer { kFound, kNone, kUnknown };
-
   // How to choose the section to branch on and the boxes to try first.
   struct Rule {
     // kFirstBox: below the box to try first among those with the lowest offset.
