@@ -229,6 +229,28 @@ seen["chosen"] = [read(a, size) for size in (1, 2, 3, 8)]
     assert found["chosen"] == ["a", "ab", "\0\0\0", "abcdefgh"]
 
 
+def test_kernels_of_other_libraries_and_graphs_are_hidden_writes() -> None:
+    found = seen(
+        """
+writes = c_uint64.in_dll(gpu, "null_hidden_writes")
+gpu.null___cudaRegisterFatBinary.restype = c_void_p
+handle = c_void_p(gpu.null___cudaRegisterFatBinary(ctypes.pythonapi.Py_IncRef))
+class Dim3(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in "xyz"]
+def launch(function):
+    gpu.null_cudaLaunchKernel(c_void_p(function), Dim3(1, 1, 1), Dim3(1, 1, 1), None, c_size_t(0),
+                              None)
+    return writes.value
+gpu.null___cudaRegisterFunction(handle, c_void_p(8))
+seen["other"] = launch(8)
+seen["own"] = launch(16)
+gpu.null_cudaGraphLaunch(None, None)
+seen["graph"] = writes.value
+"""
+    )
+    assert found == {"other": 1, "own": 1, "graph": 2}
+
+
 def test_a_capture_takes_in_the_streams_that_wait_for_it() -> None:
     found = seen(
         """

@@ -106,6 +106,18 @@ def test_checks_of_pytorch_pass_and_the_scale_of_gradients_is_known(
 
 
 @of_each_version
+def test_what_is_written_in_uncommon_ways_is_not_known(version: str, tmp_path: Path) -> None:
+    assert seen("uncounted_writes", tmp_path, version=version)["known"] == []
+
+
+@of_each_version
+def test_in_random_programs_known_values_are_those_of_the_cpu(version: str, tmp_path: Path) -> None:
+    found = seen("random_programs", tmp_path, "0", "400", "20", version=version)
+    assert found["different"] == []  # seed, lines, values on the CPU, values on the null GPU
+    assert found["reads"] / 4 < found["known"] < found["reads"]
+
+
+@of_each_version
 def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
     version: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "null_gpu/hidden_writes.hpp"
 #include "null_gpu/kernels.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/streams.hpp"
@@ -53,14 +54,15 @@ NULL_GPU_API int null___cudaPopCallConfiguration(Dim3* grid, Dim3* block, Size* 
   return kSuccess;
 }
 
-NULL_GPU_API void** null___cudaRegisterFatBinary(void*) {
-  static void* handle[1];
-  return handle;
+NULL_GPU_API void** null___cudaRegisterFatBinary(void const* binary) {
+  return handle_for_kernels(binary);
 }
 
 NULL_GPU_API void null___cudaRegisterFatBinaryEnd(void**) {}
 NULL_GPU_API void null___cudaUnregisterFatBinary(void**) {}
-NULL_GPU_API void null___cudaRegisterFunction(void**) {}
+NULL_GPU_API void null___cudaRegisterFunction(void** handle, void const* function) {
+  add_kernel(handle, function);
+}
 NULL_GPU_API void null___cudaRegisterVar(void**) {}
 NULL_GPU_API void null___cudaRegisterManagedVar(void**) {}
 NULL_GPU_API char null___cudaInitModule(void**) { return 1; }
@@ -70,8 +72,10 @@ NULL_GPU_API int null___cudaGetKernel(Handle* kernel, void const* function) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaLaunchKernel(void const*, Dim3, Dim3, void**, Size, Handle stream) {
+NULL_GPU_API int null_cudaLaunchKernel(void const* function, Dim3, Dim3, void**, Size,
+                                       Handle stream) {
   launched(stream);
+  on_launch(function);
   return kSuccess;
 }
 
@@ -85,8 +89,10 @@ NULL_GPU_API int null_cudaLaunchCooperativeKernel(void const* function, Dim3 gri
   return null_cudaLaunchKernel(function, grid, block, arguments, shared, stream);
 }
 
-NULL_GPU_API int null_cudaLaunchKernelExC(LaunchConfig const* config, void const*, void**) {
+NULL_GPU_API int null_cudaLaunchKernelExC(LaunchConfig const* config, void const* function,
+                                          void**) {
   launched(config->stream);
+  on_launch(function);
   return kSuccess;
 }
 

@@ -1,6 +1,7 @@
 // null_gpu/runtime_streams.cpp: streams, events and graphs.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/contexts.hpp"
+#include "null_gpu/hidden_writes.hpp"
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
 #include "null_gpu/streams.hpp"
@@ -195,6 +196,7 @@ NULL_GPU_API int null_cudaGraphExecDestroy(Handle) { return kSuccess; }
 NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
   Streams::get().enqueue(stream);
   Values::get().forget_all();
+  hidden_write();
   ++Machine::get().kernels;
   return kSuccess;
 }

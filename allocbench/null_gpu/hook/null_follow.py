@@ -47,10 +47,15 @@ index_fill_ index_put_ logical_and_ logical_not_ logical_or_ masked_fill_ mul_ n
 scatter_add_ sub_ zero_
 __iadd__ __iand__ __ifloordiv__ __imul__ __ior__ __isub__ __itruediv__ __ixor__ __setitem__
 """
-_WRITING = ("copy_", "__setitem__")
 _OVERWRITING = ("copy_", "fill_", "zero_")
 """In place; the former values do not matter."""
-_COUNTED = ("nonzero", "argwhere", "where", "_unique2", "unique_consecutive")
+_REPEATABLE = (*_OVERWRITING, "__setitem__", "index_fill_", "masked_fill_")
+"""In place; a second call does not change the result."""
+_READ = """
+allclose equal is_nonzero item numpy tolist __bool__ __contains__ __float__ __index__ __int__
+"""
+"""They return something else than tensors."""
+_COUNTED = ("nonzero", "argwhere", "where", "_unique2", "unique_consecutive", "unique_dim")
 """They read how many elements their result has."""
 
 
@@ -71,7 +76,9 @@ class _Functions(Protocol):
 class _HostCopies(Protocol):
     """`HostCopies` of null_host_copies."""
 
+    def is_small(self, tensor: Any) -> bool: ...
     def may_have(self, tensor: Any) -> bool: ...
+    def knows(self, tensor: Any) -> bool: ...
     def get(self, tensor: Any) -> Any: ...
     def keep(self, tensor: Any, values: Any) -> None: ...
     def renew(self, tensor: Any) -> None: ...
@@ -92,6 +99,7 @@ class Follower:
         self, torch: ModuleType, functions: _Functions, copies: _HostCopies, reads: _Reads
     ) -> None:
         self._torch, self._functions, self._copies = torch, functions, copies
+        self._tensor = torch.Tensor
         self._answer, self._answering = reads.answer, reads.answering
         self._truth = (torch.bool, torch.uint8)
 
@@ -150,27 +158,33 @@ class Follower:
         return [part for part in parts if self._is_gpu(part) and part.dtype in self._truth]
 
     def _computed(self, name: str, original: Any) -> Any:
+        reads = name in _COUNTED or name in _READ.split()
+
         @self._functions.instead_of(original)
         def computed(*arguments: Any, **options: Any) -> Any:
-            if not self._reaches_known(arguments):
+            if not self._reaches_known(arguments) or options.get("out") is not None:
                 return original(*arguments, **options)
-            values = self._values(original, self._on_host(arguments, options))
-            if (numbers := self._numbers(name, arguments, options, values)) is None:
+            on_host = self._on_host(arguments, options)
+            values = self._values(original, on_host) if reads else _NOT_KNOWN
+            numbers = self._numbers(name, arguments, options, values)
+            if on_host is _NOT_KNOWN and not numbers:
                 return original(*arguments, **options)
-            with self._answering(numbers):
-                result = original(*arguments, **options)
+            with self._answering(numbers or [0]):
+                result = self._run(original, arguments, options)
+            if not reads and self._fits(result):
+                values = self._values(original, on_host)
             return result if values is _NOT_KNOWN else self._settled(result, values)
 
         return computed
 
     def _assumed(self, name: str, original: Any) -> Any:
-        computed = self._computed(name, original)
-
         @self._functions.instead_of(original)
         def assumed(*arguments: Any, **options: Any) -> Any:
-            result = computed(*arguments, **options)
-            if self._can_keep(result) and self._copies.get(result) is None:
+            result = self._run(original, arguments, options)
+            if self._can_keep(result):
                 values = self._torch.full(result.shape, name == "isfinite", device="cpu")
+                if self._reaches_known(arguments):
+                    values = self._values(original, self._on_host(arguments, options))
                 self._copies.keep(result, values)
             return result
 
@@ -181,8 +195,8 @@ class Follower:
 
         @self._functions.instead_of(original)
         def created(*arguments: Any, **options: Any) -> Any:
-            result = computed(*arguments, **options)
-            if self._can_keep(result) and self._copies.get(result) is None:
+            result = self._run(computed, arguments, options)
+            if self._can_keep(result) and not self._copies.knows(result):
                 self._keep(result, original, arguments, options | {"device": "cpu"})
             return result
 
@@ -191,7 +205,7 @@ class Follower:
     def _like(self, name: str, original: Any) -> Any:
         @self._functions.instead_of(original)
         def created(like: Any, *arguments: Any, **options: Any) -> Any:
-            result = original(like, *arguments, **options)
+            result = self._run(original, (like, *arguments), options)
             if self._can_keep(result):
                 shape = like.shape if name.endswith("_like") else ()
                 empty = self._torch.empty(shape, dtype=like.dtype, device="cpu")
@@ -203,17 +217,15 @@ class Follower:
     def _converted(self, _name: str, original: Any) -> Any:
         @self._functions.instead_of(original)
         def converted(tensor: Any, *arguments: Any, **options: Any) -> Any:
-            if not isinstance(tensor, self._torch.Tensor) or not self._copies.may_have(tensor):
-                return original(tensor, *arguments, **options)
-            if not tensor.is_cuda:
-                result = original(tensor, *arguments, **options)
-                if result is not tensor and self._can_keep(result):
+            if not self._is_gpu(tensor):
+                result = self._run(original, (tensor, *arguments), options)
+                if self._can_keep(result) and self._copies.is_small(tensor):
                     self._copies.keep(result, tensor.detach())
                 return result
             if (values := self._host_copy(tensor)) is None:
                 return original(tensor, *arguments, **options)
             with self._answering([0]):
-                result = original(tensor, *arguments, **options)
+                result = self._run(original, (tensor, *arguments), options)
             return self._settled(result, values)
 
         return converted
@@ -221,23 +233,28 @@ class Follower:
     def _in_place(self, name: str, original: Any) -> Any:
         @self._functions.instead_of(original)
         def changed(tensor: Any, *arguments: Any, **options: Any) -> Any:
-            if not isinstance(tensor, self._torch.Tensor):
+            on_gpu, reaches = self._is_gpu(tensor), self._reaches_known(arguments)
+            former = self._host_copy(tensor) if on_gpu else None
+            is_new = former is None and name in _OVERWRITING and self._is_whole(tensor)
+            if former is None and not reaches and not is_new:
                 return original(tensor, *arguments, **options)
-            numbers = None
-            if self._reaches_known(arguments):
-                numbers = self._numbers(name, (tensor, *arguments), options, None)
-            former = self._host_copy(tensor) if self._can_keep(tensor) else None
             on_host = self._on_host(arguments, options)  # while the arguments are as they were
+            again = not on_gpu and on_host is not _NOT_KNOWN and name in _REPEATABLE
+            numbers = None
+            if reaches and (again or on_gpu):
+                numbers = self._numbers(name, (tensor, *arguments), options, _NOT_KNOWN)
+                if on_host is not _NOT_KNOWN:
+                    numbers = numbers or [0]
             with self._answering(numbers) if numbers else nullcontext():
                 result = original(tensor, *arguments, **options)
-            if former is not None:
+            if again:
+                self._values(original, on_host, tensor.detach())
+            elif former is not None:
                 if self._values(original, on_host, former) is _NOT_KNOWN:
                     self._copies.forget(tensor)
                 else:
                     self._copies.renew(tensor)
-            elif name in _WRITING and tensor.device.type == "cpu" and numbers:
-                self._values(original, on_host, tensor)
-            elif name in _OVERWRITING and self._can_keep(tensor) and _is_whole(tensor):
+            elif is_new:
                 empty = self._torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
                 if self._values(original, on_host, empty) is not _NOT_KNOWN:
                     self._copies.keep(tensor, empty)
@@ -245,12 +262,30 @@ class Follower:
 
         return changed
 
+    def _run(self, original: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """Call a function; its result is a tensor whose changes PyTorch counts."""
+        if not self._torch.is_inference_mode_enabled():
+            return original(*arguments, **options)
+        with self._torch.inference_mode(False), self._torch.no_grad():
+            return original(*arguments, **options)
+
     def _is_gpu(self, value: Any) -> bool:
-        return isinstance(value, self._torch.Tensor) and bool(value.is_cuda)
+        return isinstance(value, self._tensor) and bool(value.is_cuda)
 
     def _can_keep(self, result: Any) -> bool:
         """Whether the result of a function can have a host copy."""
         return self._is_gpu(result) and self._copies.may_have(result) and self._is_usual()
+
+    def _fits(self, result: Any) -> bool:
+        """Whether all results of a function can have host copies."""
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        return all(map(self._can_keep, parts))
+
+    def _is_whole(self, tensor: Any) -> bool:
+        """Whether a tensor can have a host copy, and nothing else is in its memory."""
+        if not self._can_keep(tensor) or not tensor.is_contiguous():
+            return False
+        return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
 
     def _is_usual(self) -> bool:
         """Whether functions run at once, on tensors with memory of their own."""
@@ -264,14 +299,13 @@ class Follower:
 
     def _host_copy(self, tensor: Any) -> Any:
         """The host copy of a tensor on the GPU, or None."""
-        may_have = self._copies.may_have(tensor) and self._is_usual()
-        return self._copies.get(tensor) if may_have else None
+        return self._copies.get(tensor) if self._is_usual() else None
 
     def _reaches_known(self, arguments: Iterable[Any]) -> bool:
         """Whether one of the arguments, or an element of a list, has a host copy."""
         for value in arguments:
-            if self._is_gpu(value):
-                if self._host_copy(value) is not None:
+            if isinstance(value, self._tensor):
+                if value.is_cuda and self._copies.knows(value) and self._is_usual():
                     return True
             elif type(value) in (list, tuple) and self._reaches_known(value):
                 return True
@@ -279,13 +313,12 @@ class Follower:
 
     def _known(self, value: Any) -> Any:
         """The value with host copies in the place of tensors; raises _UnknownError."""
-        if isinstance(value, self._torch.Tensor):
-            if not self._copies.may_have(value):
+        if isinstance(value, self._tensor):
+            if value.is_cuda and (known := self._host_copy(value)) is not None:
+                return known
+            if value.is_cuda or not self._copies.is_small(value):
                 raise _UnknownError
-            known = self._host_copy(value) if value.is_cuda else value.detach()
-            if known is None:
-                raise _UnknownError
-            return known
+            return value.detach()
         if type(value) in (list, tuple):
             return type(value)(map(self._known, value))
         return value
@@ -306,8 +339,7 @@ class Follower:
             return _NOT_KNOWN
         arguments, options = on_host
         try:
-            with self._torch.no_grad():
-                return original(*first, *arguments, **options)
+            return original(*first, *arguments, **options)
         except Exception:  # a function that the host cannot compute
             return _NOT_KNOWN
 
@@ -320,17 +352,17 @@ class Follower:
 
     def _settled(self, result: Any, values: Any) -> Any:
         """The result of a function whose values are known, with them."""
-        if isinstance(values, self._torch.Tensor):
+        if isinstance(values, self._tensor):
             if not self._is_gpu(result):
                 result.copy_(values)
-            elif self._copies.may_have(result) and self._copies.get(result) is None:
+            elif self._copies.may_have(result) and not self._copies.knows(result):
                 self._copies.keep(result, values)
             return result
         if isinstance(values, (tuple, list)) and any(map(self._is_gpu, result)):
             for part, known in zip(result, values, strict=True):
                 self._settled(part, known)
             return result
-        return values
+        return values.copy() if hasattr(values, "copy") else values  # numpy() shares memory
 
     def _numbers(
         self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], values: Any
@@ -338,33 +370,30 @@ class Follower:
         """What a function reads in order to determine the shape of its result; None: not known."""
         try:
             if name in ("__getitem__", "__setitem__", "index_put_"):
-                if masks := self._masks(arguments[1]):
-                    return [int(self._known(mask).count_nonzero()) for mask in masks]
-            elif name == "masked_select":
+                return [int(self._known(m).count_nonzero()) for m in self._masks(arguments[1])]
+            if name == "masked_select":
                 mask = self._known(arguments[1])
                 whole = self._torch.broadcast_shapes(mask.shape, arguments[0].shape)
                 return [int(mask.expand(whole).count_nonzero())]
-            elif name == "repeat_interleave" and values is _NOT_KNOWN:
-                _, repeats = arguments[:2]
-                if self._is_gpu(repeats) and repeats.numel() > 1:
-                    return [int(self._known(repeats).sum())]
-        except Exception:
+            if name == "repeat_interleave":
+                return [self._repeated(*arguments, **options)]
+            if name == "bincount":
+                return list(map(int, self._known(arguments[0]).aminmax()))
+            if name == "one_hot":
+                return [int(self._known(arguments[0]).max())]
+        except Exception:  # not known, or the function fails as well
             return None
-        if values is _NOT_KNOWN:
+        if values is _NOT_KNOWN or name not in _COUNTED:
             return None
-        if name == "bincount":
-            return [0, len(values) - 1]
-        if name == "one_hot":
-            return [values.shape[-1] - 1]
         first = values[0] if isinstance(values, tuple) and values else values
-        if name == "unique_dim":
-            return [first.shape[arguments[1]]]
-        if name == "repeat_interleave":
-            dim = options.get("dim", arguments[2] if len(arguments) > 2 else None)
-            return [first.numel() if dim is None else first.shape[dim]]
-        return [len(first) if name in _COUNTED else 0]
+        return [first.shape[arguments[1]] if name == "unique_dim" else len(first)]
 
-
-def _is_whole(tensor: Any) -> bool:
-    """Whether nothing else is in the memory of a tensor."""
-    return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
+    def _repeated(
+        self, whole: Any, repeats: Any = None, dim: int | None = None, **_options: Any
+    ) -> int:
+        """The size of the result of `repeat_interleave`."""
+        counts = self._known(whole if repeats is None else repeats)
+        total = int(counts.sum())
+        if repeats is None or counts.numel() > 1:
+            return total
+        return total * int(whole.numel() if dim is None else whole.shape[dim])

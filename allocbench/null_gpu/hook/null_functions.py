@@ -14,12 +14,15 @@ from importlib import import_module
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
+_LISTS = (list, tuple)
+
 
 class Functions:
     """What was replaced in PyTorch."""
 
-    def __init__(self, torch: ModuleType) -> None:
-        self._torch = torch
+    def __init__(self, torch: ModuleType, at_end: Callable[[], None]) -> None:
+        """at_end: called when PyTorch's functions are put back."""
+        self._torch, self._at_end = torch, at_end
         self._replaced = list[tuple[Any, str, Any]]()
         self._is_compiling = torch.compiler.is_compiling
         compile_ = torch.compile
@@ -29,13 +32,13 @@ class Functions:
             self._put_back()
             return compile_(*arguments, **options)
 
-        self._set(torch, "compile", compiled)
+        self.set(torch, "compile", compiled)
 
     def replace(self, name: str, make: Callable[[str, Any], Any]) -> None:
         """Replace what has this name, tensor methods too. make: from a name and the original."""
         torch, functional = self._torch, self._torch.nn.functional
         if original := getattr(torch.Tensor, name, None):
-            self._set(torch.Tensor, name, functools.wraps(original)(make(name, original)))
+            self.set(torch.Tensor, name, functools.wraps(original)(make(name, original)))
         if name.startswith("__"):
             return
         wrapped, tables = dict[int, Any](), torch.jit._builtins
@@ -52,7 +55,7 @@ class Functions:
                 if original in constructors:  # for `with torch.device("cuda")`
                     constructors.add(made)
                 wrapped[id(original)] = made
-            self._set(space, name, wrapped[id(original)])
+            self.set(space, name, wrapped[id(original)])
 
     def instead_of(self, original: Any) -> Callable[[Any], Any]:
         """A decorator for what replaces a function of PyTorch.
@@ -61,26 +64,32 @@ class Functions:
         `__torch_function__` see the function that the program called.
         """
         overridden = self._torch.overrides.has_torch_function
-        override = self._torch.overrides.handle_torch_function
+        override, is_compiling = self._torch.overrides.handle_torch_function, self._is_compiling
 
         def decorated(function: Any) -> Any:
             def called(*arguments: Any, **options: Any) -> Any:
-                if self._is_compiling():
+                if is_compiling():
                     return original(*arguments, **options)
-                for value in ((*arguments, *options.values()), *filter(_is_list, arguments)):
-                    if overridden(value):
-                        return override(called, _flat(arguments, options), *arguments, **options)
+                values = (*arguments, *options.values()) if options else arguments
+                is_overridden = overridden(values)
+                for value in arguments:
+                    if type(value) in _LISTS and overridden(value):
+                        is_overridden = True
+                if is_overridden:
+                    return override(called, _flat(arguments, options), *arguments, **options)
                 return function(*arguments, **options)
 
             return called
 
         return decorated
 
-    def _set(self, space: Any, name: str, function: Any) -> None:
+    def set(self, space: Any, name: str, function: Any) -> None:
+        """Replace an attribute of a module or class until torch.compile is called."""
         self._replaced.append((space, name, vars(space).get(name)))
         setattr(space, name, function)
 
     def _put_back(self) -> None:
+        self._at_end()
         for space, name, original in reversed(self._replaced):
             if original is None:  # inherited
                 delattr(space, name)
@@ -89,11 +98,7 @@ class Functions:
         self._replaced.clear()
 
 
-def _is_list(value: Any) -> bool:
-    return type(value) in (list, tuple)
-
-
 def _flat(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
     """Arguments, and the elements of those that are lists."""
-    lists = filter(_is_list, arguments)
+    lists = [value for value in arguments if type(value) in _LISTS]
     return [*arguments, *options.values(), *(element for values in lists for element in values)]

@@ -2,7 +2,8 @@
 """Values that PyTorch reads from the GPU itself, and that are known although no kernel ran.
 
 A check of PyTorch, such as that of a distribution's parameters, is passed: on a real GPU, a program
-that works passes it too. The scale of a GradScaler is the one that it began with.
+that works passes it too. The scale of a GradScaler is the one that it began with, because it finds
+no gradient that is not finite.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ def _passed(_size: int, _names: Mapping[str, Any]) -> int:
     return 1
 
 
+def _none_found(_size: int, _names: Mapping[str, Any]) -> int:
+    return 0
+
+
 def _initial_scale(size: int, names: Mapping[str, Any]) -> int | None:
     scale = getattr(names.get("self"), "_init_scale", None)
     if size != _SINGLE or scale is None:
@@ -32,6 +37,7 @@ _KNOWN: Mapping[tuple[str, str], Callable[[int, Mapping[str, Any]], int | None]]
     ("torch.distributions.distribution", "__init__"): _passed,
     ("torch.distributions.distribution", "_validate_sample"): _passed,
     ("torch.amp.grad_scaler", "get_scale"): _initial_scale,
+    ("torch.amp.grad_scaler", "_maybe_opt_step"): _none_found,
 }
 """By module and function. Arguments: the bytes that are read, and the function's variables."""
 _CHECKING = re.compile(r"normal_|repeat_interleave")

@@ -53,10 +53,11 @@ class Process:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
         self._reads.watch(torch)
-        self.copies = _sibling("null_host_copies").HostCopies(torch)
-        functions = _sibling("null_functions").Functions(torch)
+        self.copies = _sibling("null_host_copies").HostCopies(torch, self._core)
+        functions = _sibling("null_functions").Functions(torch, self.copies.end)
         follower = _sibling("null_follow").Follower(torch, functions, self.copies, self._reads)
         follower.follow()
+        _sibling("null_writes").Writes(torch, functions, self.copies).watch()
         kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
         _sibling("null_subscript").replace(self._core, kinds, follower.subscript())
         self._workspaces.watch(torch)
