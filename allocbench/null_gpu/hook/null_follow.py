@@ -28,11 +28,11 @@ _COMPUTED = """
 abs add all allclose amax amin any argmax argmin argsort argwhere bincount bitwise_and bitwise_not
 bitwise_or bitwise_xor bucketize cat ceil clamp clip concat count_nonzero cumprod cumsum diff div
 eq equal fill flatten flip floor floor_divide fmod gather ge greater greater_equal gt hstack
-index_fill index_select is_nonzero isin item le less less_equal logical_and logical_not logical_or
-logical_xor lt masked_fill masked_select max maximum mean min minimum mul multiply ne neg nonzero
-not_equal numpy one_hot pad pow prod remainder repeat repeat_interleave reshape roll round scatter
-scatter_add searchsorted sort sqrt square stack sub subtract sum take_along_dim tile tolist topk
-tril triu true_divide _unique2 unique_consecutive unique_dim vstack where
+index_fill index_select is_nonzero isclose isin item le less less_equal logical_and logical_not
+logical_or logical_xor lt masked_fill masked_select max maximum mean min minimum mul multiply ne
+neg nonzero not_equal numpy one_hot pad pow prod remainder repeat repeat_interleave reshape roll
+round scatter scatter_add searchsorted sort sqrt square stack sub subtract sum take_along_dim tile
+tolist topk tril triu true_divide _unique2 unique_consecutive unique_dim vstack where
 __add__ __and__ __bool__ __contains__ __eq__ __float__ __floordiv__ __ge__ __gt__
 __index__ __int__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__
 __rand__ __rfloordiv__ __rmul__ __ror__ __rsub__ __rtruediv__ __rxor__ __sub__ __truediv__ __xor__

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from types import BuiltinFunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 _LISTS = (list, tuple)
@@ -85,6 +85,8 @@ class Functions:
 
     def set(self, space: Any, name: str, function: Any) -> None:
         """Replace an attribute of a module or class until torch.compile is called."""
+        if space is self._torch.Tensor and isinstance(function, FunctionType):
+            function.__module__, function.__qualname__ = "torch", f"Tensor.{name}"  # for pickle
         self._replaced.append((space, name, vars(space).get(name)))
         setattr(space, name, function)
 

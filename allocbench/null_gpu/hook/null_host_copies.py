@@ -81,14 +81,20 @@ class HostCopies:
 
     def forget(self, tensor_or_storage: Any) -> None:
         """Note that the values in this memory have changed."""
-        there = _storage(tensor_or_storage)
+        there = self._quiet_storage(tensor_or_storage)
         if getattr(there, _COPY, None):
             delattr(there, _COPY)
 
     def never(self, tensor_or_storage: Any) -> None:
         """From now on, the values in this memory may change at any time."""
-        if (there := _storage(tensor_or_storage)) is not None:
+        there = self._quiet_storage(tensor_or_storage)
+        if there is not None and there.is_cuda:
             setattr(there, _COPY, _NEVER)
+
+    def _quiet_storage(self, tensor_or_storage: Any) -> Any:
+        """The storage, without a call that modes and classes with `__torch_function__` see."""
+        with self._torch._C.DisableTorchFunction():
+            return _storage(tensor_or_storage)
 
     def _memory(self, tensor: Any) -> Any:
         """The storage of a valid host copy, or None."""

@@ -36,6 +36,7 @@ _KNOWN: Mapping[tuple[str, str], Callable[[int, Mapping[str, Any]], int | None]]
     ("torch", "_check_tensor_all_with"): _passed,
     ("torch.distributions.distribution", "__init__"): _passed,
     ("torch.distributions.distribution", "_validate_sample"): _passed,
+    ("torch.testing._comparison", "_compare_regular_values_close"): _passed,
     ("torch.amp.grad_scaler", "get_scale"): _initial_scale,
     ("torch.amp.grad_scaler", "_maybe_opt_step"): _none_found,
 }

@@ -87,7 +87,7 @@ class Writes:
     def _viewed(self, tensor: Any, *shape: Any) -> None:
         """In inference mode, changes of a view as another type are not counted."""
         other_type = bool(shape) and type(shape[0]) is self._torch.dtype
-        if other_type and tensor.is_cuda and self._torch.is_inference_mode_enabled():
+        if other_type and self._torch.is_inference_mode_enabled():
             self._copies.never(tensor)
 
     def _uncounted(self, _name: str, original: Any) -> Any:
@@ -137,14 +137,12 @@ class Writes:
         own, never = tensor.data, self._copies.never
 
         def get(value: Any) -> Any:
-            if value.is_cuda:
-                never(value)
+            never(value)
             return own.__get__(value)
 
         def set_(value: Any, other: Any) -> None:
             own.__set__(value, other)
-            if value.is_cuda:
-                never(value)
+            never(value)
 
         self._functions.set(tensor, "data", property(get, set_, doc=own.__doc__))
 

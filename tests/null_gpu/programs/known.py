@@ -8,6 +8,14 @@ from torch.distributions import Categorical, Normal
 there = torch.ones(4, device="cuda") * 2
 torch._check_tensor_all(there > 0)
 drawn = torch.rand(4, device="cuda")
+torch.testing.assert_close(drawn, torch.rand(4, device="cuda"))
+try:
+    torch.testing.assert_close(there, there + 1)
+except AssertionError:
+    pass
+else:
+    raise SystemExit("known values are compared")
+torch.jit.trace(torch.nn.Linear(4, 4, device="cuda"), drawn)
 seen = {"shapes": []}
 for distribution in (
     Normal(there, there),

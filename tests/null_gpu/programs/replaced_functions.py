@@ -51,7 +51,17 @@ assert torch.Tensor.to in CALLED
 with Noted():
     assert torch.cat([torch.ones(2, device="cuda")] * 2).sum().item() == 4
 assert {torch.ones, torch.cat, torch.Tensor.sum} <= set(NOTED)
-assert pickle.loads(pickle.dumps(torch.add)) is torch.add
+CALLED.clear(), NOTED.clear()
+expected = [torch.Tensor.view, torch.Tensor.data_ptr, torch.Tensor.add]
+marked = torch.ones(4, device="cuda").as_subclass(Marked)
+marked.view(2, 2), marked.data_ptr(), marked.add(1)
+assert expected == CALLED
+plain = torch.ones(4, device="cuda")
+with Noted():
+    plain.view(2, 2), plain.data_ptr(), plain.add(1)
+assert expected == NOTED
+for function in (torch.add, torch.Tensor.add, torch.Tensor.view):
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def total(x):
