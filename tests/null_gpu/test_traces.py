@@ -43,7 +43,8 @@ def marks_of(trace: Trace) -> list[str]:
 
 def kinds_of(trace: Trace) -> dict[str, int]:
     held = holders(trace)
-    return held.groupby("kind")["bytes"].sum().to_dict()
+    sums = held.groupby("kind")["bytes"].sum()
+    return {str(kind): int(size) for kind, size in sums.items()}
 
 
 def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_path: Path) -> None:
