@@ -54,3 +54,21 @@ def without_large_ones(rng: random.Random, blocks: int, side: int, lost: int) ->
     areas = [size * (last - first) for size, first, last in kept]
     large = {max(rng.sample(range(blocks), 10), key=areas.__getitem__) for _ in range(lost)}
     return [block for index, block in enumerate(kept) if index not in large]
+
+
+def filled_up(rng: random.Random, blocks: int, *, instants: int, largest: int) -> list[Block]:
+    """Random blocks, and more blocks that raise the load of each instant to the highest one."""
+    made: list[Block] = []
+    for _ in range(blocks):
+        first = rng.randrange(instants)
+        made.append((rng.randint(1, largest), first, first + rng.randint(1, instants)))
+    end = max(last for _, _, last in made)
+    loads = [sum(size for size, first, last in made if first <= n < last) for n in range(end)]
+    for now in range(end):
+        if missing := max(loads) - loads[now]:
+            last = now + 1
+            while last < end and loads[last] + missing <= max(loads) and rng.random() < 0.5:
+                last += 1
+            made.append((missing, now, last))
+            loads[now:last] = [load + missing for load in loads[now:last]]
+    return made

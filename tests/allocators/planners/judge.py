@@ -64,6 +64,26 @@ def lowest_height(blocks: Sequence[Block], alignment: int = 1) -> int:
     return min(_height(order, alignment) for order in permutations(blocks))
 
 
+def fits(blocks: Sequence[Block], height: int) -> bool:
+    """Whether a plan of this height exists: tries all offsets, instant by instant."""
+    states: set[tuple[tuple[int, int], ...]] = {()}  # blocks alive, and their offsets
+    for now in sorted({first for _, first, _ in blocks}):
+        ended = {n for n, (_, _, last) in enumerate(blocks) if last <= now}
+        states = {tuple(one for one in state if one[0] not in ended) for state in states}
+        for block, (size, first, _) in enumerate(blocks):
+            if first == now:
+                states = {
+                    tuple(sorted((*state, (block, offset))))
+                    for state in states
+                    for offset in range(height - size + 1)
+                    if all(
+                        offset + size <= other or other + blocks[n][0] <= offset
+                        for n, other in state
+                    )
+                }
+    return bool(states)
+
+
 def _height(order: Sequence[Block], alignment: int) -> int:
     placed: list[tuple[int, Block]] = []
     for block in order:

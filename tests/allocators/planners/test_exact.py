@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from allocbench import allocators
 from allocbench.allocators.planning import Report
 from allocbench.workloads import read_lifetimes
-from tests.allocators.planners.hard import without_a_gap
-from tests.allocators.planners.judge import Block, blocks_of, lowest_height, plan
+from tests.allocators.planners.hard import filled_up, without_a_gap
+from tests.allocators.planners.judge import Block, blocks_of, fits, lowest_height, plan
 
 DATA = Path(__file__).parents[2] / "data/minimalloc"
 
@@ -32,6 +32,18 @@ def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
     result = plan(blocks, "exact", alignment, time_limit=3600)
     assert result.optimal
     assert result.height == lowest_height(blocks, alignment)
+
+
+def test_proofs_agree_with_a_search_of_all_offsets() -> None:
+    above_load = 0
+    for seed in range(100):
+        blocks = filled_up(random.Random(seed), 7, instants=5, largest=3)
+        result = plan(blocks, "exact", time_limit=3600)
+        assert result.optimal
+        assert fits(blocks, result.height), blocks
+        assert not fits(blocks, result.height - 1), blocks
+        above_load += result.height > result.max_load
+    assert above_load == 9
 
 
 def test_only_the_topmost_block_can_omit_its_rounding() -> None:
