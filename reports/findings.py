@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from allocbench.reports import ranking, units
 from allocbench.reports.assumptions import condition
 from allocbench.reports.choosing import kind
-from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked
+from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked, tells_apart
 from allocbench.reports.recommending import Advice, advise
 from allocbench.reports.results import COLUMNS, SCHEMA
 
-_FEW = 3  # so many names of equal allocators are shown
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
 
 
@@ -110,8 +109,9 @@ def _fastest(case: Case) -> Claim | None:
             fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
             to = "" if slowest == fastest else f" to {slowest}"
             label, time = f"fastest{_which(metric)}", f"{fastest}{to} of host time per {unit}"
-            if len(names) > _FEW and not ranking.tells_apart(case.rows, SCHEMA[metric], names):
-                many = f"{len(names)} of {len(ranked(case.rows, SCHEMA[metric]))} allocators"
+            column = SCHEMA[metric]
+            if len(names) > units.MOST_NAMES and not tells_apart(case.rows, column, names):
+                many = f"{len(names)} of {len(ranked(case.rows, column))} allocators"
                 return Claim(label, (), f"undecided, {many} do not clearly differ", time)
             return Claim(label, names, f"at {time}", context)
     return None

@@ -91,7 +91,11 @@ def percent(number: float) -> str:
     return f"{number * 100:.1f}%"
 
 
-def names(items: tuple[str, ...] | list[str], most: int = 3) -> str:
+MOST_NAMES = 3
+"""The names that a list in words shows at most, unless told otherwise."""
+
+
+def names(items: tuple[str, ...] | list[str], most: int = MOST_NAMES) -> str:
     """A list in words, cut after `most`: a, b and 4 more."""
     if len(items) > most:
         return f"{', '.join(items[: most - 1])} and {len(items) - most + 1} more"

@@ -3,7 +3,6 @@
 #include "planners/lowest_first.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -12,7 +11,6 @@
 namespace allocbench {
 namespace {
 
-constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // size of the hash table
 constexpr std::uint64_t kStepsBetweenStops = std::uint64_t{1} << 18;
 constexpr Units kNoOffset = std::numeric_limits<Units>::max() / 2;
 
@@ -20,7 +18,9 @@ constexpr Units kNoOffset = std::numeric_limits<Units>::max() / 2;
 
 LowestFirst::LowestFirst(std::span<Lifetime const> lifetimes, std::span<std::uint32_t const> names,
                          Size alignment)
-    : alignment_(alignment), sections_(sections_of(lifetimes, alignment)) {
+    : alignment_(alignment),
+      sections_(sections_of(lifetimes, alignment)),
+      limit_(kStepsBetweenStops) {
   for (auto const& box : sections_.boxes) names_.push_back(names[box.block]);
   offsets_.resize(names_.size());
   floors_.resize(sections_.load.size());
@@ -35,13 +35,8 @@ Answer LowestFirst::fit(Size height, Rule rule, std::uint64_t nodes, Stop const&
   unit_ = scaled_boxes->unit;
   height_ = scaled_boxes->height;
   rule_ = rule;
-  nodes_left_ = nodes;
-  stop_ = &stop;
-  stopped_ = false;
-  auto const capacity = std::bit_ceil(std::min(nodes, kMostFailedStates));
-  if (height != scaled_for_ || failed_states_.size() != capacity)
-    failed_states_.assign(capacity, 0);
-  scaled_for_ = height;
+  limit_.start(nodes, stop);
+  failed_states_.start(height, nodes);
 
   std::ranges::fill(offsets_, 0);
   placed_.assign(boxes_.size(), false);
@@ -57,7 +52,7 @@ Answer LowestFirst::fit(Size height, Rule rule, std::uint64_t nodes, Stop const&
   for (Index section = 0; section < floors_.size(); ++section) {
     if (crossings_[section] != 0) continue;
     if (!search_part(lo, section + 1, all, 0))
-      return stopped_ || !scaled_boxes->exact ? Answer::kUnknown : Answer::kNone;
+      return limit_.reached() || !scaled_boxes->exact ? Answer::kUnknown : Answer::kNone;
     lo = section + 1;
   }
   return Answer::kFound;
@@ -104,11 +99,10 @@ void LowestFirst::sort(std::vector<Index>& boxes) {
 // Places the boxes of a level.
 bool LowestFirst::search(Part const& part, std::size_t depth) {
   Level& level = levels_[depth];
-  if (out_of_budget(part, level.unplaced.size())) return false;
+  if (limit_.count(level.unplaced.size() + (part.hi - part.lo))) return false;
   if (level.unplaced.empty()) return true;
   std::uint64_t const state = find_choices(part, level);
-  auto& failed = failed_states_[state % failed_states_.size()];
-  if (failed == state) return false;
+  if (failed_states_.contain(state)) return false;
   for (std::size_t i = 0; i < level.choices.size(); ++i) {
     if (was_tried(level, i)) continue;
     Index const box = level.unplaced[level.choices[i].place];
@@ -117,22 +111,11 @@ bool LowestFirst::search(Part const& part, std::size_t depth) {
     bool const covered = covered_;
     if (fits && search_without(part, level.choices[i], depth)) return true;
     undo(boxes, offsets);
-    if (stopped_) return false;
+    if (limit_.reached()) return false;
     if (!covered) break;
   }
-  failed = state;
+  failed_states_.add(state);
   return false;
-}
-
-bool LowestFirst::out_of_budget(Part const& part, std::size_t boxes) {
-  steps_ += boxes + (part.hi - part.lo);
-  if (steps_ >= kStepsBetweenStops) {
-    steps_ = 0;
-    stopped_ = stopped_ || (*stop_)();
-  }
-  stopped_ = stopped_ || nodes_left_ == 0;
-  if (!stopped_) --nodes_left_;
-  return stopped_;
 }
 
 // Finds the boxes to try next. Returns a hash of the state.

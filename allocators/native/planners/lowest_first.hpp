@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "planners/depth_first.hpp"
 #include "planners/plan.hpp"
 #include "planners/scaled_boxes.hpp"
 #include "planners/sections.hpp"
@@ -72,7 +73,6 @@ class LowestFirst {
   bool search(Part const& part, std::size_t depth);
   bool search_without(Part const& part, Choice choice, std::size_t depth);
   bool search_part(Index lo, Index hi, std::vector<Index> const& unplaced, std::size_t depth);
-  bool out_of_budget(Part const& part, std::size_t boxes);
   std::uint64_t find_choices(Part const& part, Level& level) const;
   bool was_tried(Level const& level, std::size_t choice) const;
   bool place(Part const& part, std::vector<Index> const& unplaced, Index box);
@@ -85,7 +85,7 @@ class LowestFirst {
   std::vector<std::uint32_t> names_;  // of boxes
 
   std::vector<Box> boxes_;
-  Size unit_ = 1, scaled_for_ = 0;
+  Size unit_ = 1;
   Units height_ = 0;
   Rule rule_{};
   std::vector<Units> offsets_;  // of each box: placed, or the lowest possible
@@ -98,10 +98,8 @@ class LowestFirst {
   std::vector<Level> levels_;
   bool covered_ = false;  // whether an unplaced box is alive together with the last placed one
 
-  std::uint64_t nodes_left_ = 0, steps_ = 0;
-  bool stopped_ = false;
-  Stop const* stop_ = nullptr;
-  std::vector<std::uint64_t> failed_states_;  // hashes of states without a plan
+  SearchLimit limit_;
+  FailedStates failed_states_;
 };
 
 }  // namespace allocbench

@@ -31,7 +31,7 @@ struct Plan {
   Size height = 0;            // bytes from offset 0 to the highest end
 };
 
-// Of a search for a plan of a given height. kNone proves that there is none.
+// What a search for a plan of a given height answers. kNone: it has proved that no plan exists.
 enum class Answer { kFound, kNone, kUnknown };
 
 }  // namespace allocbench

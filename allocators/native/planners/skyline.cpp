@@ -3,7 +3,6 @@
 #include "planners/skyline.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <random>
 #include <tuple>
@@ -12,12 +11,11 @@
 namespace allocbench {
 namespace {
 
-constexpr std::uint64_t kMostFailedStates = std::uint64_t{1} << 20;  // size of the hash table
-constexpr std::uint64_t kSearchStepsBetweenStops = std::uint64_t{1} << 20;
+constexpr std::uint64_t kStepsBetweenStops = std::uint64_t{1} << 20;
 
 }  // namespace
 
-Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
+Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) : limit_(kStepsBetweenStops) {
   auto sections_with_boxes = sections_of(lifetimes, alignment);
   boxes_ = std::move(sections_with_boxes.boxes);
   full_load_by_section_ = std::move(sections_with_boxes.load);
@@ -36,19 +34,16 @@ Skyline::Skyline(std::span<Lifetime const> lifetimes, Size alignment) {
 }
 
 Answer Skyline::fit(Size height, Rule rule, std::uint64_t nodes, Stop const& stop) {
-  auto const capacity = std::bit_ceil(std::min(nodes, kMostFailedStates));
-  if (height != height_ || failed_states_.size() != capacity) failed_states_.assign(capacity, 0);
+  failed_states_.start(height, nodes);
+  limit_.start(nodes, stop);
   height_ = height;
   rule_ = rule;
-  nodes_left_ = nodes;
-  stop_ = &stop;
-  stopped_ = false;
   rank(rule);
   reset();
   Range const all{0, static_cast<Index>(floor_by_section_.size())};
   Part whole{all, next_[end()], boxes_.size(), all};
   if (search_parts(whole)) return Answer::kFound;
-  return stopped_ ? Answer::kUnknown : Answer::kNone;
+  return limit_.reached() ? Answer::kUnknown : Answer::kNone;
 }
 
 std::vector<Size> Skyline::offsets() const {
@@ -113,9 +108,9 @@ bool Skyline::search_parts(Part& whole) {
 bool Skyline::search(Part& part) {
   std::uint64_t state = 0;  // hash of the initial state, all branches of which this loop tries
   std::vector<Index> choices;
-  while (!out_of_budget(part) && lift_floors(part)) {
+  while (!limit_.count(part.boxes * (part.range.hi - part.range.lo)) && lift_floors(part)) {
     std::uint64_t const current = hash(part);
-    if (failed_states_[current % failed_states_.size()] == current) break;
+    if (failed_states_.contain(current)) break;
     if (state == 0) state = current;
     auto const [section, next_floor] = branch(part, choices);
     auto const surfaces = old_surfaces_.size(), boxes = placed_.size();
@@ -128,25 +123,14 @@ bool Skyline::search(Part& part) {
       if (search_parts(rest)) return true;
       part.changed.include(rest.changed);
       part.changed.include(undo(surfaces, boxes));
-      if (stopped_) return false;
+      if (limit_.reached()) return false;
     }
     if (next_floor == kNoFloor) break;
     set_floor(section, next_floor);
     part.changed.include({section, section + 1});
   }
-  if (state != 0 && !stopped_) failed_states_[state % failed_states_.size()] = state;
+  if (state != 0 && !limit_.reached()) failed_states_.add(state);
   return false;
-}
-
-bool Skyline::out_of_budget(Part const& part) {
-  search_steps_ += part.boxes * (part.range.hi - part.range.lo);
-  if (search_steps_ >= kSearchStepsBetweenStops) {
-    search_steps_ = 0;
-    stopped_ = stopped_ || (*stop_)();
-  }
-  stopped_ = stopped_ || nodes_left_ == 0;
-  if (!stopped_) --nodes_left_;
-  return stopped_;
 }
 
 // Raises floors as far as possible and updates the boxes and sections where floors have changed.

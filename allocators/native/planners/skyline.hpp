@@ -42,6 +42,7 @@
 #include <utility>
 #include <vector>
 
+#include "planners/depth_first.hpp"
 #include "planners/plan.hpp"
 #include "planners/sections.hpp"
 
@@ -106,7 +107,6 @@ class Skyline {
 
   bool search_parts(Part& whole);
   bool search(Part& part);
-  bool out_of_budget(Part const& part);
   bool lift_floors(Part& part);
   bool raise_offsets(Range& touched);
   bool raise_floors(Range const& touched);
@@ -160,10 +160,8 @@ class Skyline {
   std::vector<char> uneven_by_section_;             // true if one of these boxes is not level
   std::vector<char> level_by_box_;                  // true for level boxes
 
-  std::uint64_t nodes_left_ = 0, search_steps_ = 0;
-  bool stopped_ = false;
-  Stop const* stop_ = nullptr;
-  std::vector<std::uint64_t> failed_states_;  // hashes of states without a plan of this height
+  SearchLimit limit_;
+  FailedStates failed_states_;
 };
 
 }  // namespace allocbench

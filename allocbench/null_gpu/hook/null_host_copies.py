@@ -112,7 +112,10 @@ class HostCopies:
 
 
 def _storage(tensor_or_storage: Any) -> Any:
-    """The storage of a tensor, or the storage itself; None if there is none."""
+    """The storage of a tensor; a storage is returned as it is.
+
+    None for a tensor that has no storage, such as a sparse one.
+    """
     try:
         storage = getattr(tensor_or_storage, "untyped_storage", None)
         return tensor_or_storage if storage is None else storage()
