@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C and SIGTERM end a command quietly, at any time."""
+"""Ctrl-C, SIGTERM and a closed terminal end a command quietly, at any time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 CODE = 128 + int(signal.SIGINT)
 """The exit code of an interrupted command."""
 _AGAIN_AFTER = 0.01  # seconds
+_TERMINATING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -24,26 +25,27 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Terminated(SystemExit):
-    """The process got SIGTERM."""
+    """The process got SIGTERM, or SIGHUP because its terminal is gone."""
 
-    def __init__(self) -> None:
-        super().__init__(128 + int(signal.SIGTERM))
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Leave with code 130 when the block is interrupted, and with 143 when it gets SIGTERM.
+    """Leave with code 128 + N when the block gets signal N: SIGINT, SIGTERM or SIGHUP.
 
-    Either leaves the block as an exception, so that it cleans up, and shows no traceback. Python
+    A signal that the process was started to ignore, as by nohup, stays ignored. Any other leaves the block as an exception, so that it cleans up, and shows no traceback. Python
     raises it between any two instructions, and drops what is raised in a callback of a weak
     reference or in a destructor: an import calls such a callback for every module. A signal that is
     dropped is sent again a moment later. After the block a signal ends the process at once.
     """
     hook = sys.unraisablehook
     sys.unraisablehook = _again(hook)
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
-        signal.signal(signal.SIGINT, _interrupt)
+    handlers = dict.fromkeys(_TERMINATING, _terminate) | {signal.SIGINT: _interrupt}
+    handled = [one for one in handlers if signal.getsignal(one) is not signal.SIG_IGN]
+    for one in handled:
+        signal.signal(one, handlers[one])
     try:
         yield
     except KeyboardInterrupt:
@@ -53,8 +55,8 @@ def quiet() -> Iterator[None]:
             raise
         sys.exit(CODE if isinstance(cause, KeyboardInterrupt) else cause.code)
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for one in handled:
+            signal.signal(one, signal.SIG_DFL)
         sys.unraisablehook = hook
 
 
@@ -63,7 +65,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
-    raise Terminated
+    raise Terminated(number)
 
 
 def _again(hook: Any) -> Any:
@@ -71,7 +73,7 @@ def _again(hook: Any) -> Any:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             number = signal.SIGINT
         elif issubclass(dropped.exc_type, Terminated):
-            number = signal.SIGTERM
+            number = dropped.exc_value.code - 128
         else:
             hook(dropped)
             return

@@ -19,7 +19,7 @@ def run(
     """Run a command; returns its exit code as a shell gives it, 128 + N after signal N.
 
     stdout, stderr: file descriptors; None for those of this process. A terminal sends interrupts to
-    the command as well, so this process ignores them; a request to terminate is passed on. This
+    the command as well, so this process ignores them; SIGTERM and SIGHUP are passed on. This
     process then goes on when the command has ended. Raises OSError if it cannot be started.
     """
     process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
@@ -34,10 +34,12 @@ def _signals_of(process: subprocess.Popen[bytes]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    terminated = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as by nohup: by both
+            before[number] = signal.signal(number, lambda one, _: process.send_signal(one))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, interrupted)
-        signal.signal(signal.SIGTERM, terminated)
+        for number, handler in before.items():
+            signal.signal(number, handler)

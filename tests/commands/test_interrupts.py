@@ -42,7 +42,7 @@ def ended(
     return done.returncode, done.stdout, done.stderr
 
 
-SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+SIGNALS = pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 
 
 @SIGNALS
@@ -142,14 +142,18 @@ def end(*_):
     Path("ended").touch()
     sys.exit(9)
 
-signal.signal(signal.SIGTERM, end)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, end)
 Path("began").touch()
 while True:
     time.sleep(0.01)
 """
 
 
-def test_a_request_to_terminate_goes_to_the_program_that_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_terminate_goes_to_the_program_that_runs(
+    sent: signal.Signals, tmp_path: Path
+) -> None:
     """The program decides how it ends, and its exit code is kept."""
     program = """
 import os, sys
@@ -160,9 +164,24 @@ sys.exit(children.run([sys.executable, "child.py"], os.environ))
     parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
     while not tmp_path.joinpath("began").exists():
         time.sleep(0.01)
-    parent.terminate()
+    parent.send_signal(sent)
     assert parent.wait() == 9
     assert tmp_path.joinpath("ended").exists()
+
+
+@SIGNALS
+def test_a_signal_that_was_ignored_before_stays_ignored(sent: signal.Signals) -> None:
+    """As under nohup."""
+    program = f"""
+import signal
+signal.signal(signal.{sent.name}, signal.SIG_IGN)
+from allocbench import interrupts
+with interrupts.quiet():
+    signal.raise_signal(signal.{sent.name})
+signal.raise_signal(signal.{sent.name})
+print("went on")"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
 
 
 def test_other_errors_are_reported() -> None:

@@ -59,7 +59,7 @@ ELSEWHERE = {"capture", "record", "run", "asv-compare", "asv-machine", "asv-scru
 READ_ONLY = "/sys/new.csv"
 ENDED = [command for command in SHOWN if command != "sweep"]
 """`sweep` starts processes, which takes seconds; `test_sweep.py` ends it."""
-SENT = dict(zip(ENDED, cycle((signal.SIGINT, signal.SIGTERM)), strict=False))
+SENT = dict(zip(ENDED, cycle((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)), strict=False))
 Outcomes = dict[tuple[str, str], Outcome]
 
 

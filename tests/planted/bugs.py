@@ -178,8 +178,8 @@ BUGS = (
     Bug(
         "SIGTERM ends a command at once",
         "allocbench/interrupts.py",
-        "    signal.signal(signal.SIGTERM, _terminate)\n",
-        "",
+        "dict.fromkeys(_TERMINATING, _terminate) | {signal.SIGINT: _interrupt}",
+        "{signal.SIGINT: _interrupt}",
         (
             "tests/commands/test_interrupts.py"
             "::test_a_file_that_is_being_written_leaves_nothing_behind",
