@@ -35,10 +35,11 @@ class Terminated(SystemExit):
 def quiet() -> Iterator[None]:
     """Leave with code 128 + N when the block gets signal N: SIGINT, SIGTERM or SIGHUP.
 
-    A signal that the process was started to ignore, as by nohup, stays ignored. Any other leaves the block as an exception, so that it cleans up, and shows no traceback. Python
-    raises it between any two instructions, and drops what is raised in a callback of a weak
-    reference or in a destructor: an import calls such a callback for every module. A signal that is
-    dropped is sent again a moment later. After the block a signal ends the process at once.
+    A signal that the process was started to ignore, as by nohup, stays ignored. Any other leaves
+    the block as an exception, so that it cleans up, and shows no traceback. Python raises it
+    between any two instructions, and drops what is raised in a callback of a weak reference or in a
+    destructor: an import calls such a callback for every module. A signal that is dropped is sent
+    again a moment later. After the block a signal ends the process at once.
     """
     hook = sys.unraisablehook
     sys.unraisablehook = _again(hook)
