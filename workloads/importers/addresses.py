@@ -28,6 +28,7 @@ from allocbench.workloads.trace import (
     ALLOC,
     FREE,
     MARK,
+    MAX_SIZE,
     TRIM,
     PrivatePool,
     Provenance,
@@ -149,83 +150,129 @@ def traced(
     initial = _initial(events, pairs, live or none())
     start = laid_out(events, initial) if laid_out else Start()
     layout = start.layout
-    count = len(initial.address)
-    kept = ~pairs.left_out
-    allocs = np.cumsum(events.is_alloc & kept) - 1 + count
-
-    # The event that began each event's block: an alloc, or the first free of an earlier block.
-    begins = np.empty(len(events), np.int64)
-    begins[events.is_alloc] = allocs[events.is_alloc]
-    begins[pairs.from_start] = np.searchsorted(initial.address, events.address[pairs.from_start])
-    block = begins[pairs.begin]
-    ended = begins[pairs.still_alive]
-
-    # Everything in one order: the blocks from before, then marks, missing frees, and events.
-    event = np.flatnonzero(kept)
-    marked = np.array([position for position, _ in events.marks], np.int64)
-    acts = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3)
-    trims, act_ops, of_pool = acts.T
+    count, kept = len(initial.address), ~pairs.left_out
+    begun = events.is_alloc & kept
     labels, mark = _labels(events)
-    when = np.concatenate(
-        [np.full(count, -1), 3 * trims, 3 * marked, 3 * pairs.unfreed + 1, 3 * event + 2]
+    rows = _in_order(
+        [
+            _before(initial),
+            _uses_of_pools(start, events),
+            _marks(events, mark),
+            *_allocs_and_frees(events, pairs, initial),
+        ]
     )
-    order = np.argsort(when, kind="stable")
-
-    def merged(dtype: str, *parts: Any) -> Any:
-        return np.concatenate([np.asarray(part).astype(dtype) for part in parts])[order]
-
-    nothing, no_frees = np.zeros(len(marked)), np.zeros(len(pairs.unfreed))
-    no_trims = np.zeros(len(acts))
-    streams = merged(
-        "int64",
-        initial.stream,
-        of_pool,
-        nothing,
-        events.stream[pairs.unfreed],
-        events.stream[event],
-    )
-    held = 0 if layout is None else len(layout.stream)
-    if layout is not None:
-        streams = np.concatenate([layout.stream, streams])
-    recorded, pool_numbers, ids = _apart(streams, events.pools)
+    held = np.empty(0, np.int64) if layout is None else layout.stream
+    recorded, pool_numbers, ids = _apart(np.concatenate([held, rows.stream]), events.pools)
     dense, pools = _dense(recorded), _named(ids, start.traits)
     pool = pool_numbers.astype(np.uint16)
     if layout is not None:
-        layout = replace(layout, stream=dense[:held], pool=pool[:held])
-    is_alloc = events.is_alloc[event]
+        layout = replace(layout, stream=dense[: len(held)], pool=pool[: len(held)])
     trace = Trace(
-        op=merged(
-            "uint8",
-            np.full(count, ALLOC),
-            act_ops,
-            np.full(len(marked), MARK),
-            np.full(len(pairs.unfreed), FREE),
-            np.where(is_alloc, ALLOC, FREE),
-        ),
-        block=merged("uint32", np.arange(count), no_trims, mark, ended, block[event]),
-        size=merged(
-            "uint64", initial.size, no_trims, nothing, no_frees, events.size[event] * is_alloc
-        ),
-        stream=dense[held:],
+        op=rows.op,
+        block=rows.block,
+        size=rows.size,
+        stream=dense[len(held) :],
         labels=labels,
-        time_ns=_times(events, count, [trims, marked], pairs.unfreed, event, order),
-        label=merged(
-            "uint32", initial.label, no_trims, nothing, no_frees, events.label[event] * is_alloc
-        )
-        if len(events.labels) > 1
-        else None,
+        time_ns=_times(events, rows.event),
+        label=rows.label if len(events.labels) > 1 else None,
         provenance=replace(
             provenance,
             live_at_start=count,
             extra={**provenance.extra, **start.told, **pairs.counts()},
         ),
         layout=layout,
-        pool=pool[held:] if pools else None,
+        pool=pool[len(held) :] if pools else None,
         pools=pools,
     )
-    address = np.concatenate([initial.address, events.address[events.is_alloc & kept]])
-    before = np.append(0, np.cumsum(events.is_alloc & kept)) + count
-    return Traced(trace, address, before)
+    address = np.concatenate([initial.address, events.address[begun]])
+    return Traced(trace, address, np.append(0, np.cumsum(begun)) + count)
+
+
+class _Rows(NamedTuple):
+    """Rows of a trace, as arrays of equal length, or one number for all of them.
+
+    when: position in the trace. event: the recorded event whose time a row has, -1 if the row comes
+    before all events. The others: columns of the trace; stream as in the events.
+    """
+
+    when: Any
+    event: Any
+    op: Any
+    block: Any = 0
+    size: Any = 0
+    stream: Any = 0
+    label: Any = 0
+
+
+_TYPES = _Rows(np.int64, np.int64, np.uint8, np.uint32, np.uint64, np.int64, np.uint32)
+_PER_EVENT = 3
+"""Positions in the trace for each event: its marks and pools, a missing free, and itself."""
+
+
+def _in_order(groups: Sequence[_Rows]) -> _Rows:
+    """The rows of all groups, in the order of `when` and, where this is equal, of the groups."""
+    whole = [np.broadcast_arrays(*group) for group in groups]
+
+    def column(n: int) -> NDArray[Any]:
+        return np.concatenate([parts[n].astype(_TYPES[n]) for parts in whole])
+
+    order = np.argsort(column(0), kind="stable")
+    return _Rows(*(column(n)[order] for n in range(len(_TYPES))))
+
+
+def _before(initial: Blocks) -> _Rows:
+    """The allocs of the blocks alive at the start."""
+    block = np.arange(len(initial.address))
+    return _Rows(-1, -1, ALLOC, block, initial.size, initial.stream, initial.label)
+
+
+def _uses_of_pools(start: Start, events: AddressedEvents) -> _Rows:
+    """Trims and events of private pools."""
+    before, op, number = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3).T
+    return _Rows(_PER_EVENT * before, _following(before, events), op, stream=number)
+
+
+def _marks(events: AddressedEvents, label: Sequence[int]) -> _Rows:
+    before = np.array([position for position, _ in events.marks], np.int64)
+    block = np.array(label, np.int64)  # the number of its label
+    return _Rows(_PER_EVENT * before, _following(before, events), MARK, block)
+
+
+def _following(before: NDArray[np.int64], events: AddressedEvents) -> NDArray[np.int64]:
+    """The event after each of some positions, or the last one."""
+    return np.minimum(before, len(events) - 1)
+
+
+def _allocs_and_frees(
+    events: AddressedEvents, pairs: _Pairs, initial: Blocks
+) -> tuple[_Rows, _Rows]:
+    """The missing frees, and the events themselves."""
+    kept = ~pairs.left_out
+    # The block that each event began: by an alloc, or before the start, if it is its first free.
+    begins = np.empty(len(events), np.int64)
+    allocs = np.cumsum(events.is_alloc & kept) - 1 + len(initial.address)
+    begins[events.is_alloc] = allocs[events.is_alloc]
+    begins[pairs.from_start] = np.searchsorted(initial.address, events.address[pairs.from_start])
+
+    unfreed = pairs.unfreed
+    missing = _Rows(
+        _PER_EVENT * unfreed + 1,
+        unfreed,
+        FREE,
+        begins[pairs.still_alive],
+        stream=events.stream[unfreed],
+    )
+    event = np.flatnonzero(kept)
+    is_alloc = events.is_alloc[event]
+    return missing, _Rows(
+        _PER_EVENT * event + 2,
+        event,
+        np.where(is_alloc, ALLOC, FREE),
+        begins[pairs.begin][event],
+        events.size[event] * is_alloc,
+        events.stream[event],
+        events.label[event] * is_alloc,
+    )
 
 
 def marks_before(
@@ -339,20 +386,9 @@ def _dense(streams: NDArray[np.int64]) -> NDArray[np.uint16]:
     return index[1:].astype(np.uint16)
 
 
-def _times(
-    events: AddressedEvents,
-    initial: int,
-    before: Sequence[NDArray[np.int64]],
-    unfreed: NDArray[np.int64],
-    event: NDArray[np.int64],
-    order: NDArray[np.int64],
-) -> NDArray[np.uint64] | None:
-    """Times since the earliest event; trims and marks get the time of the event after them."""
+def _times(events: AddressedEvents, event: NDArray[np.int64]) -> NDArray[np.uint64] | None:
+    """Times since the earliest event, for the events that rows refer to; 0 for -1."""
     if events.time_ns is None:
         return None
-    if not len(events):
-        return np.zeros(len(order), np.uint64)
-    time = events.time_ns - events.time_ns.min()
-    following = [time[np.minimum(position, len(time) - 1)] for position in before]
-    parts = [np.zeros(initial, np.int64), *following, time[unfreed], time[event]]
-    return np.concatenate(parts)[order].astype(np.uint64)
+    since = events.time_ns - events.time_ns.min(initial=MAX_SIZE)
+    return np.append(since, 0)[event].astype(np.uint64)
