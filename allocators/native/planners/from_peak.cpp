@@ -17,24 +17,51 @@
 namespace allocbench {
 namespace {
 
+constexpr double kLongest = 0x1p34;  // more than twice any time
+
 using Order = std::vector<std::uint32_t>;
 
-// How to stack blocks: a block that is alive for `before` instants until the peak and for `after`
-// instants from there is the lower, the larger the weighted sum of both is, or, if `shorter`, the
-// smaller of both products.
+// How to stack blocks that are alive for a time before the peak and for a time after it, both
+// multiplied by a weight.
 struct Rule {
-  double before, after;
-  bool shorter;
-  double noise;  // at most this part is added at random
+  enum class Key {
+    kSum,      // the larger the sum of both, the lower
+    kShorter,  // the larger the smaller of both, the lower
+    // Blocks that end first are at the top, those that begin last at the bottom, and those alive
+    // for long in both directions between them. So what the former leave after the peak is one
+    // range, and what the latter leave before it is another one.
+    kBothEnds,
+  };
+  Key key;
+  double before, after;  // weights
+  double noise;          // at most this part is added at random
 };
-constexpr Rule kRules[kPlainAttempts] = {
-    {1, 0, false, 0}, {0, 1, false, 0}, {1, 1, false, 0}, {1, 1, true, 0}};
+using Key = Rule::Key;
+constexpr Rule kRules[kPlainAttempts] = {{Key::kBothEnds, 1, 1, 0},
+                                         {Key::kSum, 1, 0, 0},
+                                         {Key::kSum, 0, 1, 0},
+                                         {Key::kSum, 1, 1, 0},
+                                         {Key::kShorter, 1, 1, 0}};
 
 Rule rule_of(std::uint64_t attempt, std::mt19937_64& random) {
   if (attempt < kPlainAttempts) return kRules[attempt];
   auto const part = [&] { return static_cast<double>(random() % 1024) / 1024; };
   double const angle = part() * std::numbers::pi / 2;
-  return {std::cos(angle), std::sin(angle), random() % 2 == 0, part() / 4};
+  auto const key = static_cast<Key>(random() % 3);
+  return {key, std::cos(angle), std::sin(angle), part() / 4};
+}
+
+// The larger it is, the lower the block.
+double key_of(Key key, double before, double after) {
+  switch (key) {
+    case Key::kSum:
+      return before + after;
+    case Key::kShorter:
+      return std::min(before, after);
+    case Key::kBothEnds:
+      return after < before ? after : kLongest - before;
+  }
+  return 0;
 }
 
 class Planner {
@@ -100,8 +127,7 @@ class Planner {
       double const before = rule.before * (peak_ - lifetimes_[block].first + 1);
       double const after = rule.after * (lifetimes_[block].last - peak_);
       double const noise = rule.noise * static_cast<double>(random() % 1024) / 1024;
-      keys.emplace_back((rule.shorter ? std::min(before, after) : before + after) * (1 + noise),
-                        block);
+      keys.emplace_back(key_of(rule.key, before * (1 + noise), after * (1 + noise)), block);
     }
     std::ranges::stable_sort(keys, std::greater{}, [](auto const& key) { return key.first; });
     Order order;

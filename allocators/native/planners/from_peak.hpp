@@ -20,6 +20,6 @@ namespace allocbench {
 std::optional<Plan> plan_from_peak(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, Stop const& stop);
 
-constexpr std::uint64_t kPlainAttempts = 4;  // of plan_from_peak; later ones are random
+constexpr std::uint64_t kPlainAttempts = 5;  // of plan_from_peak; later ones are random
 
 }  // namespace allocbench

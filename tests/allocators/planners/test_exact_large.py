@@ -68,6 +68,11 @@ def _half_alive(blocks: int) -> list[Block]:
     return result
 
 
+def test_the_first_plan_from_the_peak_of_random_lifetimes_wastes_little() -> None:
+    found, _ = plan_until(_half_alive(20_000), 40 + 2 * 20_000 // 64)  # two plans
+    assert (found.height - found.lower_bound) * 1000 < found.lower_bound
+
+
 @pytest.mark.parametrize("ticks", [1, 2, 100, 300, 500, 2000])
 def test_many_overlaps_do_not_delay_the_end(ticks: int) -> None:
     _, reads = plan_until(_half_alive(12_000), ticks)
