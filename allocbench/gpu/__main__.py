@@ -12,7 +12,7 @@ from pathlib import Path
 from allocbench.allocators import DeviceError, SpecError, cuda_devices
 from allocbench.gpu.provenance import NULL, ROOT, folder_name
 from allocbench.gpu.running import run
-from allocbench.gpu.tasks import ALWAYS, STAGES, in_order
+from allocbench.gpu.stages import ALWAYS, STAGES, in_order
 from allocbench.null_gpu import device, launch
 from allocbench.null_gpu.torch_build import NullGpuError
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allocbench.base.whole_file import whole_file
-from allocbench.gpu import summary
 from allocbench.gpu.provenance import ROOT
 from allocbench.gpu.sharing import MEMORY
-from allocbench.gpu.tasks import Task
+from allocbench.gpu.stages import Task
+from allocbench.gpu.tables import summary
 
 FAILED, UNFINISHED, INTERRUPTED = 1, 3, 130
 _AGAIN = 0.05  # seconds

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import observations
+from allocbench.gpu.tasks import observations
 from allocbench.workloads import catalog
 from allocbench.workloads.files import read_recording
 from docs.generate import gpu_pairs

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from allocbench.gpu import observations
+from allocbench.gpu.tasks import observations
 from allocbench.verification.verify import Verdict, verify
 from allocbench.workloads import ALLOC, FREE, Trace, TraceError, alignment
 from allocbench.workloads.files import read_recording

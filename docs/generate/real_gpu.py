@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import observations
+from allocbench.gpu.tasks import observations
 from allocbench.verification.verify import Verdict
 from docs.generate.gpu_pairs import STAGE, Pair, checks, pairs, peak_bytes, values
 

@@ -107,7 +107,7 @@ def test_a_block_within_another_is_found(place: int, wrong: int) -> None:
     done = python(
         f"""
 from allocbench.gpu.driver.cuda import Cuda
-from allocbench.gpu.integrity import Checker
+from allocbench.gpu.tasks.integrity import Checker
 cuda = Cuda()
 cuda.open()
 checker, address = Checker(cuda, 2), cuda.alloc(1 << 20)

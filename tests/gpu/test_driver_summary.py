@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.gpu import driver_summary, summary
+from allocbench.gpu.tables import driver_summary, summary
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu"
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from allocbench import allocators
-from allocbench.gpu import contestants, running, sharing, summary, tasks
+from allocbench.gpu import contestants, running, sharing, stages
+from allocbench.gpu.tables import summary
 from allocbench.workloads import ALLOC, FREE, catalog
 from tests.null_driver import NAME, environment
 from tests.traces import make
@@ -50,7 +51,7 @@ def test_the_plan_has_one_command_and_one_file_per_task() -> None:
     done = gpu("--plan", LD_LIBRARY_PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == sum(len(list(tasks.STAGES[name]())) for name in tasks.ALWAYS)
+    assert len(lines) == sum(len(list(stages.STAGES[name]())) for name in stages.ALWAYS)
     outputs = [line.split("--output ")[1].split()[0] for line in lines]
     assert len(set(outputs)) == len(outputs)
     assert all("/benchmarks/results/gpu/GPU/" in output for output in outputs)
@@ -59,17 +60,17 @@ def test_the_plan_has_one_command_and_one_file_per_task() -> None:
 
 
 def test_the_most_valuable_tasks_of_all_stages_come_first() -> None:
-    plan = tasks.in_order(tasks.ALWAYS)
+    plan = stages.in_order(stages.ALWAYS)
     later = [task.later for task in plan]
     assert later == sorted(later)
     first = [task for task in plan if not task.later]
     assert {task.stage for task in first[:15]} == {"programs"}
-    assert {task.stage for task in first} == set(tasks.ALWAYS)
+    assert {task.stage for task in first} == set(stages.ALWAYS)
     for stage in ("programs", "hunt", "drift"):
         names = [task.name.rpartition("--")[2] for task in first if task.stage == stage]
         assert set(names) - {"caching-poisoned"} == set(contestants.FIRST)
     assert {task.name for task in plan} == {
-        task.name for name in tasks.ALWAYS for task in tasks.STAGES[name]()
+        task.name for name in stages.ALWAYS for task in stages.STAGES[name]()
     }
 
 
@@ -210,7 +211,7 @@ def test_computed_values_are_compared_with_pytorch(tmp_path: Path) -> None:
 
 
 def test_the_hunt_finds_the_largest_batch() -> None:
-    from allocbench.gpu.hunt import hunt
+    from allocbench.gpu.tasks.hunt import hunt
 
     for largest in (0, 1, 2, 3, 7, 8, 100):
         tried: list[int] = []
@@ -224,7 +225,7 @@ def test_the_hunt_finds_the_largest_batch() -> None:
 
 
 def test_captured_and_live_traces_are_compared_by_their_requests() -> None:
-    from allocbench.gpu.simulation import compare
+    from allocbench.gpu.tasks.simulation import compare
 
     captured = make([(ALLOC, 0, 100), (ALLOC, 1, 200), (FREE, 0, 0), (FREE, 1, 0)])
     live = make([(ALLOC, 0, 100), (FREE, 0, 0), (ALLOC, 1, 200), (ALLOC, 2, 300)])
@@ -248,7 +249,7 @@ def test_step_times_leave_out_the_first_of_several_runs() -> None:
     assert step_times(runs[:1], None)["step_seconds_median"] == 9.0
 
 
-class Scripted(tasks.Task):
+class Scripted(stages.Task):
     """A task that runs the shell script in its first argument."""
 
     def command(self, output: str, *, dry: bool) -> list[str]:
@@ -284,7 +285,7 @@ def test_a_failure_beside_others_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_plan_of_the_agreement_fits_on_the_gpu() -> None:
-    plan = list(tasks.agreement())
+    plan = list(stages.agreement())
     assert all(0 < task.gib <= sharing.MEMORY for task in plan)
     names = [task.name for task in plan]
     assert len(set(names)) == len(names)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.gpu import same_results
+from allocbench.gpu.tasks import same_results
 from allocbench.reports import results
 from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
 

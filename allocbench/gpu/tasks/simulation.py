@@ -76,7 +76,7 @@ def _replica(arguments: argparse.Namespace) -> dict[str, Any]:
     """Peak reserved bytes of PyTorch's allocator, and of `caching` on its snapshot."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "snapshot.pickle"
-        command = [sys.executable, "-m", "allocbench.gpu.simulation", "--native", str(path)]
+        command = [sys.executable, "-m", "allocbench.gpu.tasks.simulation", "--native", str(path)]
         command += ["--workload", arguments.workload, "--output", os.devnull]
         process = subprocess.run(command, check=True, capture_output=True, text=True)
         reserved, requested = (int(word) for word in process.stdout.split())

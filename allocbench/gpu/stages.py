@@ -8,14 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from allocbench.gpu import contestants, observations, same_results
+from allocbench.gpu import contestants
+from allocbench.gpu.programs import captured
 from allocbench.gpu.sharing import MEMORY
-from allocbench.workloads import catalog
-from allocbench.workloads.catalog import Workload
+from allocbench.gpu.tasks import observations, same_results
 
 HUNT_LIMIT = "24GiB"
-MAIN = ("gpt2-train", "llama3-8b-lora", "llm-decode")
-"""Workloads that every stage uses: training and inference with varying lengths."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +40,20 @@ class Task:
         return [sys.executable, "-m", module, *self.arguments, "--output", output, *more]
 
 
-def workloads(*, main: bool = True) -> list[str]:
-    """The workloads of the catalog that are programs: the main ones, or the others."""
-    captured = [name for name in catalog.names() if isinstance(catalog.info(name), Workload)]
-    return [name for name in captured if (name in MAIN) == main]
-
-
 def calibration() -> Iterator[Task]:
     """Costs of driver calls, and how well they predict the device time of two workloads."""
-    yield Task("calibration", "device_costs", "calibration", seconds=180)
+    yield Task("calibration", "device_costs", "tasks.calibration", seconds=180)
 
 
 def programs() -> Iterator[Task]:
     """The main workloads on every contestant, and once with freed memory filled with NaNs."""
-    for workload in workloads():
+    for workload in captured():
         yield from _on_all(workload)
 
 
 def others() -> Iterator[Task]:
     """The other programs of the catalog."""
-    for workload in workloads(main=False):
+    for workload in captured(main=False):
         yield from _on_all(workload)
 
 
@@ -76,7 +68,12 @@ def hunt() -> Iterator[Task]:
     for who in contestants.everyone():
         arguments = ("--contestant", who.name, "--limit", HUNT_LIMIT)
         yield Task(
-            "hunt", who.name, "hunt", arguments, variables=who.variables, later=_later(who.name)
+            "hunt",
+            who.name,
+            "tasks.hunt",
+            arguments,
+            variables=who.variables,
+            later=_later(who.name),
         )
 
 
@@ -85,13 +82,15 @@ def cupy() -> Iterator[Task]:
     own = ("cupy-pool", "cupy-async-pool", "cupy-none")
     for name in (*own, *(who.name for who in contestants.ours())):
         later = name not in own and _later(name)
-        yield Task("cupy", name, "cupy_program", ("--contestant", name), later=later)
+        yield Task("cupy", name, "tasks.cupy_program", ("--contestant", name), later=later)
 
 
 def simulation() -> Iterator[Task]:
     """Compare captured traces with runs on the GPU, and `caching` with PyTorch's allocator."""
-    for workload in workloads():
-        yield Task("simulation", workload, "simulation", ("--workload", workload), seconds=180)
+    for workload in captured():
+        yield Task(
+            "simulation", workload, "tasks.simulation", ("--workload", workload), seconds=180
+        )
 
 
 def driver() -> Iterator[Task]:
@@ -101,30 +100,30 @@ def driver() -> Iterator[Task]:
 
 def costs() -> Iterator[Task]:
     """What single calls of the driver cost, by bytes, live objects and load."""
-    yield Task("costs", "call_costs", "call_costs", seconds=150)
+    yield Task("costs", "call_costs", "tasks.call_costs", seconds=150)
 
 
 def replays() -> Iterator[Task]:
     """Captured traces through every strategy on the GPU and on a simulated device."""
-    yield Task("replays", "replays", "replays", seconds=240)
+    yield Task("replays", "replays", "tasks.replays", seconds=240)
 
 
 def integrity() -> Iterator[Task]:
     """A pattern in every block of a replay, compared when the block is freed."""
-    yield Task("integrity", "integrity", "integrity", seconds=150)
+    yield Task("integrity", "integrity", "tasks.integrity", seconds=150)
 
 
 def agreement() -> Iterator[Task]:
     """Record what PyTorch allocates, for a comparison with a null GPU; no time is measured."""
-    yield Task("agreement", "device", "device_facts", seconds=100)
+    yield Task("agreement", "device", "tasks.device_facts", seconds=100)
     for one in observations.every():
         arguments = ("--name", one.name)
         yield Task(
-            "agreement", one.name, "observations", arguments, 120, one.variables, gib=one.gib
+            "agreement", one.name, "tasks.observations", arguments, 120, one.variables, gib=one.gib
         )
     for spec in same_results.EVERY:
         name = "checks--" + re.sub(r"[^A-Za-z0-9_]+", "-", spec)
-        yield Task("agreement", name, "same_results", ("--allocator", spec), 120, gib=4)
+        yield Task("agreement", name, "tasks.same_results", ("--allocator", spec), 120, gib=4)
 
 
 STAGES = {
@@ -156,14 +155,14 @@ def _on_all(workload: str) -> Iterator[Task]:
     for who in contestants.everyone():
         yield _program("programs", workload, who)
     arguments = ("--workload", workload, "--contestant", "caching", "--poison")
-    yield Task("programs", f"{workload}--caching-poisoned", "program", arguments)
+    yield Task("programs", f"{workload}--caching-poisoned", "tasks.program", arguments)
 
 
 def _program(stage: str, workload: str, who: contestants.Contestant, *more: str) -> Task:
     return Task(
         stage,
         f"{workload}--{who.name}",
-        "program",
+        "tasks.program",
         ("--workload", workload, "--contestant", who.name, *more),
         variables=who.variables,
         later=_later(who.name),

@@ -15,7 +15,7 @@ from typing import Any
 
 from allocbench import allocators
 from allocbench.gpu import contestants, task
-from allocbench.gpu.tasks import workloads
+from allocbench.gpu.programs import captured
 from allocbench.replays.assumed import assumed
 from allocbench.workloads import Trace, catalog
 
@@ -33,7 +33,7 @@ _SLOW = "naive"
 def order(*, dry: bool) -> Iterator[tuple[str, str]]:
     """Workloads and specs: every strategy with the main workloads first."""
     specs = [who.spec for who in contestants.ours() if who.spec is not None]
-    main, others = workloads(), workloads(main=False)
+    main, others = captured(), captured(main=False)
     if dry:
         main, others, specs = main[:1], [], ["caching", "expandable", "cuda_async", "naive"]
     for group in (main[:1], main[1:], others):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import contestants, driver_summary, stored
+from allocbench.gpu import contestants
+from allocbench.gpu.tables import driver_summary, stored
 
 NATIVE = "torch"
 TOLERANCE = 0.01

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import stored
+from allocbench.gpu.tables import stored
 
 _IDLE = ("", "hit", "miss", "idle", "ready")
 """The cases of a cost on an idle device with few live objects."""
