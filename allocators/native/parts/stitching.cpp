@@ -21,7 +21,7 @@ Index Stitching::allocate_in_pools(Size wanted, Size requested, Stream stream) {
   BlockPool& pool = wanted <= small_ ? pools.small : pools.large;
   Index block = obtain(pool, wanted, false);
   if (block == kNone) {
-    blocks_.streams_done();
+    streams_done();
     blocks_.free_waiting();
     block = obtain(pool, wanted, true);
   }
@@ -46,7 +46,7 @@ Size Stitching::give_up_free_pages(Size most) {
 }
 
 void Stitching::trim_pools() {
-  blocks_.streams_done();
+  streams_done();
   blocks_.free_waiting();
   give_up_free_pages(counted().reserved.current);
   for (auto& [stream, pools] : blocks_.pools())

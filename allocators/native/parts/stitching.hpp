@@ -41,7 +41,10 @@ class Stitching : public Allocator {
   PooledBlocks::Freed deallocate_in_pools(Address address, Stream stream) {
     return blocks_.deallocate(address, stream);
   }
-  void streams_done() { blocks_.streams_done(); }
+  void streams_done() {
+    blocks_.streams_done();
+    do_streams_done();
+  }
   double slack() const { return slack_; }
   void set_slack(double slack) { slack_ = slack; }
   // Unmaps up to `most` bytes of free pages of the pools and returns the number of bytes.
@@ -69,6 +72,8 @@ class Stitching : public Allocator {
   // The bytes of pages outside the pools that can be unmapped, and a call that unmaps that many.
   virtual Size do_spare() const { return 0; }
   virtual void do_give_up(Size) {}
+  // All streams have been synchronized, so blocks outside the pools no longer wait for them.
+  virtual void do_streams_done() {}
 
   Index obtain(BlockPool& pool, Size wanted, bool refused);
   Index stitch(BlockPool& pool, Size wanted, bool refused);

@@ -3,6 +3,7 @@
 #include "strategies/planned.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -25,7 +26,8 @@ Size page_of(Device const& device, Options const& given) {
 Planned::Planned(Device& device, Options const& given)
     : Stitching(device, given, page_of(device, given), StepKind::kLeast, 0),
       profile_(given.given("plan") ? read_profile(given, "plan") : Profile()),
-      plan_(page()) {}
+      plan_(page()),
+      small_(device.granularity()) {}
 
 Block Planned::do_allocate(Size requested, Stream stream) {
   Size const size = round_up(requested, StepKind::kUnit);
@@ -33,6 +35,7 @@ Block Planned::do_allocate(Size requested, Stream stream) {
     profile_.begin_step();
     set_slack(profile_.repeats() ? kSlack : 0);
     streams_done();
+    small_.forget_empty();
     place_was_occupied_ = std::exchange(place_occupied_, false);
   }
   auto const [ticket, offset] = profile_.request(requested);
@@ -43,11 +46,18 @@ Block Planned::do_allocate(Size requested, Stream stream) {
     }
     profile_.missed_place();
   }
+  if (size <= SmallBlocks::kLargest)
+    if (Block const block = from_chunks(size, requested, stream); block.size != 0) {
+      fallback_.count(requested);
+      return block;
+    }
   Index const index = allocate_in_pools(size, requested, stream);
   if (index == kNone) return {};
   fallback_.count(requested);
-  if (tickets_.size() <= index) tickets_.resize(2 * std::size_t{index} + 1);
-  tickets_[index] = ticket;
+  if (requested >= StepKind::kLeast) {
+    if (tickets_.size() <= index) tickets_.resize(2 * std::size_t{index} + 1);
+    tickets_[index] = ticket;
+  }
   return block(index);
 }
 
@@ -57,8 +67,10 @@ Block Planned::do_deallocate(Address address, Stream stream) {
     if (block.size != 0) profile_.freed(ticket);
     return block;
   }
+  if (small_.contains(address))
+    return small_.deallocate(address, without_pool(stream) != small_stream_);
   auto const [block, index] = deallocate_in_pools(address, stream);
-  if (index != kNone) profile_.freed(tickets_[index]);
+  if (index != kNone && block.requested >= StepKind::kLeast) profile_.freed(tickets_[index]);
   return block;
 }
 
@@ -71,46 +83,61 @@ bool Planned::begins_step(Size requested) {
 }
 
 Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket) {
-  if (!plan_.is_open() && !reserve_plan(offset + size)) return {};
+  if (!plan_.is_open() && !open(plan_, offset + size)) return {};
   Block const block{plan_.begin() + offset, size, requested};
   Pages::Run const run = plan_.touched(block);
   if (!plan_.place(block, run, ticket)) {
     place_occupied_ = true;
     return {};
   }
-  if (plan_.pages.mapped(run) || map_pages(block, run)) return block;
+  if (plan_.pages.mapped(run) || map_pages(plan_, run, size)) return block;
   plan_.remove(block.address);
   return {};
 }
 
+// Blocks of other streams, and those for which there is no memory left, come from the pools.
+Block Planned::from_chunks(Size size, Size requested, Stream stream) {
+  if (!small_.is_open()) {
+    if (!open(small_, page())) return {};
+    small_stream_ = without_pool(stream);
+  }
+  if (without_pool(stream) != small_stream_) return {};
+  if (Block const block = small_.allocate(size, requested); block.size != 0) return block;
+  Pages::Run const run = small_.unmapped_page();
+  if (run.count == 0 || room() < small_.page() || !map_pages(small_, run, size)) return {};
+  small_.see_mapped(run);
+  return small_.allocate(size, requested);
+}
+
 // Reserves addresses for twice the capacity of the device, or as many as it provides.
-bool Planned::reserve_plan(Size least) {
+bool Planned::open(MappedRange& range, Size least) {
   for (Size size = 2 * device().capacity(); size >= least; size /= 2) {
     Size const pages = round_up(size, page());
     Address const begin = reserve(pages);
     if (begin == 0) continue;
-    plan_.open(begin, pages);
+    range.open(begin, pages);
     return true;
   }
   return false;
 }
 
-// Maps the pages of a new block that are not mapped. Returns false, and maps nothing, if there is
-// not enough memory. Free pages of the pools are moved there if reserved bytes would otherwise
-// exceed the peak load. Idle pages of the plan will soon be needed again, so they are moved only if
-// reserved bytes would also exceed the expected need of the step.
-bool Planned::map_pages(Block const& block, Pages::Run run) {
+// Maps the pages of a new block of this size that are not mapped. Returns false, and maps nothing,
+// if there is not enough memory. Free pages of the pools are moved there if reserved bytes would
+// otherwise exceed the peak load. Idle pages of the plan will soon be needed again, so they are
+// moved only if reserved bytes would also exceed the expected need of the step.
+bool Planned::map_pages(MappedRange& range, Pages::Run run, Size size) {
   for (;;) {
-    Pages::Run const missing = plan_.pages.first_run(run, false);
+    Pages::Run const missing = range.pages.first_run(run, false);
     if (missing.count == 0) return true;
-    Size const bytes = plan_.bytes(missing);
-    Size const load = std::max(counted().allocated.peak, counted().allocated.current + block.size);
+    Size const bytes = range.bytes(missing);
+    Size const pages = round_up(bytes, page());  // that move
+    Size const load = std::max(counted().allocated.peak, counted().allocated.current + size);
     auto const most = static_cast<Size>(static_cast<double>(load) * (1 + slack()));
     give_up_free_pages(excess(most, bytes));
     do_give_up(excess(profile_.exact() ? most : std::max(most, needed()), bytes));
-    if (map_run(missing)) continue;
-    do_give_up(bytes - give_up_free_pages(bytes));
-    if (!map_run(missing)) return false;
+    if (map_run(range, missing)) continue;
+    do_give_up(pages - give_up_free_pages(pages));
+    if (!map_run(range, missing)) return false;
   }
 }
 
@@ -124,44 +151,49 @@ Size Planned::needed() const {
 // The part of the `missing` bytes that would raise reserved bytes above `most`.
 Size Planned::excess(Size most, Size missing) const {
   Size const reserved = counted().reserved.current + missing;
-  return reserved <= most ? 0 : std::min(missing, round_up(reserved - most, page()));
+  return reserved <= most ? 0 : round_up(std::min(missing, reserved - most), page());
 }
 
-bool Planned::map_run(Pages::Run run) {
-  if (!map(plan_.begin(run), plan_.bytes(run), page())) return false;
-  plan_.pages.set_mapped(run, true);
+bool Planned::map_run(MappedRange& range, Pages::Run run) {
+  if (!map(range.begin(run), range.bytes(run), range.page())) return false;
+  range.pages.set_mapped(run, true);
   return true;
 }
 
-// Unmaps idle pages of the plan.
+// Unmaps idle pages, first of the plan and then of the small blocks.
 void Planned::do_give_up(Size most) {
   if (!returns_memory()) return;
-  for (std::size_t rest = most / page(); rest > 0 && plan_.pages.idle() > 0;) {
-    Pages::Run const idle = plan_.pages.idle_run(rest);
-    unmap(plan_.begin(idle), plan_.bytes(idle), page());
-    plan_.pages.set_mapped(idle, false);
-    rest -= idle.count;
-  }
+  if (small_.pages.idle() > 0) small_.forget_empty();
+  Size rest = most;
+  for (MappedRange* range : std::initializer_list<MappedRange*>{&plan_, &small_})
+    while (rest >= range->page() && range->pages.idle() > 0) {
+      Pages::Run const idle = range->pages.idle_run(rest / range->page());
+      unmap(range->begin(idle), range->bytes(idle), range->page());
+      range->pages.set_mapped(idle, false);
+      rest -= range->bytes(idle);
+    }
 }
 
 void Planned::do_trim() {
-  do_give_up(plan_.mapped());
   trim_pools();
+  do_give_up(plan_.mapped() + small_.mapped());
 }
 
 std::vector<Segment> Planned::do_snapshot() const {
   auto segments = blocks().snapshot();
   std::ranges::move(plan_.snapshot(), std::back_inserter(segments));
+  std::ranges::move(small_.snapshot(), std::back_inserter(segments));
   return segments;
 }
 
 Size Planned::do_largest_free() const {
-  return std::max(blocks().largest_free(), plan_.largest_free());
+  return std::max({blocks().largest_free(), plan_.largest_free(), small_.largest_free()});
 }
 
 void Planned::do_check() const {
   blocks().check();
-  plan_.check();
+  plan_.check_pages();
+  small_.check();
 }
 
 Counters Planned::do_counters() const {

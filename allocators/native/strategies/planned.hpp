@@ -6,8 +6,9 @@
 // end of each block. Every block that does not outlive the next step gets a planned place in one
 // address range. A request takes its place if it is no larger than planned and the place is free.
 // Other requests are served from pools by best fit with coalescing, as are all requests until a
-// step is known and the requests of steps whose large sizes follow no pattern. Steps begin at the
-// marks of a trace or, without marks, where the sequence of sizes repeats.
+// step is known and the requests of steps whose large sizes follow no pattern. The smallest blocks
+// come from chunks of equal blocks instead. Steps begin at the marks of a trace or, without marks,
+// where the sequence of sizes repeats.
 //
 // Addresses are reserved, and memory is mapped page by page where blocks are placed. If another
 // page is needed, a page without a block is unmapped before more memory is requested from the
@@ -25,6 +26,7 @@
 #include "parts/stitching.hpp"
 #include "strategies/planned/profile.hpp"
 #include "strategies/planned/range.hpp"
+#include "strategies/planned/small_blocks.hpp"
 #include "strategies/planned/step_finder.hpp"
 
 namespace allocbench {
@@ -77,16 +79,18 @@ class Planned final : public Stitching {
   Size do_largest_free() const override;
   void do_check() const override;
   Counters do_counters() const override;
-  Size do_spare() const override { return plan_.pages.idle() * page(); }
+  Size do_spare() const override { return plan_.idle() + small_.idle(); }
   void do_give_up(Size most) override;
+  void do_streams_done() override { small_.streams_done(); }
 
   bool begins_step(Size requested);
   Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
-  bool reserve_plan(Size least);
-  bool map_pages(Block const& block, Pages::Run run);
+  Block from_chunks(Size size, Size requested, Stream stream);
+  bool open(MappedRange& range, Size least);
+  bool map_pages(MappedRange& range, Pages::Run run, Size size);
   Size needed() const;
   Size excess(Size most, Size missing) const;
-  bool map_run(Pages::Run run);
+  bool map_run(MappedRange& range, Pages::Run run);
 
   Profile profile_;
   StepFinder finder_;
@@ -95,8 +99,10 @@ class Planned final : public Stitching {
   // A planned place was occupied in this step, and in the previous step.
   bool place_occupied_ = false, place_was_occupied_ = false;
 
-  PlannedRange<Profile::Ticket> plan_;    // the range of planned blocks
-  std::vector<Profile::Ticket> tickets_;  // of the blocks in pools, by index
+  PlannedRange<Profile::Ticket> plan_;  // the range of planned blocks
+  SmallBlocks small_;
+  Stream small_stream_ = 0;               // the stream of the small blocks
+  std::vector<Profile::Ticket> tickets_;  // of the larger blocks in pools, by index
   Served planned_, fallback_;
 };
 

@@ -1,41 +1,27 @@
-// strategies/planned/range.hpp: a reservation with the blocks placed in it and its mapped pages.
+// strategies/planned/range.hpp: a reservation with the blocks placed in it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "core/errors.hpp"
 #include "core/types.hpp"
 #include "parts/slots.hpp"
-#include "parts/tiled.hpp"
-#include "strategies/planned/pages.hpp"
+#include "strategies/planned/mapped_range.hpp"
 
 namespace allocbench {
 
-// Blocks can be placed at any address, and each has a `Known` value attached. This class never
-// calls the device; its owner maps the pages that a block touches. Each page has a list of the
-// blocks that begin or end in it; a touched page without a list is inside a block. To place or
-// remove a block takes a step for each block that begins or ends in the same pages, plus one per 64
-// pages in between.
+// Blocks can be placed at any address, and each has a `Known` value attached. Each page has a list
+// of the blocks that begin or end in it; a touched page without a list is inside a block. To place
+// or remove a block takes a step for each block that begins or ends in the same pages, plus one per
+// 64 pages in between.
 template <class Known>
-class PlannedRange {
+class PlannedRange final : public MappedRange {
  public:
-  explicit PlannedRange(Size page)
-      : page_(page), shift_(std::countr_zero(page)), odd_(page >> shift_) {}
-
-  void open(Address address, Size size) {
-    address_ = address;
-    size_ = size;
-  }
-  bool is_open() const { return size_ != 0; }
-  bool contains(Address address) const { return address - address_ < size_; }
-  Address begin() const { return address_; }
-  Size size() const { return size_; }
+  using MappedRange::MappedRange;
 
   // `run`: the pages that the block touches. Returns false, and changes nothing, if the block
   // overlaps another one or is not inside the reservation.
@@ -69,22 +55,6 @@ class PlannedRange {
     return {};
   }
 
-  Pages::Run touched(Block const& block) const {
-    std::size_t const first = page_of(block.address);
-    return {first, page_of(block.end() - 1) + 1 - first};
-  }
-  Address begin(Pages::Run run) const { return address_ + run.first * page_; }
-  Size bytes(Pages::Run run) const { return run.count * page_; }
-  Size mapped() const { return pages.mapped() * page_; }  // bytes
-
-  // Each mapped range as a segment.
-  std::vector<Segment> snapshot() const;
-  Size largest_free() const;
-  // Throws InvariantViolation.
-  void check() const;
-
-  Pages pages;
-
  private:
   using Link = std::uint32_t;  // one end of a block: twice its index, plus 1 for the last page
   static constexpr Link kEnds = 2;
@@ -94,12 +64,6 @@ class PlannedRange {
     Known known;
     Link next[kEnds];  // in the lists of its first and last page (only one if they are the same)
   };
-
-  // Mostly, a page is a power of two.
-  std::size_t page_of(Address address) const {
-    Size const shifted = (address - address_) >> shift_;
-    return odd_ == 1 ? shifted : shifted / odd_;
-  }
 
   Link& next(Link link) { return entries_[link / kEnds].next[link % kEnds]; }
   Link next(Link link) const { return entries_[link / kEnds].next[link % kEnds]; }
@@ -130,7 +94,7 @@ class PlannedRange {
     *link = next(end);
   }
 
-  std::map<Address, Block> blocks() const {
+  std::map<Address, Block> blocks() const override {
     std::map<Address, Block> blocks;
     for (Link const first : lists_)
       for (Link link = first; link != kNone; link = next(link)) {
@@ -140,60 +104,8 @@ class PlannedRange {
     return blocks;
   }
 
-  Address address_ = 0;
-  Size size_ = 0;
-  Size page_;  // odd_ << shift_
-  int shift_;
-  Size odd_;
   std::vector<Link> lists_;  // the first link of each page
   Slots<Entry> entries_;
 };
-
-// Free blocks end where the mapped range ends: unmapped pages are not part of a segment.
-template <class Known>
-std::vector<Segment> PlannedRange<Known>::snapshot() const {
-  std::vector<Segment> segments;
-  auto const allocated = blocks();
-  Segment const all = tiled(address_, size_, allocated.begin(), allocated.end());
-  auto block = all.blocks.begin();
-  Pages::Run rest = pages.all();
-  for (;;) {
-    Pages::Run const run = pages.first_run(rest, true);
-    if (run.count == 0) return segments;
-    rest = {run.end(), rest.end() - run.end()};
-    Segment& segment = segments.emplace_back(Segment{begin(run), bytes(run), {}});
-    Address const end = segment.address + segment.size;
-    while (block->end() <= segment.address) ++block;
-    for (;; ++block) {
-      Address const from = std::max(block->address, segment.address);
-      Address const until = std::min(block->end(), end);
-      segment.blocks.push_back({from, until - from, block->requested});
-      if (block->end() >= end) break;
-    }
-  }
-}
-
-template <class Known>
-Size PlannedRange<Known>::largest_free() const {
-  Size largest = 0;
-  for (Segment const& segment : snapshot())
-    for (Block const& block : segment.blocks)
-      if (!block.allocated()) largest = std::max(largest, block.size);
-  return largest;
-}
-
-template <class Known>
-void PlannedRange<Known>::check() const {
-  Pages expected;
-  for (auto const& [address, block] : blocks()) {
-    Pages::Run run = touched(block);
-    require(pages.first_run(run, false).count == 0, "a page with a block is mapped");
-    if (expected.touched({run.first, 1})) run = {run.first + 1, run.count - 1};
-    expected.touch(run);
-  }
-  for (std::size_t page = 0; page < std::max(pages.all().count, expected.all().count); ++page)
-    require(expected.touched({page, 1}) == pages.touched({page, 1}),
-            "a page is marked as touched if and only if a block touches it");
-}
 
 }  // namespace allocbench
