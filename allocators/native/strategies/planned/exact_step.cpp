@@ -27,9 +27,10 @@ std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
 
 }  // namespace
 
-ExactStep::ExactStep(StepKind::Step const& step) : ends_(step.size()) {
+ExactStep::ExactStep(StepKind::Step const& step)
+    : large_(step.large().begin(), step.large().end()), ends_(step.size()) {
   sizes_.reserve(step.size());
-  for (StepKind::Observed const& request : step) sizes_.push_back(request.size);
+  for (StepKind::Observed const& request : step.requests()) sizes_.push_back(request.size);
 }
 
 bool ExactStep::begins_with(StepKind::Step const& step) const {
@@ -42,9 +43,9 @@ bool ExactStep::begins_with(StepKind::Step const& step) const {
 bool ExactStep::alike(StepKind::Step const& step) const {
   if (step.size() != size() || !begins_with(step)) return false;
   std::size_t known = 0, same = 0;
-  for (std::size_t number = 0; number < step.size(); ++number) {
+  for (std::uint32_t const number : large_) {
     StepKind::End const& end = ends_[number].end;
-    if (end.when != StepKind::When::kThisStep || step[number].size < StepKind::kLeast) continue;
+    if (end.when != StepKind::When::kThisStep) continue;
     ++known;
     same += step[number].end == end;
   }
@@ -53,9 +54,8 @@ bool ExactStep::alike(StepKind::Step const& step) const {
 
 bool ExactStep::see_ends(StepKind::Step const& step, bool others) {
   bool learned = false;
-  for (std::size_t number = 0; number < step.size(); ++number) {
+  for (std::uint32_t const number : large_) {
     StepKind::End end = step[number].end;
-    if (step[number].size < StepKind::kLeast) continue;
     if (others != (end.when != StepKind::When::kThisStep)) continue;
     if (end.when == StepKind::When::kUnknown) end.when = StepKind::When::kLater;
     StepKind::LearnedEnd& known = ends_[number];
@@ -70,17 +70,16 @@ bool ExactStep::see_ends(StepKind::Step const& step, bool others) {
 
 std::size_t ExactStep::ended_in(StepKind::When when) const {
   return static_cast<std::size_t>(std::ranges::count(
-      ends_, when, [](StepKind::LearnedEnd const& known) { return known.last.when; }));
+      large_, when, [this](std::uint32_t number) { return ends_[number].last.when; }));
 }
 
 void ExactStep::assume_ends(StepKind const& kind) {
-  for (std::size_t number = 0; number < size(); ++number) ends_[number].end = kind.end(number).end;
+  for (std::uint32_t const number : large_) ends_[number].end = kind.end(number).end;
 }
 
 bool ExactStep::alternates() const {
-  for (std::uint32_t number = 0; number < size(); ++number)
-    if (sizes_[number] >= StepKind::kLeast && outlives(number) && ends_[number].end.last > number)
-      return true;
+  for (std::uint32_t const number : large_)
+    if (outlives(number) && ends_[number].end.last > number) return true;
   return false;
 }
 
@@ -94,9 +93,8 @@ bool ExactStep::select(std::vector<Tail> const& tails) {
 
 std::vector<std::uint32_t> ExactStep::chosen() const {
   std::vector<std::uint32_t> chosen;
-  for (std::uint32_t number = 0; number < size(); ++number)
-    if (sizes_[number] >= StepKind::kLeast &&
-        (outlives(number) || ends_[number].end.when == StepKind::When::kThisStep))
+  for (std::uint32_t const number : large_)
+    if (outlives(number) || ends_[number].end.when == StepKind::When::kThisStep)
       chosen.push_back(number);
   if (chosen.size() > StepKind::kMostPlanned) {
     auto const size = [&](std::uint32_t number) { return sizes_[number]; };

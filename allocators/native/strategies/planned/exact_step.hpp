@@ -88,7 +88,8 @@ class ExactStep {
                                  std::vector<std::uint32_t>& requests) const;
   TailsPlan& unused_plan();
 
-  std::vector<Size> sizes_;  // by request
+  std::vector<Size> sizes_;           // by request
+  std::vector<std::uint32_t> large_;  // the requests that may have places
   std::vector<StepKind::LearnedEnd> ends_;
   std::vector<TailsPlan> plans_;
   std::size_t current_ = 0;  // plan

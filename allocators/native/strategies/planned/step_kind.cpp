@@ -33,11 +33,21 @@ double StepKind::proportion(Size key) const {
          static_cast<double>(high_key_ - low_key_);
 }
 
+void StepKind::Step::find_large() const {
+  large_.resize(requests_.size());
+  std::size_t count = 0;
+  for (std::uint32_t number = 0; number < requests_.size(); ++number) {
+    large_[count] = number;
+    count += requests_[number].size >= kLeast;
+  }
+  large_.resize(count);
+}
+
 bool StepKind::alike(Step const& step) const {
   if (requests_.size() != step.size()) return false;
   std::size_t known = 0, same = 0;
-  for (std::size_t number = 0; number < step.size(); ++number) {
-    if (requests_[number].end.end.when != When::kThisStep || step[number].size < kLeast) continue;
+  for (std::uint32_t const number : step.large()) {
+    if (requests_[number].end.end.when != When::kThisStep) continue;
     ++known;
     same += step[number].end == requests_[number].end.end;
   }
@@ -74,7 +84,9 @@ void StepKind::see_sizes(Step const& step) {
   ++count_;
   if (requests_.empty()) {
     ++version_;
-    for (Observed const& request : step) requests_.push_back({request.size, request.size});
+    requests_.reserve(step.size());
+    for (Observed const& request : step.requests())
+      requests_.push_back({request.size, request.size});
     return;
   }
   find_key(step);
@@ -130,8 +142,7 @@ bool StepKind::Request::see_size(Size size, double proportion) {
 
 void StepKind::see_ends(Step const& step, bool others) {
   if (requests_.size() != step.size()) return;
-  for (std::size_t number = 0; number < step.size(); ++number) {
-    if (step[number].size < kLeast) continue;
+  for (std::uint32_t const number : step.large()) {
     End end = step[number].end;
     if (others != (end.when != When::kThisStep)) continue;
     if (end.when == When::kUnknown) end.when = When::kLater;

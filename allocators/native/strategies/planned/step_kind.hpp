@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/types.hpp"
@@ -55,7 +56,30 @@ class StepKind {
     End end = {};
     Size offset = kNowhere;  // of its place
   };
-  using Step = std::vector<Observed>;
+  class Step {  // the requests of a step
+   public:
+    std::size_t size() const { return requests_.size(); }
+    Observed& operator[](std::size_t number) { return requests_[number]; }
+    Observed const& operator[](std::size_t number) const { return requests_[number]; }
+    Observed& back() { return requests_.back(); }
+    void push_back(Observed const& request) { requests_.push_back(request); }
+    void clear() {
+      requests_.clear();
+      large_.clear();
+    }
+    std::span<Observed const> requests() const { return requests_; }
+    // The numbers of the requests that may have places, of a step that has ended.
+    std::span<std::uint32_t const> large() const {
+      if (large_.empty()) find_large();
+      return large_;
+    }
+
+   private:
+    void find_large() const;
+
+    std::vector<Observed> requests_;
+    mutable std::vector<std::uint32_t> large_;
+  };
 
   // The position of a step between the two plans, as far as it is known.
   struct Pose {
@@ -100,7 +124,7 @@ class StepKind {
 
   bool planned() const { return planned_; }  // some requests have places
   bool stale() const { return stale_; }      // changed since it was planned
-  std::uint64_t price() const;               // of making a plan, in comparisons
+  std::uint64_t price();                     // of making a plan, in comparisons
   void plan(PeriodicMemo& memo);
 
  private:
@@ -116,7 +140,6 @@ class StepKind {
     }
     Size size_at(double proportion) const;
     bool see_size(Size size, double proportion);
-    bool deserves_place(std::size_t number) const;
   };
   struct Chosen {                         // the requests that get places
     std::vector<std::uint32_t> requests;  // by number
@@ -124,7 +147,6 @@ class StepKind {
   };
 
   double proportion(Size key) const;
-  bool is_erratic() const;  // too many large requests are erratic, so none has a place
   Chosen chosen() const;
   void find_key(Step const& step);
   void widen(Step const& step, bool below);
@@ -132,7 +154,9 @@ class StepKind {
   std::vector<Request> requests_;
   std::uint64_t count_ = 0;  // number of steps observed
   std::uint64_t version_ = 0;
-  Index key_ = kNone;  // the request; kNone while no size varies
+  std::uint64_t price_ = 0;
+  std::uint64_t priced_ = ~std::uint64_t{0};  // the version that has this price
+  Index key_ = kNone;                         // the request; kNone while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
   bool planned_ = false;

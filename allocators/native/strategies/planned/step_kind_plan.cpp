@@ -17,26 +17,20 @@ constexpr Size kWaste = 2048;            // keeping the order may waste 1/2048 o
 
 }  // namespace
 
-bool StepKind::Request::deserves_place(std::size_t number) const {
-  return end.in_time(number) && !erratic && std::max(low, high) >= kLeast;
-}
-
-bool StepKind::is_erratic() const {
-  Size erratic = 0, all = 0;
-  for (Request const& request : requests_) {
+StepKind::Chosen StepKind::chosen() const {
+  std::vector<std::uint32_t> requests;
+  Size erratic = 0, all = 0;  // bytes
+  for (std::uint32_t number = 0; number < requests_.size(); ++number) {
+    Request const& request = requests_[number];
     Size const largest = std::max(request.low, request.high);
     if (largest < kLeast) continue;
     all += largest;
-    if (request.erratic) erratic += largest;
+    if (request.erratic)
+      erratic += largest;
+    else if (request.end.in_time(number))
+      requests.push_back(number);
   }
-  return erratic > all / kMostErratic;
-}
-
-StepKind::Chosen StepKind::chosen() const {
-  std::vector<std::uint32_t> requests;
-  if (is_erratic()) return {};
-  for (std::uint32_t number = 0; number < requests_.size(); ++number)
-    if (requests_[number].deserves_place(number)) requests.push_back(number);
+  if (erratic > all / kMostErratic) return {};
   if (requests.size() > kMostPlanned) {
     auto const size = [&](std::uint32_t number) { return requests_[number].high; };
     std::ranges::nth_element(requests, requests.begin() + kMostPlanned, std::greater(), size);
@@ -49,9 +43,13 @@ StepKind::Chosen StepKind::chosen() const {
   return {requests, requests.size() - others.size()};
 }
 
-std::uint64_t StepKind::price() const {
-  auto const [requests, kept] = chosen();
-  return (requests.size() * requests.size() - kept * kept) / 4 + kept * kInOrder;
+std::uint64_t StepKind::price() {
+  if (priced_ != version_) {
+    auto const [requests, kept] = chosen();
+    price_ = (requests.size() * requests.size() - kept * kept) / 4 + kept * kInOrder;
+    priced_ = version_;
+  }
+  return price_;
 }
 
 // Blocks that had places before keep their order. If that wastes bytes, the kind stays stale, and
@@ -71,6 +69,7 @@ void StepKind::plan(PeriodicMemo& memo) {
   if (kept < requests.size()) high_plan = memo.plan(high, kUnit, high_plan.offsets);
   Size const load = max_load(high);
   from_scratch_ = kept > 0 && high_plan.height > load + load / kWaste;
+  ++version_;
   if (from_scratch_) return;
   Plan const low_plan = key_ == kNone ? high_plan : plan_in_order(low, high_plan.offsets);
   for (Request& request : requests_) request.planned = false;
@@ -83,7 +82,6 @@ void StepKind::plan(PeriodicMemo& memo) {
   low_height_ = low_plan.height;
   high_height_ = high_plan.height;
   planned_ = !requests.empty();
-  ++version_;
   stale_ = false;
 }
 
