@@ -4,10 +4,11 @@
 // A chunk has a bit for each unit in it. It is divided into blocks of one size, and a bit is set
 // where a free block begins. A request takes the lowest free block of its size, so that equal steps
 // get equal addresses. If all blocks of its size are in use, it takes an unused chunk. Chunks that
-// have become empty serve their size until another size needs one or their page is unmapped.
+// have become empty serve their size until a step begins, another size needs one, or pages are
+// unmapped.
 //
-// A request and a free take O(1) amortized steps, apart from those that need a chunk: these may
-// visit all chunks.
+// A request and a free take O(1) steps, apart from requests that need a chunk and those that begin
+// a step: these may visit all chunks.
 #pragma once
 
 #include <algorithm>
