@@ -17,7 +17,14 @@ constexpr Size kFirstParts = 32, kFewestParts = 8, kMostParts = 64;
 constexpr Size kFinest = 20'000;  // goals closer to the best plan than this part are not tried
 constexpr std::uint64_t kIdleMoves = 1000;  // before the goal is raised
 constexpr std::uint64_t kIdleMovesPerBlock = 10;
-constexpr std::size_t kCrowd = 8;  // a crowded block is alive together with more than 1/8 of all
+// Moves without success before the search goes back to the best plan: these in the first try, and
+// twice as many in each later one. The last try ends when the goal is raised.
+constexpr std::uint64_t kIdleMovesOfFirstTry = 8000;
+constexpr std::uint64_t kIdleMovesPerWaiting = 40;
+constexpr std::size_t kMostWaitingOfTries = 256;  // where more blocks are in the way, one try
+constexpr std::uint64_t kLastTry = 4;             // has at least this part of the moves before that
+// A crowded block is alive together with more than 1/64 of all, and with more than 1/8 or 512.
+constexpr std::size_t kCrowd = 64, kSmallCrowd = 8, kLargeCrowd = 512;
 
 }  // namespace
 
@@ -32,6 +39,8 @@ Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
   }
   std::ranges::sort(begins);
   std::ranges::sort(ends);
+  auto const crowd =
+      std::max(lifetimes.size() / kCrowd, std::min(lifetimes.size() / kSmallCrowd, kLargeCrowd));
   auto const peaks = peak_loads(lifetimes);
   Size const highest = peaks.empty() ? 1 : *std::ranges::max_element(peaks);
   for (auto const& [size, first, last] : lifetimes) {
@@ -41,7 +50,7 @@ Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
     first_cost_.push_back(std::sqrt(static_cast<double>(size) * (std::min(last, horizon) - first)));
     auto const begun = std::ranges::lower_bound(begins, last) - begins.begin();
     auto const ended = std::ranges::upper_bound(ends, first) - ends.begin();
-    crowded_.push_back(static_cast<std::size_t>(begun - ended) > lifetimes.size() / kCrowd);
+    crowded_.push_back(static_cast<std::size_t>(begun - ended) > crowd);
   }
   any_crowded_ = std::ranges::find(crowded_, true) != crowded_.end();
   cost_ = first_cost_;
@@ -51,12 +60,15 @@ std::optional<Plan> Ejection::lower(Plan const& plan, Size enough, std::uint64_t
                                     Stop const& stop) {
   if (plan.height < best_.height) restart(plan);
   if (waiting_.empty()) aim_below_best(enough);
+  std::uint64_t const most_idle = kIdleMoves + kIdleMovesPerBlock * lifetimes_.size();
   for (; moves > 0 && !stop(); --moves) {
     if (waiting_.size() < fewest_waiting_) {
       fewest_waiting_ = waiting_.size();
       idle_ = 0;
-    } else if (++idle_ > kIdleMoves + kIdleMovesPerBlock * lifetimes_.size()) {
+    } else if (++idle_ > most_idle) {
       raise_goal(enough);
+    } else if (idle_ > idle_moves_of_try_ && idle_moves_of_try_ <= most_idle / kLastTry) {
+      try_again();
     }
     move();
     if (!waiting_.empty()) continue;
@@ -88,6 +100,24 @@ void Ejection::aim_below_best(Size enough) {
     if (placed_[block] && offsets_[block] + lifetimes_[block].size > goal_) take(block);
   fewest_waiting_ = waiting_.size();
   idle_ = 0;
+  idle_moves_of_try_ = waiting_.size() > kMostWaitingOfTries
+                           ? std::numeric_limits<std::uint64_t>::max()
+                           : kIdleMovesOfFirstTry + kIdleMovesPerWaiting * waiting_.size();
+}
+
+// Goes back to the best plan, with the same goal and with the costs of now.
+void Ejection::try_again() {
+  waiting_.clear();
+  for (Index block = 0; block < lifetimes_.size(); ++block) {
+    if (placed_[block] && offsets_[block] == best_.offsets[block]) continue;
+    if (placed_[block]) remove(block);
+    put(block, best_.offsets[block]);
+  }
+  for (Index block = 0; block < lifetimes_.size(); ++block)
+    if (offsets_[block] + lifetimes_[block].size > goal_) take(block);
+  fewest_waiting_ = waiting_.size();
+  idle_ = 0;
+  idle_moves_of_try_ *= 2;
 }
 
 void Ejection::raise_goal(Size enough) {
@@ -129,9 +159,13 @@ void Ejection::put(Index block, Size offset) {
 }
 
 void Ejection::take(Index block) {
-  placed_[block] = false;
+  remove(block);
   waiting_.push_back({{level_[block], random_()}, block});
   std::ranges::push_heap(waiting_, {}, &Waiting::rank);
+}
+
+void Ejection::remove(Index block) {
+  placed_[block] = false;
   if (!any_crowded_) return;
   by_offset_.erase(offsets_[block], block);
   by_end_.erase(offsets_[block] + rounded_[block], block);

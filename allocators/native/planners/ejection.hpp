@@ -25,8 +25,10 @@ namespace allocbench {
 // becomes more expensive each time that no gap is large enough for it, so blocks that are hard to
 // place keep their places in the end. Of the blocks outside of the plan, those alive at the highest
 // load are put back first, because they have the least choice. When no block is left, the goal is
-// lowered; when the number of blocks outside has not fallen for long, it is raised. The plan and
-// the costs are kept from goal to goal: most blocks are already where they fit.
+// lowered. When the number of blocks outside has not fallen for long, the search goes back to the
+// best plan and tries again, with the costs that it has learned: where few blocks are in the way,
+// most tries succeed soon or not at all. After longer and longer tries, the goal is raised. The
+// plan and the costs are kept from goal to goal: most blocks are already where they fit.
 //
 // After the ejection pool of Nagata and Braysy, "A powerful route minimization heuristic for the
 // vehicle routing problem with time windows" (2009).
@@ -57,9 +59,11 @@ class Ejection {
   void restart(Plan const& plan);
   void aim_below_best(Size enough);
   void raise_goal(Size enough);
+  void try_again();
   void move();
   void put(Index block, Size offset);
   void take(Index block);
+  void remove(Index block);
   void find_neighbors(Index block);
   void find_costs_by_end(Index block);
   std::optional<Size> lowest_gap(Size size, Size highest) const;
@@ -79,6 +83,7 @@ class Ejection {
   Size parts_;              // the inverse of the next step of the goal
   std::uint64_t idle_ = 0;  // moves since the number of blocks outside was lowest
   std::size_t fewest_waiting_ = 0;
+  std::uint64_t idle_moves_of_try_ = 0;  // before the search goes back to the best plan
 
   std::vector<Size> offsets_;
   std::vector<char> placed_;        // whether each block has an offset

@@ -16,13 +16,22 @@ from tests.allocators.planners.judge import Block, plan
 from tests.allocators.planners.limited import plan_until
 
 
+def _bundled(name: str) -> list[Block]:
+    trace = lifetimes(catalog.load(name))
+    return list(zip(trace.size.tolist(), trace.first.tolist(), trace.last.tolist(), strict=True))
+
+
 @pytest.mark.parametrize("name", ["diffusion-train", "moe-train"])
 def test_a_training_run_needs_no_more_memory_than_its_peak(name: str) -> None:
-    trace = lifetimes(catalog.load(name))
-    blocks = list(zip(trace.size.tolist(), trace.first.tolist(), trace.last.tolist(), strict=True))
+    blocks = _bundled(name)
     found, _ = plan_until(blocks, 20_000, alignment=256)
     assert len(blocks) > 20_000
     assert found.height == found.lower_bound
+
+
+def test_repair_goes_back_to_its_best_plan_and_tries_again() -> None:
+    found, _ = plan_until(_bundled("serve-preempt"), 150_000, alignment=256)
+    assert (found.height - found.lower_bound) * 500 < found.lower_bound
 
 
 def _requests(rng: random.Random, requests: int) -> list[Block]:
