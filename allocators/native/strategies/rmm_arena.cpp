@@ -90,10 +90,11 @@ bool RmmArena::open() {
 Address RmmArena::place(Size size, Stream stream) {
   bool const large = size > kSmallestSuperblock;
   Superblocks& superblocks = large ? global_ : by_stream_[stream];
-  std::size_t found = large ? Superblocks::kNowhere : superblocks.find_room(size, search_steps_);
-  if (found == Superblocks::kNowhere) {
+  Superblocks::Place found;
+  if (!large) found = superblocks.find_room(size, search_steps_);
+  if (!found) {
     found = acquire_superblock(size);
-    if (found == Superblocks::kNowhere) return 0;
+    if (!found) return 0;
     if (!large) found = superblocks.add(global_.remove(found));
   }
   Address const address = take(superblocks[found], size);
@@ -102,10 +103,10 @@ Address RmmArena::place(Size size, Stream stream) {
 }
 
 // The lowest superblock of the global arena with room for `size` bytes, cut to what is needed if it
-// is empty; kNowhere if no superblock has room.
-std::size_t RmmArena::acquire_superblock(Size size) {
-  std::size_t const found = global_.find_room(size, search_steps_);
-  if (found == Superblocks::kNowhere) return found;
+// is empty; nowhere if no superblock has room.
+Superblocks::Place RmmArena::acquire_superblock(Size size) {
+  Superblocks::Place const found = global_.find_room(size, search_steps_);
+  if (!found) return {};
   Superblock& superblock = global_[found];
   Size const least = std::max(kSmallestSuperblock, size);
   if (superblock.empty() && superblock.size >= least + kSmallestSuperblock) {
@@ -113,7 +114,8 @@ std::size_t RmmArena::acquire_superblock(Size size) {
     Address const rest = superblock.address + least;
     superblock = {superblock.address, least};
     global_.update(found);
-    global_.add(std::make_unique<Superblock>(rest, left));
+    Superblocks::Place const added = global_.add(std::make_unique<Superblock>(rest, left));
+    return global_.before(added);
   }
   return found;
 }
@@ -123,19 +125,19 @@ Block RmmArena::do_deallocate(Address address, Stream) {
   if (node == kNone) return {};
   Block const freed = nodes_[node].block;
   nodes_.drop(node);
-  auto const free_in = [&](Superblocks& superblocks, std::size_t place) {
+  auto const free_in = [&](Superblocks& superblocks, Superblocks::Place place) {
     Superblock& superblock = superblocks[place];
     Size const joined = give(superblock.free, address, freed.size);
     superblock.largest = std::max(superblock.largest, joined);
     superblocks.update(place);
   };
-  if (auto const place = global_.find_around(address); place != Superblocks::kNowhere) {
+  if (auto const place = global_.find_around(address)) {
     free_in(global_, place);
     if (global_[place].empty()) give_to_global(global_.remove(place));
     return freed;
   }
   for (auto& [stream, superblocks] : by_stream_)
-    if (auto const place = superblocks.find_around(address); place != Superblocks::kNowhere) {
+    if (auto const place = superblocks.find_around(address)) {
       free_in(superblocks, place);
       break;
     }
@@ -145,23 +147,24 @@ Block RmmArena::do_deallocate(Address address, Stream) {
 // Adds a superblock to the global arena. It merges with its neighbors if they are all empty.
 void RmmArena::give_to_global(std::unique_ptr<Superblock> superblock) {
   // Merges a superblock with the next one, if both are empty and adjacent.
-  auto const merge = [&](std::size_t place) {
-    if (place + 1 >= global_.size()) return;
-    Superblock &low = global_[place], &high = global_[place + 1];
+  auto const merge = [&](Superblocks::Place place) {
+    Superblocks::Place const next = global_.after(place);
+    if (!next) return;
+    Superblock &low = global_[place], &high = global_[next];
     if (!low.empty() || !high.empty() || low.address + low.size != high.address) return;
     low = {low.address, low.size + high.size};
     global_.update(place);
-    global_.remove(place + 1);
+    global_.remove(next);
   };
-  std::size_t const place = global_.add(std::move(superblock));
+  Superblocks::Place const place = global_.add(std::move(superblock));
   merge(place);
-  if (place > 0) merge(place - 1);
+  if (auto const previous = global_.before(place)) merge(previous);
 }
 
 // All superblocks return to the global arena, those with live blocks too.
 void RmmArena::defragment() {
   for (auto& [stream, superblocks] : by_stream_)
-    while (superblocks.size() > 0) give_to_global(superblocks.remove(superblocks.size() - 1));
+    while (auto const last = superblocks.last()) give_to_global(superblocks.remove(last));
 }
 
 void RmmArena::do_trim() {
@@ -175,7 +178,7 @@ void RmmArena::do_trim() {
 std::vector<Superblock const*> RmmArena::in_order() const {
   std::vector<Superblock const*> all;
   auto const add = [&](Superblocks const& superblocks) {
-    for (std::size_t n = 0; n < superblocks.size(); ++n) all.push_back(&superblocks[n]);
+    superblocks.for_each([&](Superblock const& superblock) { all.push_back(&superblock); });
   };
   add(global_);
   for (auto const& [stream, superblocks] : by_stream_) add(superblocks);

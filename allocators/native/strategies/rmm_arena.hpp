@@ -10,7 +10,7 @@
 // superblocks, and only those without a live block. When a request fails, all superblocks return to
 // the global arena, and the request is retried. RMM returns memory only when the arena is
 // destroyed; here a trim returns an arena without live blocks.
-// A request takes O(n) time for n superblocks and the free blocks of one of them.
+// A request takes O(n / 64) time for n superblocks, and O(f) for the f free blocks of one of them.
 //
 // Source: arena_memory_resource in RMM 25.04, built without RMM_ARENA_USE_SIZE_CLASSES.
 #pragma once
@@ -63,7 +63,7 @@ class RmmArena final : public Allocator {
 
   bool open();
   Address place(Size size, Stream stream);
-  std::size_t acquire_superblock(Size size);
+  Superblocks::Place acquire_superblock(Size size);
   void give_to_global(std::unique_ptr<Superblock> superblock);
   void defragment();
   std::vector<Superblock const*> in_order() const;
