@@ -18,6 +18,7 @@ _FLAGS = (
     "disable-background-networking",
     "disable-component-update",
 )
+_LOADING_SECONDS = 120
 
 
 def missing() -> list[str]:
@@ -58,8 +59,16 @@ def chromium(width: int = 1280, height: int = 900, *, dark: bool = False) -> Ite
 
 
 def visit(driver: Any, path: Path) -> None:
-    """Open a report and wait until all its charts are drawn and can be explored."""
+    """Open a report and wait until all its charts are drawn and can be explored.
+
+    On a busy machine, Chromium may say that a page is loaded before its scripts ran.
+    """
+    from selenium.webdriver.support.ui import WebDriverWait
+
     driver.get(path.resolve().as_uri())
+    WebDriverWait(driver, _LOADING_SECONDS).until(
+        lambda page: page.execute_script("return typeof report !== 'undefined'")
+    )
     driver.execute_async_script(
         "const done = arguments[0];"
         "report.ready.then(() => { report.cases.forEach(explore);"
