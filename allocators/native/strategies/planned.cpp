@@ -130,13 +130,13 @@ bool Planned::map_pages(MappedRange& range, Pages::Run run, Size size) {
     Pages::Run const missing = range.pages.first_run(run, false);
     if (missing.count == 0) return true;
     Size const bytes = range.bytes(missing);
-    Size const pages = round_up(bytes, page());  // that move
+    Size const given_up = round_up(bytes, page());  // the plan and the pools unmap whole pages
     Size const load = std::max(counted().allocated.peak, counted().allocated.current + size);
     auto const most = static_cast<Size>(static_cast<double>(load) * (1 + slack()));
     give_up_free_pages(excess(most, bytes));
     do_give_up(excess(profile_.exact() ? most : std::max(most, needed()), bytes));
     if (map_run(range, missing)) continue;
-    do_give_up(pages - give_up_free_pages(pages));
+    do_give_up(given_up - give_up_free_pages(given_up));
     if (!map_run(range, missing)) return false;
   }
 }

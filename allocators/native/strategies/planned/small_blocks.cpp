@@ -32,7 +32,7 @@ void SmallBlocks::see_mapped(Pages::Run run) {
   unused_ = std::min(unused_, run.first * page_chunks_);
 }
 
-// Gives the size a chunk that serves no size and has memory. Returns false if there is none.
+// Adds an unused chunk to those of a size. Returns false if there is none.
 bool SmallBlocks::add_chunk(Kind& kind) {
   auto const find = [this] {
     while (unused_ < chunks_.size() && !unused(unused_)) ++unused_;

@@ -32,8 +32,8 @@ struct Superblock {
 };
 
 // Superblocks lie in leaves, in order of address. A search looks at the largest free block of each
-// leaf, and then of each superblock in one leaf, so these lie next to each other. A place ends when
-// a superblock is added, or one at a lower address is removed.
+// leaf, and then of each superblock in one leaf, so these lie next to each other. A place is valid
+// until a superblock is added, or one at a lower address is removed.
 class Superblocks {
  public:
   struct Place {
