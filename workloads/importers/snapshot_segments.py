@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sortedcontainers import SortedKeyList
 
 from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
 from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT
@@ -104,27 +105,27 @@ class _Ranges:
     """
 
     def __init__(self, ranges: Sequence[Segment]) -> None:
-        self.all = sorted(ranges, key=_address)
+        self.all = SortedKeyList(ranges, key=_address)
         _refuse_overlaps(self.all)
 
     def remove(self, call: SegmentCall) -> None:
         begin, end = call.address, call.address + call.size
-        n = bisect_right(self.all, begin, key=_address) - 1
+        n = self.all.bisect_key_right(begin) - 1
         if n < 0 or end > self.all[n].end:
             raise UnknownLayoutError(
                 f"{call.size} bytes were mapped at {begin:#x}, which are neither unmapped later "
                 "nor held at the end"
             )
-        segment = self.all[n]
+        segment = self.all.pop(n)
         pieces = [(segment.address, begin), (end, segment.end)]
-        self.all[n : n + 1] = [
+        self.all.update(
             replace(segment, address=low, size=high - low) for low, high in pieces if low < high
-        ]
+        )
 
     def add(self, call: SegmentCall) -> None:
         begin, end = call.address, call.address + call.size
         new = Segment(begin, call.size, call.stream, call.pool or DEFAULT_POOL, None, True)
-        first = last = bisect_right(self.all, begin, key=_address)
+        first = last = self.all.bisect_key_right(begin)
         around = self.all[max(0, first - 1) : last + 1]
         _refuse_overlaps(sorted([*around, new], key=_address))
         for near in around:
@@ -140,7 +141,8 @@ class _Ranges:
                 pool=near.pool,
                 small=near.small,
             )
-        self.all[first:last] = [new]
+        del self.all[first:last]
+        self.all.add(new)
 
 
 _address = attrgetter("address")
