@@ -156,8 +156,8 @@ def best(rows: pd.DataFrame, column: Column) -> tuple[str, ...]:
 def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
     """The marks of a column by allocator; none is best unless another is clearly worse.
 
-    A place that most share although their values differ is not marked: it would only show that the
-    measurement was noisy.
+    A place that most share although their values read differently is not marked: it would only
+    show that the measurement was noisy.
     """
     order = ranked(rows, column)
     winners = best(rows, column)
@@ -173,9 +173,9 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
 
 
 def tells_apart(rows: pd.DataFrame, column: Column, place: tuple[str, ...]) -> bool:
-    """Whether allocators that share a place have equal values, or are at most two thirds of all."""
-    order = ranked(rows, column)
-    return order[list(place)].nunique() <= 1 or 3 * len(place) <= 2 * len(order)
+    """Whether allocators that share a place read the same, or are at most two thirds of all."""
+    shown = {text(rows, name, column) for name in place}
+    return len(shown) <= 1 or 3 * len(place) <= 2 * len(ranked(rows, column))
 
 
 def _place(rows: pd.DataFrame, column: Column, order: "pd.Series[float]") -> tuple[str, ...]:
@@ -196,6 +196,7 @@ def _sharing(
 ) -> tuple[str, ...]:
     """The allocators that do not clearly differ from the named one, including itself.
 
+    Values that read the same do not clearly differ.
     Estimates with the same assumed costs differ clearly if one is less with all costs within their
     ranges.
     """
@@ -206,8 +207,13 @@ def _sharing(
     ):
         return _sharing_estimates(rows, order, place)
     low, high = interval(rows, place, column)
-    near = [(str(name), *interval(rows, str(name), column)) for name in order.index]
-    return tuple(name for name, least, most in near if least <= high and low <= most)
+    shown = text(rows, place, column)
+    sharing = []
+    for name in map(str, order.index):
+        least, most = interval(rows, name, column)
+        if (least <= high and low <= most) or text(rows, name, column) == shown:
+            sharing.append(name)
+    return tuple(sharing)
 
 
 def _sharing_estimates(

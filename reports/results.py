@@ -14,6 +14,7 @@ import numbers
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -120,9 +121,9 @@ def _row(row: object, where: str) -> dict[str, Any]:
         raise ResultError(f"{where}: expected an object, found {_kind(row)}")
     unknown = [str(name) for name in row if name not in SCHEMA]
     if unknown:
-        raise ResultError(
-            f"{where}: unknown column {unknown[0]!r}; the columns are {', '.join(SCHEMA)}"
-        )
+        near = get_close_matches(unknown[0], SCHEMA)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise ResultError(f"{where}: unknown column {unknown[0]!r}{meant}")
     values = {name: _value(column, row.get(name), where) for name, column in SCHEMA.items()}
     for name in IDENTITY:
         if values[name] is None:

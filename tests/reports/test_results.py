@@ -57,7 +57,7 @@ def test_identity_columns_are_required(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peak_resrved": 1}, "unknown column 'peak_resrved'"),
+        ({"peak_resrved": 1}, "unknown column 'peak_resrved'; did you mean peak_reserved"),
         ({"peak_reserved": "10"}, "column 'peak_reserved' must be a number, found text"),
         ({"peak_reserved": True}, "column 'peak_reserved' must be a number, found a boolean"),
         ({"peak_reserved": 1.5}, "must be a whole number of at least 0, found 1.5"),

@@ -120,6 +120,23 @@ def test_ties_share_a_mark_and_equal_rows_have_none() -> None:
     assert all(not one.mark for one in alone.rows[0].cells)
 
 
+def test_values_that_read_the_same_share_a_mark() -> None:
+    def timed(name: str, time: float, capacity: int) -> dict[str, Any]:
+        metric = "seconds_per_event_steady"
+        ends = {f"{metric}_max": time}
+        return row(name, min_capacity=capacity, **{metric: time}, **ends)
+
+    rows = [
+        timed("a", 40.12e-9, 10 * GIB),
+        timed("b", 40.14e-9, 10 * GIB + 1),
+        timed("c", 41e-9, 20 * GIB),
+    ]
+    (table,) = tables.comparison(frame(rows))
+    both = {"a": "best", "b": "best", "c": "worst"}
+    assert marked(table, "seconds_per_event_steady") == both
+    assert marked(table, "min_capacity") == both
+
+
 def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
     def timed(name: str, minimum: float, most: float | None) -> dict[str, Any]:
         return row(name, seconds_per_event_steady=minimum, seconds_per_event_steady_max=most)
