@@ -3,11 +3,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+
+def refusal(command: Sequence[str]) -> str | None:
+    """Why a command cannot be started, in one line; None if it can."""
+    name = command[0]
+    if shutil.which(name) is not None:
+        return None
+    if os.sep in name and os.path.isfile(name):
+        return f"{name}: you may not execute this file (chmod +x makes it executable)"
+    return f"{name}: no such program"
 
 
 def run(

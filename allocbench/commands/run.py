@@ -6,7 +6,6 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -108,8 +107,8 @@ def run(
     if json == STDOUT:
         raise UsageError("--json -: standard output is the program's")
     check_outputs(json, record)
-    if shutil.which(command[0]) is None:
-        raise UsageError(f"{command[0]}: no such program")
+    if why := children.refusal(command):
+        raise UsageError(why)
 
     with (
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from allocbench import __version__
 from allocbench.allocators import SpecError
+from allocbench.base import children
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
@@ -127,8 +128,8 @@ def load_all(program: ProgramWorkload) -> tuple[Mapping[str, Trace], bool]:
     """The traces of a program by what distinguishes them ("" for a single one), and whether it ran
     out of memory. Raises as `load`.
     """
-    if shutil.which(program.command[0]) is None:
-        raise UsageError(f"{program.command[0]}: no such program")
+    if why := children.refusal(program.command):
+        raise UsageError(why)
     devices = _devices(program.settings)
     entries = {
         rank: _one(program, device) for rank, device in zip(_ranks(program), devices, strict=True)

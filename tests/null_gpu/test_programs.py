@@ -234,6 +234,32 @@ def test_one_rank_of_many_runs_without_the_others(version: str, tmp_path: Path) 
 
 
 @of_each_version
+def test_ranks_send_each_other_objects(version: str, tmp_path: Path) -> None:
+    program, on = "objects_between_ranks", "null:h100,count=2"
+    ranks = seen(program, tmp_path, str(tmp_path), version=version, on=on)["ranks"]
+    for rank, found in enumerate(ranks):
+        assert found["all_gather"] == ["of 0", "of 1"]
+        assert found["gather"] == ([{"rank": 0}, {"rank": 1}] if rank == 1 else None)
+        assert found["broadcast"] == [100_000, 0]
+        assert found["scatter"] == [f"for {rank}"]
+        assert found["received"] == ([1, 2] if rank == 1 else [None, None])
+        assert found["peak"] > 100_000  # objects pass through the GPU
+    assert ranks[1]["one"] == ["alone"]
+
+
+@of_each_version
+def test_a_rank_alone_has_no_objects_of_others(version: str, tmp_path: Path) -> None:
+    program, on = "objects_between_ranks", "null:h100,rank=1,world=3"
+    found = seen(program, tmp_path, str(tmp_path), version=version, on=on)
+    assert found["all_gather"] == ["of 1"] * 3
+    assert found["gather"] == [{"rank": 1}] * 3
+    assert found["broadcast"] == [0, None]
+    assert found["scatter"] == ["for 1"]
+    assert found["received"] == [None, None]
+    assert found["one"] == ["alone"]
+
+
+@of_each_version
 def test_other_ways_to_reserve(version: str, tmp_path: Path) -> None:
     usual, expandable, asynchronous = (
         seen("training", tmp_path, version=version, PYTORCH_CUDA_ALLOC_CONF=conf)

@@ -185,6 +185,7 @@ def last_line(line: str) -> str:
 
 def test_mistakes_are_errors_of_one_line() -> None:
     assert error("fit -- nosuch x") == "error: nosuch: no such program\n"
+    assert error("fit -- ./good.csv").startswith("error: ./good.csv: you may not execute this file")
     assert error("fit --").startswith("error: --: no command follows")
     assert "--steps is for a program" in error("fit good.csv --steps 3")
     assert "unexpected extra argument" in error(f"fit good.csv -- {sys.executable} train.py")

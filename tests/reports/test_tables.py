@@ -122,9 +122,12 @@ def test_ties_share_a_mark_and_equal_rows_have_none() -> None:
 
 def test_values_that_read_the_same_share_a_mark() -> None:
     def timed(name: str, time: float, capacity: int) -> dict[str, Any]:
-        metric = "seconds_per_event_steady"
-        ends = {f"{metric}_max": time}
-        return row(name, min_capacity=capacity, **{metric: time}, **ends)
+        return row(
+            name,
+            min_capacity=capacity,
+            seconds_per_event_steady=time,
+            seconds_per_event_steady_max=time,
+        )
 
     rows = [
         timed("a", 40.12e-9, 10 * GIB),

@@ -9,12 +9,25 @@ PyTorch's functions are put back when a program calls it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from operator import attrgetter
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 _LISTS = (list, tuple)
+_TABLES = (
+    ("torch.ao.quantization.utils", "func_list"),
+    ("torch.ao.quantization.utils", "method_list"),
+    ("torch.fx.operator_schemas", "_manual_overrides"),
+    ("torch.masked.maskedtensor.reductions", "TENSOR_REDUCE_FNS"),
+    ("torch.masked.maskedtensor.reductions", "TENSOR_REDUCE_MAP"),
+    ("torch.masked.maskedtensor.reductions", "TORCH_REDUCE_FNS"),
+    ("torch.masked.maskedtensor.reductions", "TORCH_REDUCE_MAP"),
+    ("torch.nn.parameter", "UninitializedTensorMixin._allowed_methods"),
+)
+"""Lists, sets and dicts in which PyTorch looks up a function that a program calls."""
 
 
 class Functions:
@@ -24,6 +37,7 @@ class Functions:
         """at_end: called when PyTorch's functions are put back."""
         self._torch, self._at_end = torch, at_end
         self._replaced = list[tuple[Any, str, Any]]()
+        self._tables = [_device_constructors(), *_tables()]
         self._is_compiling = torch.compiler.is_compiling
         compile_ = torch.compile
 
@@ -41,8 +55,7 @@ class Functions:
             self.set(torch.Tensor, name, functools.wraps(original)(make(name, original)))
         if name.startswith("__"):
             return
-        wrapped, tables = dict[int, Any](), torch.jit._builtins
-        constructors = import_module("torch.utils._device")._device_constructors()
+        wrapped, builtins = dict[int, Any](), torch.jit._builtins
         for space in (torch, torch._VF, torch._C._nn, torch._C._linalg, torch.linalg, functional):
             original = getattr(space, name, None)
             if not isinstance(original, BuiltinFunctionType):
@@ -50,10 +63,8 @@ class Functions:
             if id(original) not in wrapped:
                 made = functools.wraps(original)(make(name, original))
                 made.__module__, made.__qualname__ = space.__name__, name  # for pickle
-                if operator := tables._find_builtin(original):
-                    tables._register_builtin(made, operator)  # for TorchScript
-                if original in constructors:  # for `with torch.device("cuda")`
-                    constructors.add(made)
+                if operator := builtins._find_builtin(original):
+                    builtins._register_builtin(made, operator)  # for TorchScript
                 wrapped[id(original)] = made
             self.set(space, name, wrapped[id(original)])
 
@@ -88,6 +99,8 @@ class Functions:
         if space is self._torch.Tensor and isinstance(function, FunctionType):
             function.__module__, function.__qualname__ = "torch", f"Tensor.{name}"  # for pickle
         self._replaced.append((space, name, vars(space).get(name)))
+        for table in self._tables:
+            _add(table, getattr(space, name, None), function)
         setattr(space, name, function)
 
     def _put_back(self) -> None:
@@ -98,6 +111,36 @@ class Functions:
             else:
                 setattr(space, name, original)
         self._replaced.clear()
+
+
+def _device_constructors() -> set[Any]:
+    """The functions that make a tensor on the device of `with torch.device("cuda")`."""
+    constructors: set[Any] = import_module("torch.utils._device")._device_constructors()
+    return constructors
+
+
+def _tables() -> Iterator[list[Any] | set[Any] | dict[Any, Any]]:
+    """The tables of modules that are imported; the others will have functions that replace some."""
+    for module, name in _TABLES:
+        if module in sys.modules:
+            try:
+                yield attrgetter(name)(sys.modules[module])
+            except AttributeError:  # another version of PyTorch
+                continue
+
+
+def _add(
+    table: list[Any] | set[Any] | dict[Any, Any], original: object, replacement: object
+) -> None:
+    """Have a table answer for the replacement of a function as for the function."""
+    if original not in table:
+        return
+    if isinstance(table, dict):
+        table[replacement] = table[original]
+    elif isinstance(table, set):
+        table.add(replacement)
+    else:
+        table.append(replacement)
 
 
 def _flat(arguments: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:

@@ -25,4 +25,7 @@ def count_from_one(optimizer: ModuleType) -> None:
             return value
         return value or type(value)(1)
 
+    # TorchScript compiles the original instead (see torch.jit.script_if_tracing).
+    _get_value.__script_if_tracing_wrapper = True  # type: ignore[attr-defined]
+    _get_value.__original_fn = original  # type: ignore[attr-defined]
     optimizer._get_value = _get_value  # type: ignore[attr-defined]

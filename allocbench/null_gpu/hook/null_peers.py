@@ -18,8 +18,6 @@ def be_alone(torch: ModuleType) -> None:
     Collectives on the CPU have no effect.
     """
     dist = torch.distributed
-    if not dist.is_available():
-        return
     original = dist.init_process_group
     stores = list[Any]()  # PyTorch itself does not keep what is written in Python
 

@@ -65,8 +65,10 @@ class Process:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._on_step)
-        if self._told["alone"]:
-            _sibling("null_peers").be_alone(torch)
+        if torch.distributed.is_available():
+            _sibling("null_objects").Objects(torch, self._told["alone"]).watch()
+            if self._told["alone"]:
+                _sibling("null_peers").be_alone(torch)
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -62,6 +63,13 @@ with Noted():
 assert expected == NOTED
 for function in (torch.add, torch.Tensor.add, torch.Tensor.view):
     assert pickle.loads(pickle.dumps(function)) is function
+lazy = torch.nn.Sequential(torch.nn.LazyConv2d(4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(5))
+assert lazy.cuda().half().float().to("cuda")(torch.zeros(2, 3, 8, 8, device="cuda")).shape == (2, 5)
+with warnings.catch_warnings(action="ignore"):  # masked tensors are a prototype
+    data, mask = torch.ones(2, 3), torch.tensor([[True, False, True]] * 2)
+    masked = torch.masked.masked_tensor(data.cuda(), mask.cuda())
+    assert masked.sum(1).shape == (2,)
+    assert torch.sum(masked, 0).shape == (3,)
 
 
 def total(x):

@@ -1,0 +1,59 @@
+"""Objects that ranks send each other; two ranks, unless the environment says which rank this is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.optim  # compiled by TorchScript
+
+
+def start(ranks):
+    """Run this program once for each rank, and return what each of them printed."""
+    processes = []
+    for rank in range(ranks):
+        environment = os.environ | {"RANK": str(rank), "WORLD_SIZE": str(ranks)}
+        command = [sys.executable, __file__, *sys.argv[1:]]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE))
+    printed = [process.communicate()[0] for process in processes]
+    assert not any(process.returncode for process in processes)
+    return [json.loads(text.splitlines()[-1]) for text in printed]
+
+
+def exchange(rank, world):
+    seen = {}
+    seen["all_gather"] = [None] * world
+    dist.all_gather_object(seen["all_gather"], f"of {rank}")
+    seen["gather"] = [None] * world if rank == 1 else None
+    dist.gather_object({"rank": rank}, seen["gather"], dst=1)
+    seen["broadcast"] = ["x" * 100_000, rank] if rank == 0 else [None, None]
+    dist.broadcast_object_list(seen["broadcast"], src=0)
+    seen["broadcast"][0] = len(seen["broadcast"][0] or "")
+    seen["scatter"] = [None]
+    inputs = [f"for {other}" for other in range(world)] if rank == 1 else None
+    dist.scatter_object_list(seen["scatter"], inputs, src=1)
+    seen["received"] = [None, None]
+    if rank == 0:
+        dist.send_object_list([1, 2], dst=1)
+    else:
+        assert dist.recv_object_list(seen["received"], src=0) == 0
+    group = dist.new_group([1])
+    if rank == 1:
+        seen["one"] = [None]
+        dist.all_gather_object(seen["one"], "alone", group=group)
+    seen["peak"] = torch.cuda.max_memory_allocated()
+    return seen
+
+
+if "RANK" in os.environ:
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    store = f"file://{Path(sys.argv[1]) / 'store'}"
+    dist.init_process_group("nccl", init_method=store, rank=rank, world_size=world)
+    print(json.dumps(exchange(rank, world)))
+    dist.destroy_process_group()
+else:
+    print(json.dumps({"ranks": start(2)}))
