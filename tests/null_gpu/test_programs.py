@@ -250,7 +250,7 @@ def test_ranks_send_each_other_objects(version: str, tmp_path: Path) -> None:
 @of_each_version
 def test_a_rank_alone_has_no_objects_of_others(version: str, tmp_path: Path) -> None:
     program, on = "objects_between_ranks", "null:h100,rank=1,world=3"
-    found = seen(program, tmp_path, str(tmp_path), version=version, on=on)
+    found = seen(program, tmp_path, "mesh", version=version, on=on)
     assert found["all_gather"] == ["of 1"] * 3
     assert found["gather"] == [{"rank": 1}] * 3
     assert found["broadcast"] == [0, None]

@@ -113,6 +113,15 @@ class Functions:
         self._replaced.clear()
 
 
+def replace_in(package: str, name: str, function: Any) -> None:
+    """Replace what `package` has under this name, also in its modules that have imported it."""
+    original = getattr(sys.modules[package], name)
+    for module in tuple(sys.modules.values()):
+        found = getattr(module, "__dict__", {}).get(name)
+        if found is original and module.__name__.startswith(package):
+            setattr(module, name, function)
+
+
 def _device_constructors() -> set[Any]:
     """The functions that make a tensor on the device of `with torch.device("cuda")`."""
     constructors: set[Any] = import_module("torch.utils._device")._device_constructors()

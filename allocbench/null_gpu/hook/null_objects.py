@@ -18,17 +18,18 @@ from types import ModuleType
 from typing import Any
 
 _Given = Mapping[str, Any]  # the arguments of a call by name
+_Replace = Callable[[str, str, Any], None]
 
 
 class Objects:
     """Functions in the place of PyTorch's.
 
     alone: the other ranks do not run. What they would send is what this rank sends itself, or else
-    nothing.
+    nothing. replace: replaces a function of a package.
     """
 
-    def __init__(self, torch: ModuleType, alone: bool) -> None:
-        self._torch, self._alone = torch, alone
+    def __init__(self, torch: ModuleType, alone: bool, replace: _Replace) -> None:
+        self._torch, self._alone, self._replace = torch, alone, replace
         self._dist, self._c10d = torch.distributed, torch.distributed.distributed_c10d
         self._messages = Counter[str]()
 
@@ -42,9 +43,9 @@ class Objects:
             self.send_object_list,
             self.recv_object_list,
         ):
-            called = self._instead_of(getattr(self._c10d, function.__name__), function)
-            for module in (self._dist, self._c10d):
-                setattr(module, function.__name__, called)
+            original = getattr(self._dist, function.__name__)
+            called = self._instead_of(original, function)
+            self._replace(self._dist.__name__, function.__name__, called)
 
     def all_gather_object(self, given: _Given, group: Any) -> None:
         """Each rank gets the objects of all ranks."""

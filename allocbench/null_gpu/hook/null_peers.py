@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
@@ -12,10 +13,10 @@ from typing import Any
 _UNIQUE_ID = b"\1" * 128  # what rank 0 would have stored there for NCCL
 
 
-def be_alone(torch: ModuleType) -> None:
+def be_alone(torch: ModuleType, replace: Callable[[str, str, Any], None]) -> None:
     """Have `init_process_group` start this rank at once; the null GPU answers its collectives.
 
-    Collectives on the CPU have no effect.
+    Collectives on the CPU have no effect. replace: replaces a function of a package.
     """
     dist = torch.distributed
     original = dist.init_process_group
@@ -68,5 +69,4 @@ def be_alone(torch: ModuleType) -> None:
             **options,
         )
 
-    dist.init_process_group = init_process_group
-    dist.distributed_c10d.init_process_group = init_process_group
+    replace(dist.__name__, "init_process_group", init_process_group)

@@ -54,7 +54,8 @@ class Process:
         self._torch = torch
         self._reads.watch(torch)
         self.copies = _sibling("null_host_copies").HostCopies(torch, self._core)
-        functions = _sibling("null_functions").Functions(torch, self.copies.end)
+        null_functions = _sibling("null_functions")
+        functions = null_functions.Functions(torch, self.copies.end)
         follower = _sibling("null_follow").Follower(torch, functions, self.copies, self._reads)
         follower.follow()
         _sibling("null_writes").Writes(torch, functions, self.copies).watch()
@@ -66,9 +67,10 @@ class Process:
 
         register_optimizer_step_post_hook(self._on_step)
         if torch.distributed.is_available():
-            _sibling("null_objects").Objects(torch, self._told["alone"]).watch()
-            if self._told["alone"]:
-                _sibling("null_peers").be_alone(torch)
+            alone, replace = self._told["alone"], null_functions.replace_in
+            _sibling("null_objects").Objects(torch, alone, replace).watch()
+            if alone:
+                _sibling("null_peers").be_alone(torch, replace)
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.optim  # compiled by TorchScript
+from torch.distributed.device_mesh import init_device_mesh
 
 
 def start(ranks):
@@ -51,8 +52,11 @@ def exchange(rank, world):
 if "RANK" in os.environ:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank % torch.cuda.device_count())
-    store = f"file://{Path(sys.argv[1]) / 'store'}"
-    dist.init_process_group("nccl", init_method=store, rank=rank, world_size=world)
+    if sys.argv[1] == "mesh":
+        init_device_mesh("cuda", (world,))  # makes a process group
+    else:
+        store = f"file://{Path(sys.argv[1]) / 'store'}"
+        dist.init_process_group("nccl", init_method=store, rank=rank, world_size=world)
     print(json.dumps(exchange(rank, world)))
     dist.destroy_process_group()
 else:
