@@ -28,9 +28,8 @@ std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
 }  // namespace
 
 ExactStep::ExactStep(StepKind::Step const& step)
-    : large_(step.large().begin(), step.large().end()), ends_(step.size()) {
-  sizes_.reserve(step.size());
-  for (StepKind::Observed const& request : step.requests()) sizes_.push_back(request.size);
+    : sizes_(step.size()), large_(step.large().begin(), step.large().end()), ends_(step.size()) {
+  std::ranges::transform(step.requests(), sizes_.begin(), &StepKind::Observed::size);
 }
 
 bool ExactStep::begins_with(StepKind::Step const& step) const {

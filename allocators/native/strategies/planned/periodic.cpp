@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "planners/placed_blocks.hpp"
 #include "strategies/planned/ceiling.hpp"
@@ -38,13 +39,12 @@ Size best_gap(PlacedBlocks const& placed, Arc const& arc) {
   return *best;
 }
 
-using Order = std::vector<std::uint32_t>;
-
+// The numbers up to `count` in the order of their keys, each behind its key.
 template <class Key>
-Order order_by(std::size_t count, Key key) {
-  Order order(count);
-  std::iota(order.begin(), order.end(), 0u);
-  std::ranges::sort(order, {}, key);
+auto order_by(std::size_t count, Key key) {
+  std::vector<std::pair<decltype(key(0u)), std::uint32_t>> order;
+  for (std::uint32_t i = 0; i < count; ++i) order.emplace_back(key(i), i);
+  std::ranges::sort(order);
   return order;
 }
 
@@ -81,10 +81,10 @@ Plan plan_periodic(std::span<Arc const> arcs, Size alignment, std::span<Size con
   // Arcs with given offsets come first, lowest first.
   auto const key = [&](std::uint32_t i) {
     Arc const& arc = rounded[i];
-    return i < given.size() ? std::tuple(0u, given[i], 0u, i)
-                            : std::tuple(kLongest - duration(arc), ~arc.size, arc.first, i);
+    return i < given.size() ? std::tuple(0u, given[i], 0u)
+                            : std::tuple(kLongest - duration(arc), ~arc.size, arc.first);
   };
-  for (std::uint32_t const i : order_by(rounded.size(), key)) {
+  for (auto const& [_, i] : order_by(rounded.size(), key)) {
     Arc const& arc = rounded[i];
     plan.offsets[i] = i < given.size() ? given[i] : best_gap(placed, arc);
     placed.add(head(arc), plan.offsets[i]);
@@ -98,8 +98,8 @@ Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets) {
   std::uint32_t const instants = instants_of(arcs);
   Ceiling ceiling(instants);
   Plan plan{std::vector<Size>(arcs.size()), 0};
-  auto const key = [&](std::uint32_t i) { return std::tuple(offsets[i], i); };
-  for (std::uint32_t const i : order_by(arcs.size(), key)) {
+  auto const key = [&](std::uint32_t i) { return offsets[i]; };
+  for (auto const& [_, i] : order_by(arcs.size(), key)) {
     Arc const& arc = arcs[i];
     std::uint32_t const head_end = wraps(arc) ? instants : arc.last;
     Size offset = ceiling.over(arc.first, head_end);

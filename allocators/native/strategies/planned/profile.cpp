@@ -16,7 +16,7 @@ constexpr std::size_t kMostKinds = 32;
 constexpr std::size_t kLongest = std::size_t{1} << 20;  // most requests of a step
 constexpr std::uint64_t kEarned = 16;                   // comparisons earned by each request
 constexpr std::uint64_t kEarnedForRepeated = 64;
-constexpr std::uint64_t kOften = 3;  // a kind whose sizes vary has repeated after so many steps
+constexpr std::uint64_t kCheap = 1024;  // comparisons: the price of a plan for 64 blocks
 
 }  // namespace
 
@@ -130,9 +130,10 @@ void Profile::expect(Index kind) {
   ++step_;
 }
 
-// Plans the predicted kind. If that is not possible yet, predicts the most common planned kind.
+// Plans the predicted kind, unless it has occurred once and is long. Without a plan that is not
+// stale, predicts the most common planned kind.
 void Profile::plan_guess() {
-  plan(kinds_[guess_]);
+  if (Kind& kind = kinds_[guess_]; kind.has_repeated() || kind.steps.price() <= kCheap) plan(kind);
   if (kinds_[guess_].steps.stale()) guess_ = most_common(true);
 }
 
@@ -194,8 +195,7 @@ Index Profile::unused_kind() {
 // Plans a kind that has changed, if the credit suffices.
 void Profile::plan(Kind& kind) {
   earn();
-  std::uint64_t const often = kind.steps.varies() ? kOften : 2;
-  std::uint64_t& credit = kind.steps.count() < often ? credit_ : repeated_credit_;
+  std::uint64_t& credit = kind.has_repeated() ? repeated_credit_ : credit_;
   while (kind.steps.stale()) {
     std::uint64_t const price = kind.steps.price();
     if (price > credit) return;

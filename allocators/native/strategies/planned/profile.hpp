@@ -74,11 +74,8 @@ class Profile {
   bool exact() const { return exact_ != kNone; }  // this step repeats exactly so far
   // True if the last step was an exact repetition.
   bool repeats() const { return previous_exact_ != kNone && exacts_[previous_exact_].times > 1; }
-  // Bytes spanned by the planned places of this step; 0 if unknown.
-  Size height() const {
-    if (exact_ != kNone) return exacts_[exact_].step.height();
-    return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_);
-  }
+  // Bytes spanned by the planned places of a step that is not exact; 0 if unknown.
+  Size height() const { return guess_ == kNone ? 0 : kinds_[guess_].steps.height(pose_); }
   std::uint64_t plans() const { return plans_; }  // number of plans made so far
 
  private:
@@ -88,6 +85,8 @@ class Profile {
     Index odd_next = kNone;  // the kind that followed the last time
     std::uint32_t used = 0;  // the step in which it was last seen
     void see_next(Index kind);
+    // Steps whose sizes vary tell little until there are a few of them.
+    bool has_repeated() const { return steps.count() >= (steps.varies() ? 3u : 2u); }
   };
 
   // The kind of a step when nothing was learned from the step. Nothing will be learned the next

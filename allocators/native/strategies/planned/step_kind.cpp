@@ -93,10 +93,11 @@ void StepKind::see_sizes(Step const& step) {
   if (key_ == kNone) return;
   Size const key = step[key_].size;
   if (key < low_key_ || key > high_key_) return widen(step, key < low_key_);
+  double const where = proportion(key);
   for (std::size_t number = 0; number < step.size(); ++number) {
     Request& request = requests_[number];
     auto const before = std::pair(request.low, request.erratic);
-    stale_ |= request.see_size(step[number].size, proportion(key));
+    stale_ |= request.see_size(step[number].size, where);
     if (std::pair(request.low, request.erratic) != before) ++version_;
   }
 }
@@ -120,10 +121,11 @@ void StepKind::find_key(Step const& step) {
 void StepKind::widen(Step const& step, bool below) {
   Size& end_key = below ? low_key_ : high_key_;
   Size const old_key = std::exchange(end_key, step[key_].size);
+  double const where = proportion(old_key);
   for (std::size_t number = 0; number < step.size(); ++number) {
     Request& request = requests_[number];
     Size const old_end = std::exchange(below ? request.low : request.high, step[number].size);
-    request.see_size(old_end, proportion(old_key));
+    request.see_size(old_end, where);
   }
   ++version_;
   stale_ = true;
@@ -132,6 +134,7 @@ void StepKind::widen(Step const& step, bool below) {
 // Raises the line to a size above it; a difference of up to a unit is rounding. A size far from the
 // line makes the request erratic. Returns true if the plan must change.
 bool StepKind::Request::see_size(Size size, double proportion) {
+  if (size == low && size == high) return false;
   Size const line = size_at(proportion);
   bool const was_erratic = std::exchange(erratic, erratic || far(size, line));
   if (size <= line + kUnit) return erratic && !was_erratic;
