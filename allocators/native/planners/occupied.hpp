@@ -44,7 +44,7 @@ class Occupied {
   };
 
   OccupiedRange const* of_level(std::uint32_t level, std::uint32_t slice);
-  OccupiedRange const* updated(Span& span, std::uint32_t before, std::uint32_t after);
+  OccupiedRange const* updated(Span& span, std::uint8_t before, std::uint8_t after);
   void join_new(std::vector<OccupiedRange>& ranges);
 
   std::uint32_t slices_;               // a power of two

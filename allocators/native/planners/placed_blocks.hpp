@@ -23,7 +23,8 @@ class PlacedBlocks {
  public:
   // `blocks`: all the blocks to be placed.
   explicit PlacedBlocks(std::span<Lifetime const> blocks)
-      : slices_(std::clamp(static_cast<std::uint32_t>(std::sqrt(blocks.size())) / kRootPerSlice,
+      : few_(blocks.size() < kFewBlocks),
+        slices_(std::clamp(static_cast<std::uint32_t>(std::sqrt(blocks.size())) / kRootPerSlice,
                            kFewest, kMost)),
         occupied_(slices_),
         beginning_(slices_),
@@ -39,13 +40,14 @@ class PlacedBlocks {
 
   void add(Lifetime const& block, Size offset) {
     Size const end = offset + block.size;
+    added_.push_back({{offset, end}, block.first, block.last});
+    height_ = std::max(height_, end);
+    if (few_) return;
     std::uint32_t const early = slice(block.first), late = last_slice(block.last);
-    all_.insert(offset, block.first, block.last, end);
     beginning_[early].insert(offset, block.first, block.last, end);
     ending_[late].insert(offset, block.first, block.last, end);
     occupied_.add({offset, end}, early, late);
     ++count_;
-    height_ = std::max(height_, end);
   }
 
   // Calls `visit` with the offset and end of each gap of at least `block.size` bytes between the
@@ -90,11 +92,15 @@ class PlacedBlocks {
 
  private:
   static constexpr std::uint32_t kFewest = 8, kMost = 128;  // slices
-  static constexpr std::uint32_t kRootPerSlice = 5;         // of the number of blocks
+  static constexpr std::uint32_t kRootPerSlice = 3;         // of the number of blocks
   static constexpr std::size_t kFewBlocks = 1024;           // are visited one by one
 
   using Ranges = std::vector<OccupiedRange>;
 
+  struct Added {
+    OccupiedRange range;
+    std::uint32_t first, last;
+  };
   // A list of ranges in offset order.
   struct Cursor {
     OccupiedRange const* next;
@@ -132,6 +138,9 @@ class PlacedBlocks {
 
   template <class Matches, class Visit>
   void gaps_among_all(Size least, Matches matches, Visit const& visit) const {
+    for (auto const& [range, first, last] : added_)
+      all_.insert(range.offset, first, last, range.end);
+    added_.clear();
     Size begin = 0;  // the highest end so far
     all_.visit_if(matches, [&](Size offset, Size end, auto, auto) {
       if (begin + least <= offset) visit(begin, offset);
@@ -149,8 +158,10 @@ class PlacedBlocks {
     return ranges.data();
   }
 
+  bool few_;  // `all_` is enough
   std::uint32_t slices_, begin_, width_;
-  OffsetOrder all_;
+  mutable OffsetOrder all_;
+  mutable std::vector<Added> added_;             // to be taken over by `all_`
   mutable Occupied occupied_;                    // takes over what was added when it is asked
   std::vector<OffsetOrder> beginning_, ending_;  // the blocks that begin or end in each slice
   mutable std::array<Ranges, 2> ranges_;         // of one call
