@@ -129,6 +129,7 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
         "unknown": [0.0, 0, 0.0, 0],
         "backward": [[5, 7], [5, 7], [8, 4, 4]],
         "finite": [True, False],
+        "distinct": 15,
         "compiled": [],
         "scripted": 9.0,
     }

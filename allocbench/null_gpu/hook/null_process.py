@@ -58,6 +58,7 @@ class Process:
         functions = null_functions.Functions(torch, self.copies.end)
         follower = _sibling("null_follow").Follower(torch, functions, self.copies, self._reads)
         follower.follow()
+        _sibling("null_sparse").count_distinct(functions, self.copies, self._reads)
         _sibling("null_writes").Writes(torch, functions, self.copies).watch()
         kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
         _sibling("null_subscript").replace(self._core, kinds, follower.subscript())

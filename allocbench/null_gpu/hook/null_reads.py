@@ -74,6 +74,16 @@ class Reads:
             within += given
             self._last.numbers, self._last.given = former, within
 
+    @contextmanager
+    def assuming(self, number: int) -> Iterator[None]:
+        """While active, reads of this thread return this number unless the user chose another."""
+        former = getattr(self._last, "assumed", None)
+        self._last.assumed = number
+        try:
+            yield
+        finally:
+            self._last.assumed = former
+
     def watch(self, torch: ModuleType) -> None:
         """Start counting, and make reads return the values that the user chose."""
         self._core.null_on_read(self._callback)
@@ -97,6 +107,9 @@ class Reads:
         if numbers := getattr(self._last, "numbers", None):
             return self._given(numbers.pop(0) if len(numbers) > 1 else numbers[0])
         site = call_site(caller)
+        assumed: int | None = getattr(self._last, "assumed", None)
+        if assumed is not None and self._value(site) is None:
+            return assumed
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
             place = (operators or ["*"])[-1]
