@@ -38,7 +38,6 @@ from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
-_MOST_HEADER = 1 << 10  # bytes
 _ALIASES = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
 _NAMES = frozenset({*HEADER.split(","), "end"})
 _MORE = {"alignment": ("", "1"), "gaps": ("",)}  # what may stand there
@@ -99,11 +98,10 @@ def read_lifetimes(path: str | Path) -> Lifetimes:
 def parse_lifetimes(file: BinaryIO) -> Lifetimes:
     """Read an open CSV of lifetimes, and close it; TraceError names the line that is wrong."""
     with io.TextIOWrapper(file, encoding=ENCODING, newline="") as text:
-        head = text.readline()
-        delimiter, names = header(head, _is_whole)
-        if names is None:
-            raise TraceError(f"line 1: no header '{HEADER}'")
-        blocks = list(_blocks(Rows(text, delimiter, names, head.strip()), delimiter, names))
+        rows = Rows(text, _is_whole)
+        if rows.names is None:
+            raise TraceError(f"line {rows.line}: no header '{HEADER}'")
+        blocks = list(_blocks(rows, rows.delimiter, rows.names))
     if not blocks:
         raise TraceError("holds no blocks")
     ids, first, last, size = zip(*blocks, strict=True)

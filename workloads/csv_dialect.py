@@ -6,6 +6,7 @@ The rule is in docs/formats.md.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +18,14 @@ from allocbench.workloads.vocabulary import TraceError
 ENCODING = "utf-8-sig"  # a byte order mark is dropped
 _DELIMITERS = ",;\t|"
 _NUMBER = re.compile(r"([0-9]+)(?:\.0*)?|[0-9]+\.?[0-9]*e\+?[0-9]{1,2}", re.IGNORECASE | re.ASCII)
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}", re.ASCII)
 _MOST_SHOWN = 60  # letters of a line
 
 
 def first_line(head: bytes) -> str:
-    """The first line of a file with this beginning."""
-    return head.partition(b"\n")[0].decode(ENCODING, "replace")
+    """The first line of a file with this beginning, without empty lines before it."""
+    lines = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    return lines.partition(b"\n")[0].decode("utf-8", "replace")
 
 
 def header(
@@ -45,10 +48,12 @@ def header(
 def whole_number(text: str, delimiter: str) -> int | None:
     """A whole number, which may have a fraction of zeros or an exponent; None for other text.
 
-    A decimal comma is accepted if the delimiter is not a comma.
+    It may be hexadecimal with 0x. A decimal comma is accepted if the delimiter is not a comma.
     """
     if text.isdecimal() and text.isascii():
         return int(text) if len(text) <= 20 else None
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
     if delimiter != ",":
         text = text.replace(",", ".")
     match = _NUMBER.fullmatch(text)
@@ -64,23 +69,29 @@ def short(text: str, most: int = 40) -> str:
 
 
 class Rows:
-    """The rows after the header, and the line number of the current row; the header is line 1."""
+    """A CSV whose header is wanted: its rows, and the line number of the current row.
 
-    def __init__(self, text: IO[str], delimiter: str, names: Sequence[str], head: str) -> None:
-        self._rows = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
-        self._delimiter = delimiter
-        self._columns = len(names)
-        self.line, self.row = 1, [head]
+    Lines are counted from 1. Empty lines before the header are skipped. names: the columns in lower
+    case, or None if the header is not wanted.
+    """
+
+    def __init__(self, text: IO[str], is_wanted: Callable[[Sequence[str]], bool]) -> None:
+        self.line = 1
+        while (head := text.readline()) and not head.strip("\r\n"):
+            self.line += 1
+        self.delimiter, self.names = header(head, is_wanted)
+        self.row = [head.strip()]
+        self._rows = csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True)
 
     def filled(self, example: str) -> Iterator[list[str]]:
         """The rows that are not empty, each with a field for every column.
 
         example: a row as it is expected, for the error. Raises TraceError.
         """
-        most, before = self._columns, 0
+        most, head, before = len(self.names or ()), self.line, 0
         try:
             for row in self._rows:
-                self.line, self.row = before + 2, row
+                self.line, self.row = head + before + 1, row
                 before = self._rows.line_num
                 count = len(row)
                 if count > most:
@@ -93,10 +104,10 @@ class Rows:
                 yield row
         except csv.Error as error:
             raise TraceError(
-                f"line {before + 2}: {error}; expected a row of CSV, its quotes closed"
+                f"line {head + before + 1}: {error}; expected a row of CSV, its quotes closed"
             ) from error
 
     def refuse(self, what: str, expected: str) -> NoReturn:
         """Raise TraceError, which shows the current row."""
-        row = short(self._delimiter.join(self.row), _MOST_SHOWN)
+        row = short(self.delimiter.join(self.row), _MOST_SHOWN)
         raise TraceError(f"line {self.line}: '{row}': {what}; expected {expected}")

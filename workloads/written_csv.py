@@ -28,8 +28,8 @@ from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace
 from allocbench.workloads.vocabulary import POOL_EVENTS
 
 COLUMNS = ("op", "id", "size")
-_ALLOCS = frozenset({"a", "alloc", "malloc"})
-_FREES = frozenset({"f", "free"})
+_ALLOCS = frozenset({"a", "alloc", "malloc", "allocate"})
+_FREES = frozenset({"f", "free", "deallocate"})
 _POOL_ROWS = frozenset({"trim", *POOL_EVENTS})
 
 
@@ -62,9 +62,8 @@ class _Live:
 
 class _Reader:
     def __init__(self, text: io.TextIOWrapper) -> None:
-        head = text.readline()
-        self.delimiter, names = header(head, _has_op)
-        self.rows = Rows(text, self.delimiter, names or (), head.strip())
+        self.rows = Rows(text, _has_op)
+        self.delimiter, names = self.rows.delimiter, self.rows.names
         self.refuse = self.rows.refuse
         if names is None:
             self.refuse("the header lacks the column op", "the columns op, id and size")

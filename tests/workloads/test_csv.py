@@ -63,15 +63,18 @@ SPELLINGS = {
     "hex addresses, reused": replaced(
         ("a,0", "a,0x7f3a00000000"), ("f,0", "f,0x7f3a00000000"), (",1,", ",0x7f3a00100000,")
     ),
+    "hexadecimal sizes": replaced(("1048576", "0x100000"), ("1,7", "1,0X7")),
     "sparse ids beyond 32 bits": replaced(
         ("a,0", "a,99999999999"), ("f,0", "f,99999999999"), (",1,", ",5000,")
     ),
     "ids that are words": replaced(("a,0", "a,weight"), ("f,0", "f,weight"), (",1,", ",grad 1,")),
     "upper case": replaced(("op,id,size", "OP,Id,SIZE"), ("a,", "A,"), ("f,", "F,")),
     "whole words": replaced(("a,0", "alloc,0"), ("a,1", "malloc,1"), ("f,", "Free,")),
+    "longer words": replaced(("a,", "allocate,"), ("f,", "Deallocate,")),
     "spaces": replaced(("op,id", " op, id"), ("a,", "a , "), (",7", ", 7 ")),
     "empty lines": replaced(("a,1", "\n\na,1"), ("f,1", ",,\n\nf,1")),
     "BOM": "\ufeff" + PLAIN,
+    "empty lines before the header": "\ufeff\r\n\n" + PLAIN,
     "semicolons": replaced((",", ";")),
     "semicolons and decimal commas": replaced((",", ";"), ("1048576", "1048576,00")),
     "tabs": replaced((",", "\t")),
@@ -160,6 +163,7 @@ def test_a_long_row_is_cut(tmp_path: Path) -> None:
         (f'{PLAIN}a,"2,5\n', "line 7: unexpected end of data; expected a row of CSV, its quotes"),
         (f'{PLAIN}a,"2"x,5\n', "line 7: ',' expected after '\"'; expected a row of CSV, its"),
         ("op,id,size\n\n", "holds no events"),
+        ("\n\nop,id,size\na,0,x\n", "line 4: 'a,0,x': size 'x' is"),
     ],
 )
 def test_a_wrong_header_or_quote_is_shown(tmp_path: Path, text: str, told: str) -> None:

@@ -37,9 +37,8 @@ class Rows(NamedTuple):
 
 
 def rows_of(file: BinaryIO) -> Rows:
-    """The rows of an open log; raises OtherForm."""
+    """The rows of a log from the current position on; raises OtherForm."""
     rows = RmmRows()
-    file.readline()  # the header
     while block := file.read(_BLOCK):
         if not rows.read(block if block.endswith(b"\n") else block + file.readline()):
             raise OtherForm

@@ -8,24 +8,27 @@
 Sizes are the bytes requested from the adaptor. Pointers and streams are hexadecimal with 0x, or
 decimal, or (nil); times are those of a clock, which may pass midnight, or seconds. Requests that
 failed ("allocate failure") are counted in the provenance; the requesting thread is not kept.
+Logs that another program has exported may have any form of `csv_dialect`.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
 from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
 from allocbench.workloads.importers.rmm_columns import OtherForm, rows_of
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
+_COLUMNS = tuple(HEADER.lower().split(",")[1:])
 _ALLOC, _FREE, _FAILURE = "allocate", ("free", "deallocate"), "allocate failure"
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)(?:[.:](\d{1,9}))?", re.ASCII)
 _SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9})\d*)?", re.ASCII)
@@ -36,12 +39,18 @@ _DAY = 24 * 3600 * _SECOND
 
 def is_rmm_log(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an RMM log."""
-    return head.partition(b"\n")[0].rstrip(b"\r") == HEADER.encode()
+    return header(first_line(head), _has_columns)[1] is not None
+
+
+def _has_columns(names: Sequence[str]) -> bool:
+    return all(names.count(name) == 1 for name in _COLUMNS)
 
 
 def read(file: BinaryIO, path: Path) -> Trace:
     """Read an open log; raises TraceError naming the line (the header is line 1) that is wrong."""
     try:
+        if file.readline(len(HEADER) + 2).rstrip(b"\r\n") != HEADER.encode():
+            raise OtherForm
         events, failures = _all_rows(file)
     except OtherForm:
         file.seek(0)
@@ -70,14 +79,16 @@ def _row_by_row(file: BinaryIO) -> tuple[AddressedEvents, int]:
     """The events of a log, and the number of failed requests; raises TraceError."""
     is_alloc, failures = array("B"), 0
     address, size, stream, time = (array("Q") for _ in range(4))
-    with io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
-        rows = csv.reader(text)
-        next(rows)
+    with io.TextIOWrapper(file, ENCODING, newline="") as text:
+        rows = Rows(text, _has_columns)
+        columns = list(rows.names or ())
+        places = [columns.index(name) for name in _COLUMNS]
         day = before = 0
-        for line, row in enumerate(rows, start=2):
-            if len(row) != 6:
-                raise TraceError(f"line {line}: {len(row)} fields, not 6")
-            _, when, action, pointer, requested, of = row
+        for row in rows.filled(rows.delimiter.join(columns)):
+            line, count = rows.line, len(rows.row)
+            if count < len(columns):
+                raise TraceError(f"line {line}: {count} fields, not {len(columns)}")
+            when, action, pointer, requested, of = (row[place].strip() for place in places)
             if action == _FAILURE:
                 failures += 1
                 continue

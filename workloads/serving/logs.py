@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request logs of real services. The format is detected from the first line.
 
+CSV may have any form of `csv_dialect`, and its columns are found by name, in upper or lower case.
+
 Azure (2023, 2024), CSV: TIMESTAMP,ContextTokens,GeneratedTokens; the timestamp is a date and time.
     github.com/Azure/AzurePublicDataset; Patel et al., Splitwise, ISCA 2024.
 BurstGPT, CSV: Timestamp,Model,Request tokens,Response tokens,...; the timestamp is in seconds.
@@ -11,9 +13,13 @@ Mooncake, JSON lines: timestamp (ms), input_length, output_length and hash_ids, 
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
-from collections.abc import Callable, Sequence
-from typing import BinaryIO
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,19 +27,27 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
+from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
 from allocbench.workloads.serving.requests import Requests
 from allocbench.workloads.trace import MAX_SIZE, TraceError
+
+_Columns: TypeAlias = Mapping[str, tuple[str, str]]
 
 MOST_TOKENS = 10**8 - 1
 _MOST_MILLISECONDS = 10**15
 _MOST_SHOWN = 40  # characters of a value in a message
 """Limit of the tokens of a prompt or of an answer."""
-_COUNT = "[0-9]{1,8}"
-_NUMBER = r"[0-9]{1,15}(\.[0-9]+)?"
-_ZONE = r"(Z|\+00:00)$"
-_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|\+00:00)?"
-_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-_BURST = ("Timestamp", "Request tokens", "Response tokens")
+_COUNT = (r"[0-9]{1,8}(\.0*)?", "whole number")
+_NUMBER = (r"[0-9]{1,15}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?", "number")
+_TIME = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?"
+    r"(Z|[+-][0-9]{2}:[0-9]{2})?",
+    "date and time",
+)
+_OFFSET = r"(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2})$"
+_AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT}
+_BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
+"""Columns of a log, with a pattern of their values and what it stands for."""
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 
 
@@ -53,16 +67,21 @@ def read(file: BinaryIO) -> Requests:
 
 def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
     """The reader for a file that begins with these bytes."""
-    columns = set(_header(head))
-    if set(_AZURE) <= columns:
+    line = first_line(head)
+    if header(line, _have(_AZURE))[1]:
         return _read_azure
-    if set(_BURST) <= columns:
+    if header(line, _have(_BURST))[1]:
         return _read_burstgpt
     return _read_mooncake if _is_mooncake(head) else None
 
 
+def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
+    """Whether names in lower case contain each of the columns once."""
+    return lambda names: all(names.count(name.lower()) == 1 for name in columns)
+
+
 def _is_mooncake(head: bytes) -> bool:
-    line, newline, _ = head.partition(b"\n")
+    line, newline, _ = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
     if not line.startswith(b"{"):
         return False
     if not newline:  # the first line is longer than the head
@@ -75,21 +94,26 @@ def _is_mooncake(head: bytes) -> bool:
 
 
 def _read_azure(file: BinaryIO) -> Requests:
-    when, asked, answered = _columns(file, _AZURE)
-    stamps = pc.replace_substring_regex(_like(when, _AZURE[0], _TIME, "date and time"), _ZONE, "")
-    seconds = stamps.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy() / 1e9
-    return _requests(seconds, _counts(asked, _AZURE[1]), _counts(answered, _AZURE[2]))
+    when, prompt, output = _columns(file, _AZURE)
+    local = pc.replace_substring_regex(when, r"(Z|[+-][0-9]{2}:[0-9]{2})$", "")
+    seconds = local.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy() / 1e9
+    offset = pc.extract_regex(when, _OFFSET)
+    sign, hours, minutes = (pc.fill_null(part, "0") for part in offset.flatten())
+    ahead = hours.cast(pa.int64()).to_numpy() * 3600 + minutes.cast(pa.int64()).to_numpy() * 60
+    is_behind = pc.equal(sign, "-").to_numpy(zero_copy_only=False)
+    return _requests(seconds - np.where(is_behind, -ahead, ahead), _counts(prompt), _counts(output))
 
 
 def _read_burstgpt(file: BinaryIO) -> Requests:
-    when, asked, answered = _columns(file, _BURST)
-    seconds = _like(when, _BURST[0], _NUMBER, "number").cast(pa.float64()).to_numpy()
-    return _requests(seconds, _counts(asked, _BURST[1]), _counts(answered, _BURST[2]))
+    when, prompt, output = _columns(file, _BURST)
+    return _requests(when.cast(pa.float64()).to_numpy(), _counts(prompt), _counts(output))
 
 
 def _read_mooncake(file: BinaryIO) -> Requests:
     rows, prefix = [], []
     for number, line in enumerate(file, 1):
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if not line.strip():
             continue
         try:
@@ -104,8 +128,10 @@ def _read_mooncake(file: BinaryIO) -> Requests:
             most = MOST_TOKENS if name != "timestamp" else _MOST_MILLISECONDS
             if not whole or not 0 <= value <= most:
                 shown = str(value)[:_MOST_SHOWN]
+                unit = " of milliseconds" if name == "timestamp" else ""
                 raise TraceError(
-                    f"line {number}: {name} '{shown}' is not a whole number from 0 to {most:,}"
+                    f"line {number}: {name} '{shown}' is not a whole number{unit} from 0 to"
+                    f" {most:,}"
                 )
         if not isinstance(ids, list) or not all(isinstance(block_id, int) for block_id in ids):
             raise TraceError(f"line {number}: hash_ids is not a list of whole numbers")
@@ -119,35 +145,66 @@ def _read_mooncake(file: BinaryIO) -> Requests:
     return _requests(milliseconds / 1e3, prompt, output, prefix)
 
 
-def _header(head: bytes) -> list[str]:
-    """The column names of a CSV that begins with these bytes."""
-    line = head.partition(b"\n")[0].decode("utf-8-sig", "replace")
-    return [name.strip(' "') for name in line.strip().split(",")]
-
-
-def _columns(file: BinaryIO, names: Sequence[str]) -> list[pa.StringArray]:
-    """Columns of a CSV by name, as text."""
-    convert = pacsv.ConvertOptions(
-        include_columns=names, column_types=dict.fromkeys(names, pa.string()), null_values=[]
-    )
-    table = pacsv.read_csv(file, convert_options=convert)
+def _columns(file: BinaryIO, columns: _Columns) -> list[pa.StringArray]:
+    """Columns of a CSV as text that matches their patterns; raises TraceError for other text."""
+    try:
+        table = _table(file, columns)
+    except pa.ArrowException:
+        _refuse_first(file, columns)
+        raise
     if not len(table):
         raise TraceError("holds no requests")
-    return [table[name].combine_chunks() for name in names]
+    found = [pc.utf8_trim_whitespace(table[name.lower()].combine_chunks()) for name in columns]
+    for column, (pattern, _) in zip(found, columns.values(), strict=True):
+        if not pc.all(pc.match_substring_regex(column, f"^{pattern}$")).as_py():
+            _refuse_first(file, columns)
+    return found
 
 
-def _like(column: pa.StringArray, name: str, pattern: str, what: str) -> pa.StringArray:
-    """The column; raises TraceError for the first value that does not match the pattern."""
-    fits = pc.match_substring_regex(column, f"^{pattern}$").to_numpy(zero_copy_only=False)
-    if not fits.all():
-        row = int(fits.argmin())
-        text = column[row].as_py()[:40]
-        raise TraceError(f"line {row + 2}: {name} {text!r} is not a {what}")
-    return column
+def _table(file: BinaryIO, columns: _Columns) -> pa.Table:
+    with _rows(file, columns) as rows:
+        names, line, delimiter = rows.names, rows.line, rows.delimiter
+    file.seek(0)
+    wanted = [name.lower() for name in columns]
+    return pacsv.read_csv(
+        file,
+        pacsv.ReadOptions(column_names=names, skip_rows=line),
+        pacsv.ParseOptions(delimiter=delimiter),
+        pacsv.ConvertOptions(
+            include_columns=wanted,
+            column_types=dict.fromkeys(wanted, pa.string()),
+            null_values=[],
+        ),
+    )
 
 
-def _counts(column: pa.StringArray, name: str) -> NDArray[np.int64]:
-    whole = _like(column, name, _COUNT, "whole number")
+@contextmanager
+def _rows(file: BinaryIO, columns: _Columns) -> Iterator[Rows]:
+    """The rows of a CSV, read one at a time."""
+    file.seek(0)
+    text = io.TextIOWrapper(file, ENCODING, "backslashreplace", newline="")
+    try:
+        yield Rows(text, _have(columns))
+    finally:
+        text.detach()
+
+
+def _refuse_first(file: BinaryIO, columns: _Columns) -> None:
+    """Raise TraceError for the first row that is wrong, if one is."""
+    with _rows(file, columns) as rows:
+        names = rows.names or []
+        for row in rows.filled(rows.delimiter.join(names)):
+            line, count = rows.line, len(rows.row)
+            if count < len(names):
+                raise TraceError(f"line {line}: {count} fields, not {len(names)}")
+            for name, (pattern, what) in columns.items():
+                text = row[names.index(name.lower())].strip()
+                if not re.fullmatch(pattern, text, re.ASCII):
+                    raise TraceError(f"line {line}: {name} {text[:_MOST_SHOWN]!r} is not a {what}")
+
+
+def _counts(column: pa.StringArray) -> NDArray[np.int64]:
+    whole = pc.replace_substring_regex(column, r"\..*", "")
     numbers: NDArray[np.int64] = whole.cast(pa.int64()).to_numpy()
     return numbers
 

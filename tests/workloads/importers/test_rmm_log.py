@@ -60,11 +60,27 @@ def test_a_log_over_midnight() -> None:
         ("0x7f00", "0X7F00"),
         ("0x7f00", "32512"),
         ("59.999990", "59:999990"),
+        (HEADER, f"\ufeff\n{HEADER}"),
+        (HEADER, HEADER.replace(",", ", ").upper()),
+        (HEADER, '"' + HEADER.replace(",", '","') + '"'),
+        ("allocate,", '"allocate",'),
+        ("0x2\n12,", "0x2\n\n12,"),
+        (",", ";"),
     ],
 )
 def test_logs_as_other_versions_write_them(old: str, new: str) -> None:
     assert old in LOG
     Path("log.txt").write_bytes(LOG.replace(old, new).encode())
+    assert rows(read("log.txt")) == EXPECTED
+
+
+def test_columns_of_a_log_that_another_program_exported(tmp_path: Path) -> None:
+    lines = [line.split(",") for line in LOG.splitlines()]
+    Path("log.txt").write_text(
+        "".join(f"{n},{','.join(row[::-1])}\n" for n, row in enumerate(lines))
+    )
+    assert rows(read("log.txt")) == EXPECTED
+    Path("log.txt").write_text("".join(f"{','.join(row[1:])}\n" for row in lines))
     assert rows(read("log.txt")) == EXPECTED
 
 
@@ -86,7 +102,7 @@ GOOD = "1,10:00:00.5,allocate,0x1,5,0x0"
     ("row", "told"),
     [
         ("1,10:00:00.5,allocate,0x1,5", "line 3: 5 fields, not 6"),
-        ("", "line 3: 0 fields, not 6"),
+        (GOOD + ",7", f"line 3: '{GOOD},7': 7 fields for 6 columns; expected thread,time,action,"),
         (GOOD.replace("allocate", "grow"), "line 3: unknown action 'grow'; known are allocate, "),
         (GOOD.replace("0x1", "x"), "line 3: pointer 'x' is not a number"),
         (GOOD.replace("0x1", "0x" + "f" * 16), "line 3: pointer '0xffffffffffffffff' is above"),
@@ -96,7 +112,7 @@ GOOD = "1,10:00:00.5,allocate,0x1,5,0x0"
         (GOOD.replace("10:00:00.5", "noon"), "line 3: time 'noon' is neither HH:MM:SS.FFFFFF nor"),
         (GOOD.replace("5", "\u0665", 1), "line 3: time '10:00:00.\u0665' is neither"),
         (GOOD + "\x00", "line 3: stream '0x0\\x00' is not a number"),
-        ('"' + "x" * 200_000, "field larger than field limit (131072)"),
+        ('"' + "x" * 200_000, "line 3: field larger than field limit (131072); expected"),
     ],
 )
 def test_a_broken_line_is_named(row: str, told: str) -> None:

@@ -145,6 +145,28 @@ def test_azure() -> None:
     assert log(later).prompt.tolist() == [374, 879, 396]
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TIMESTAMP", "\ufeffTimestamp"),
+        ("TIMESTAMP", "\n\nTIMESTAMP"),
+        (",", ";"),
+        (",", ", "),
+        (",396,109", ",396.0,109.00"),
+        ("\n", "\r\n\r\n"),
+        ("50.9951690", "50.9951690Z"),
+        ("18:15:50.9951690", "20:45:50.9951690+02:30"),
+        ("18:15:50.9951690", "13:15:50.9951690-05:00"),
+    ],
+)
+def test_a_log_that_another_program_exported(old: str, new: str) -> None:
+    assert old in AZURE
+    found, expected = log(AZURE.replace(old, new)), log(AZURE)
+    assert found.arrival.tolist() == expected.arrival.tolist()
+    assert found.prompt.tolist() == expected.prompt.tolist()
+    assert found.output.tolist() == expected.output.tolist()
+
+
 def test_burstgpt_columns_are_found_by_name() -> None:
     result = log(BURST)
     assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 40.5], [472, 1087])
@@ -157,6 +179,7 @@ def test_mooncake() -> None:
     result = log(MOONCAKE)
     assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 27.5], [1100, 520])
     assert (result.output.tolist(), result.prefix) == ([5, 7], [[0, 1, 2], [0, 9]])
+    assert log("\ufeff" + MOONCAKE).prompt.tolist() == [1100, 520]
     long = '{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": ['
     long += ", ".join("1234567" for _ in range(20_000)) + "]}\n"
     assert logs.is_log(long.encode()[: 1 << 16])
@@ -184,7 +207,12 @@ def test_other_files_are_not_logs(text: str) -> None:
         (AZURE.replace("2023-11-16 18:15:50", "yesterday"), "line 3: TIMESTAMP 'yesterday.99"),
         (AZURE.replace("2023-11-16 18:15:50", "2023-13-16 18:15:50"), "2023-13-16"),
         (AZURE.partition("\n")[0] + "\n", "holds no requests"),
-        (AZURE.replace(",396,109", ",396"), "Expected 3 columns, got 2"),
+        (AZURE.replace(",396,109", ",396"), "line 3: 2 fields, not 3"),
+        (AZURE.replace(",396,", ",x,").replace("\n", "\n\n"), "line 5: ContextTokens 'x' is not"),
+        (
+            MOONCAKE.replace("27500", "27.5"),
+            "line 2: timestamp '27.5' is not a whole number of mil",
+        ),
         (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is not a number"),
         (BURST.replace(",1087,", ",1e3,"), "line 3: Request tokens '1e3' is not a whole number"),
         (MOONCAKE.replace("520", "5.5"), "line 2: input_length '5.5' is not a whole number"),
