@@ -16,6 +16,7 @@ from allocbench.workloads.block_lifetimes import (
     lifetimes,
     parse_lifetimes,
 )
+from allocbench.workloads.containers import REFUSED
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import FORMATS, HEAD, OUTPUTS, Format, format_of
@@ -164,6 +165,9 @@ def _format(head: bytes) -> Format:
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise TraceError(f"is text in UTF-16; save it as UTF-8. Known formats: {names}")
+    for begins, packed in REFUSED.items():
+        if head.startswith(begins):
+            raise TraceError(f"{packed}; expand it first, or compress it with gzip")
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(
             f"its format is not recognized: line 1 is '{text[:_MOST_SHOWN]}'; expected the"

@@ -14,16 +14,12 @@ from shutil import copyfileobj
 from tempfile import SpooledTemporaryFile
 from typing import IO, BinaryIO, cast
 
+from allocbench.workloads.containers import GZIP, IN_MEMORY, PARQUET, most_expanded
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.vocabulary import TraceError
 
 STANDARD_INPUT = "-"
-_GZIP = b"\x1f\x8b"
-_IN_MEMORY = 64 << 20  # bytes of a pipe or of an expanded file; more goes to a temporary file
 _PART = 1 << 20  # bytes expanded at a time
-_MOST_EXPANDED = 1 << 30
-_MOST_RATIO = 200
-"""A file may expand to that many bytes, or to that multiple of its size, whichever is more."""
 
 
 @contextmanager
@@ -31,6 +27,7 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Open a file for reading at any position; also yields the path that names its trace.
 
     `-` is standard input. A pipe, which cannot be read twice, is copied first; gzip is expanded.
+    Parquet that is not a trace is opened as CSV.
     Errors of reading become a TraceError of one line that names the file.
     """
     path = Path(path)
@@ -45,11 +42,16 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
         if not file.seekable():
             file = closing.enter_context(_copied(file))
         name = _name(path)
-        begins = file.read(len(_GZIP))
+        begins = file.read(len(GZIP))
         file.seek(0)
-        if begins == _GZIP:
+        if begins == GZIP:
             file = closing.enter_context(_expanded(file))
             name = name.with_suffix("") if name.suffix == ".gz" else name
+        is_parquet = file.read(len(PARQUET)) == PARQUET
+        file.seek(0)
+        if is_parquet and (text := _as_csv(cast(BinaryIO, file))):
+            file = closing.enter_context(text)
+            closing.enter_context(_errors_of_csv())
         yield cast(BinaryIO, file), name
 
 
@@ -66,8 +68,23 @@ def _name(path: Path) -> Path:
     return Path(f"pipe{pipe[1]}") if pipe else path
 
 
+def _as_csv(file: BinaryIO) -> IO[bytes] | None:
+    from allocbench.workloads.plain_parquet import as_csv
+
+    return as_csv(file)
+
+
+@contextmanager
+def _errors_of_csv() -> Iterator[None]:
+    try:
+        yield
+    except TraceError as error:
+        told = f"is Parquet without 'allocbench.trace' metadata, so it is read as CSV: {error}"
+        raise TraceError(told) from error
+
+
 def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
-    copy = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  the caller closes it
+    copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     copyfileobj(source, copy)
     copy.seek(0)
     return copy
@@ -76,8 +93,8 @@ def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
 def _expanded(file: IO[bytes]) -> IO[bytes]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    most = max(_MOST_EXPANDED, _MOST_RATIO * size)
-    copy = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115  the caller closes it
+    most = most_expanded(size)
+    copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
         with gzip.GzipFile(fileobj=file, mode="rb") as source:
             while part := source.read(_PART):

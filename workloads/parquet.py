@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from allocbench.workloads import layout
+from allocbench.workloads.containers import PARQUET
 from allocbench.workloads.earlier_pools import has_streams_of_pools, with_pools
 from allocbench.workloads.streaming import PART_EVENTS, Arrays, Source
 from allocbench.workloads.trace import (
@@ -34,8 +35,7 @@ from allocbench.workloads.trace import (
 
 FORMAT_VERSION = 2
 _WITHOUT_POOLS = 1  # the version of files that have no private pools
-_METADATA_KEY = b"allocbench.trace"
-_MAGIC = b"PAR1"
+METADATA_KEY = b"allocbench.trace"
 _PART_BYTES = 1 << 18
 _PART_EVENTS = 1 << 15
 _ROW_GROUP_EVENTS = 1 << 20
@@ -46,7 +46,7 @@ _MOST_EVENTS_PER_BYTE = 100
 
 def is_parquet(head: bytes) -> bool:
     """Whether the first bytes of a file are those of Parquet."""
-    return head.startswith(_MAGIC)
+    return head.startswith(PARQUET)
 
 
 def write_parquet(trace: Trace, sink: BinaryIO) -> None:
@@ -64,7 +64,7 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
     with pq.ParquetWriter(
         sink, table.schema, compression="zstd", compression_level=9, store_schema=False
     ) as writer:
-        writer.add_key_value_metadata({_METADATA_KEY: json.dumps(header, sort_keys=True)})
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(header, sort_keys=True)})
         writer.write_table(table, row_group_size=_ROW_GROUP_EVENTS)
 
 
@@ -105,10 +105,8 @@ def stream_parquet(file: BinaryIO, path: Path, more_than: int) -> Source | None:
 def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any]]:
     """An open file, the types of its columns by name, and what its metadata holds."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
-    events, size = parquet.metadata.num_rows, file.seek(0, os.SEEK_END)
-    if events > max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size):
-        raise TraceError(f"claims to hold {events:,} events in {size:,} bytes")
-    header = _parse_header((parquet.metadata.metadata or {}).get(_METADATA_KEY))
+    check_rows(parquet, file.seek(0, os.SEEK_END))
+    header = _parse_header((parquet.metadata.metadata or {}).get(METADATA_KEY))
     schema = parquet.schema_arrow
     for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
         if name in schema.names and str(schema.field(name).type) != dtype:
@@ -117,6 +115,13 @@ def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any
             raise TraceError(f"column '{name}' is missing")
     present = {n: d for n, d in (COLUMNS | OPTIONAL_COLUMNS).items() if n in schema.names}
     return parquet, present, header
+
+
+def check_rows(parquet: pq.ParquetFile, size: int) -> None:
+    """Raise TraceError if a file of this size claims to hold too many rows."""
+    events = parquet.metadata.num_rows
+    if events > max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size):
+        raise TraceError(f"claims to hold {events:,} events in {size:,} bytes")
 
 
 def _parts(parquet: pq.ParquetFile, names: tuple[str, ...], events: int) -> Iterator[Arrays]:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import sys
 from contextlib import suppress
 from itertools import chain
@@ -73,6 +75,71 @@ def test_an_option_that_the_format_has_not_is_refused(tmp_path: Path) -> None:
     assert told == f"{path}: is CSV op,id,size, which has no option 'device'; it has none"
 
 
+OP, ID = ["a", "a", "f", "a", "f"], [0, 1, 0, 0, 1]
+SIZE = [100, 7, None, 50, None]
+TABLES: dict[str, pa.Table] = {
+    "plain": pa.table({"op": OP, "id": ID, "size": SIZE}),
+    "other order and columns": pa.table({"n": [[1]] * 5, "size": SIZE, "id": ID, "Op": OP}),
+    "float sizes": pa.table({"op": OP, "id": ID, "size": pa.array(SIZE, pa.float64())}),
+    "large text": pa.table(
+        {
+            "op": pa.array(OP, pa.large_string()),
+            "id": pa.array([f"0x7f{n:x}, block" for n in ID], pa.large_string()),
+            "size": pa.array(SIZE, pa.uint32()),
+        }
+    ),
+    "categories": pa.table(
+        {
+            "op": pa.array(OP).dictionary_encode(),
+            "id": pa.array(map(str, ID), pa.large_string()).dictionary_encode(),
+            "size": SIZE,
+        }
+    ),
+    "lifetimes": pa.table(
+        {"id": ["x", "y", "z"], "lower": [0, 1, 3], "upper": [2, 4, 5], "size": [100, 7, 50]}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_as_parquet_is_read_as_csv(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(TABLES[name], path)
+    trace = read(path)
+    sizes = [100, 7, 0, 50, 0, 0] if name == "lifetimes" else [100, 7, 0, 50, 0]
+    assert trace.size.tolist() == sizes
+    assert trace.op.tolist() == [ALLOC, ALLOC, FREE, ALLOC, FREE, FREE][: len(sizes)]
+
+
+def test_a_log_of_requests_as_parquet_takes_options(tmp_path: Path) -> None:
+    path = tmp_path / "requests.parquet"
+    times = pa.array([1_700_000_000_123_456, 1_700_000_001_000_000], pa.timestamp("us", "UTC"))
+    columns = {"TIMESTAMP": times, "ContextTokens": [5, 9], "GeneratedTokens": [3, 2]}
+    pq.write_table(pa.table(columns), path)
+    assert read(path, model="qwen2.5-7b").provenance.kind == "serving"
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (
+            pa.table({"op": ["a", "f", "f"], "id": [0, 0, 0], "size": [9, 0, 0]}),
+            "line 4: 'f,0,0': ",
+        ),
+        (
+            pa.table({"x": [[1], [2]]}),
+            "without a table of events; its columns are x",
+        ),
+        (pa.table({"op": ["a" * 70_000], "id": [1], "size": [1]}), "'op' has a value of 70,000 by"),
+        (pa.table({"x": [1]}), "so it is read as CSV: its format is not recognized: line 1 is"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path: Path, table: pa.Table, told: str) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(table, path)
+    assert told in message_of(lambda: read(path))
+
+
 def test_a_file_of_many_parts(tmp_path: Path) -> None:
     """More rows than are read at a time, so that lines and batches cross the boundaries."""
     n = 150_000
@@ -116,6 +183,14 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
         "op,id,size\na,0,1\n".encode("utf-16"),
         f"is text in UTF-16; save it as UTF-8. Known formats: {KNOWN}",
     ),
+    "bzip2": (
+        bz2.compress(GOOD_CSV.encode()),
+        "is compressed with bzip2; expand it first, or compress it with gzip",
+    ),
+    "xz": (
+        lzma.compress(GOOD_CSV.encode()),
+        "is compressed with xz; expand it first, or compress it with gzip",
+    ),
     "no events": (b"op,id,size\n", "holds no events"),
     "cut Parquet": (
         parquet_bytes(header=HEADER)[:-40],
@@ -124,7 +199,9 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     ),
     "other Parquet": (
         parquet_bytes(),
-        "is Parquet, but not a trace: it has no 'allocbench.trace' metadata",
+        "is Parquet without 'allocbench.trace' metadata, so it is read as CSV: line 1: "
+        '\'"op","block","size","stream"\': the header lacks the column id; expected the'
+        " columns op, id and size",
     ),
     "newer": (
         parquet_bytes(header=HEADER | {"version": FORMAT_VERSION + 1}),

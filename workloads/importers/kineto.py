@@ -251,5 +251,7 @@ def _choose(device: str | int | None, devices: dict[str, _Memory]) -> str:
         return named[0]
     gpus = [name for name in devices if name != _CPU]
     if len(gpus) > 1:
-        raise TraceError(f"holds the events of several devices: {listed}; choose one: device=N")
+        raise TraceError(
+            f"holds the events of several devices: {listed}; choose one: FILE:device=N"
+        )
     return gpus[0] if gpus else _CPU

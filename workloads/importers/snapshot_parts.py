@@ -97,7 +97,8 @@ def _choose(device: str | int | None, events: dict[int, int], live: set[int]) ->
             return busy.pop()
         if busy:
             raise SeveralDevicesError(
-                f"holds the events of several devices: {listed}; choose one: device=N", sorted(busy)
+                f"holds the events of several devices: {listed}; choose one: FILE:device=N",
+                sorted(busy),
             )
     raise TraceError("holds no events and no live blocks")
 

@@ -103,7 +103,7 @@ def test_devices() -> None:
     path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 2))
     told = "cpu (1 events), cuda:1 (1 events), cuda:2 (1 events)"
     assert message_of(lambda: read(path)) == (
-        f"{path}: holds the events of several devices: {told}; choose one: device=N"
+        f"{path}: holds the events of several devices: {told}; choose one: FILE:device=N"
     )
     for device in (2, "2", "cuda:2"):
         assert read(path, device=device).size.tolist() == [9]

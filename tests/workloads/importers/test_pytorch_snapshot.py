@@ -222,7 +222,9 @@ def test_a_snapshot_of_several_devices(named: Named) -> None:
     path = named(snapshot(one, three))
     told = message_of(lambda: read(path))
     devices = "0 (0 events), 1 (2 events), 2 (0 events), 3 (2 events)"
-    assert told == f"{path}: holds the events of several devices: {devices}; choose one: device=N"
+    assert (
+        told == f"{path}: holds the events of several devices: {devices}; choose one: FILE:device=N"
+    )
     for device in (3, "3"):
         trace = read(path, device=device)
         assert (rows(trace)[0][2], trace.provenance.device) == (33, "cuda:3")
@@ -236,7 +238,7 @@ def test_commands_take_the_devices_of_a_file_apart() -> None:
     one.alloc(11)
     three.alloc(33)
     Path("memory.dat").write_bytes(pickled(snapshot(one, three)))
-    assert "choose one: device=N" in error("inspect memory.dat")
+    assert "choose one: FILE:device=N" in error("inspect memory.dat")
     assert "its devices are 0 (" in error("inspect memory.dat:device=5")
     assert "is PyTorch memory snapshot, which has no option 'gpu'; valid options: device" in error(
         "inspect memory.dat:gpu=1"
@@ -247,7 +249,7 @@ def test_commands_take_the_devices_of_a_file_apart() -> None:
     found = {row["workload"]: row["peak_requested"] for row in json.loads(output(line))}
     assert found == dict(zip(files, (11, 33), strict=True))
     Path("memory.dat").rename("memory.dat:device=1,x")  # a file with that name is used literally
-    assert "choose one: device=N" in error("inspect memory.dat:device=1,x")
+    assert "choose one: FILE:device=N" in error("inspect memory.dat:device=1,x")
     assert "neither a file nor a workload" in error("inspect memory.dat:device=1")
 
 
