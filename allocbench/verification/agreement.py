@@ -63,6 +63,11 @@ class Agreement:
     first_unequal: int | None
 
     @property
+    def compared(self) -> int:
+        """How many allocs and segment calls, recorded or predicted, there were to compare."""
+        return self.allocs + (self.segment_calls or 0) + self.segment_calls_predicted
+
+    @property
     def equal(self) -> bool:
         """Whether the replay did exactly what the recorded allocator did."""
         return self.first_unequal is None

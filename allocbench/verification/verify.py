@@ -152,6 +152,8 @@ def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | 
         return replace(verdict, unknown=lacking)
     version = parse(compared.agreement.allocator).options["version"]
     difference = first_difference(compared)
+    if difference is None and not compared.agreement.compared:
+        return replace(verdict, unknown="contains no alloc and no segment call to compare")
     return replace(verdict, version=version, agreement=compared.agreement, difference=difference)
 
 

@@ -46,6 +46,14 @@ def test_caching_agrees_with_recordings_of_real_gpus(path: Path) -> None:
     assert found.peak_reserved_recorded == found.peak_reserved_predicted
 
 
+def test_a_recording_without_events_compares_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(told("cold") | {"device_traces": []}))
+    verdict = verify(path)
+    assert verdict.unknown == "contains no alloc and no segment call to compare"
+    assert verdict.exit_code == 2
+
+
 def test_the_synthetic_recordings_cover_every_kind_of_event() -> None:
     assert set(CASES) == {path.name.partition(".pickle")[0] for path in SYNTHETIC.glob("*.gz")}
     kinds = {kind for case in CASES.values() for kind in case["covers"]}
