@@ -65,8 +65,8 @@ _KINDS = (
     _Kind(
         "capacity",
         "Min capacity",
-        "The smallest device on which each workload completes with no failed request. The load"
-        " bound is a lower bound for every allocator.",
+        "The smallest device on which each workload completes with no failed request. No allocator"
+        " needs less than the max load.",
         figures.min_capacity,
         ("min_capacity",),
     ),
@@ -80,9 +80,10 @@ _KINDS = (
     ),
     _Kind(
         "fragmentation",
-        "Fragmentation at the peak",
-        "At the instant when reserved bytes first peak. Internal: share of bytes lost to rounding."
-        " External: share of the free bytes outside the largest free block.",
+        "Fragmentation",
+        "Fragmentation ratio: the share of the peak reserved bytes that was never allocated."
+        " Internal: the share of the allocated bytes that rounding takes when reserved bytes first"
+        " peak.",
         figures.fragmentation,
         figures.FRAGMENTATION,
     ),

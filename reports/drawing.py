@@ -274,7 +274,7 @@ def _axis_label(case: Case, column: Column, unit: str) -> str:
     if column.name != "device_seconds":
         return label
     modelled = "estimate" in set(case.rows["device_seconds_source"])
-    return f"{label} ({'modelled, estimate' if modelled else 'measured'})"
+    return f"{label} ({'estimate' if modelled else 'measured'})"
 
 
 def _span_axis(panel: Axes, which: Literal["x", "y"], values: Sequence[float]) -> None:

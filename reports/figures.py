@@ -125,7 +125,7 @@ def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda cas
     figure = _rows(table, columns, draw)
     if any(bound(case) for case in cases(table)):
         with theme.style():
-            theme.legend(figure, [_bound_key("load bound")])
+            theme.legend(figure, [_bound_key("max load")])
     return figure
 
 

@@ -292,10 +292,7 @@ def _provenance(table: pd.DataFrame, command: str | None) -> list[tuple[str, lis
     """Where the numbers come from: each fact with its distinct values."""
     kinds = table[["device", "device_kind"]].drop_duplicates().itertuples(index=False)
     sources = table[["device", "device_seconds_source"]].dropna().drop_duplicates()
-    costs = [
-        f"{device}: {'modelled, estimate' if source == 'estimate' else source}"
-        for device, source in sources.itertuples(index=False)
-    ]
+    costs = [f"{device}: {source}" for device, source in sources.itertuples(index=False)]
     facts = [
         ("device", [f"{device} ({kind})" for device, kind in kinds]),
         ("device time", costs),

@@ -58,7 +58,7 @@ class Case:
 
     @property
     def max_load(self) -> int | None:
-        """The load bound of the workload in bytes, None if no row has it."""
+        """The max load of the workload in bytes, None if no row has it."""
         bound = self.rows["max_load"].max()
         return None if pd.isna(bound) else int(bound)
 

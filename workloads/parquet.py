@@ -69,7 +69,7 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
 
 
 def read_parquet(file: BinaryIO, path: Path) -> Trace:
-    """Read a trace from an open Parquet file. Raises TraceError if it does not contain one."""
+    """Read a trace from an open Parquet file with METADATA_KEY. Raises TraceError."""
     parquet, columns, header = _open(file)
     events = parquet.metadata.num_rows
     arrays: dict[str, Any] = {name: np.empty(events, dtype) for name, dtype in columns.items()}
@@ -106,7 +106,7 @@ def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any
     """An open file, the types of its columns by name, and what its metadata holds."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
     check_rows(parquet, file.seek(0, os.SEEK_END))
-    header = _parse_header((parquet.metadata.metadata or {}).get(METADATA_KEY))
+    header = _parse_header(parquet.metadata.metadata[METADATA_KEY])
     schema = parquet.schema_arrow
     for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
         if name in schema.names and str(schema.field(name).type) != dtype:
@@ -150,10 +150,8 @@ def _parse_pools(stored: Any) -> tuple[PrivatePool, ...]:
     return tuple(PrivatePool(**pool) for pool in stored)
 
 
-def _parse_header(text: bytes | None) -> dict[str, Any]:
+def _parse_header(text: bytes) -> dict[str, Any]:
     """What the metadata holds, by the name of the field of a trace."""
-    if text is None:
-        raise TraceError("is Parquet, but not a trace: it has no 'allocbench.trace' metadata")
     header = json.loads(text)
     if not isinstance(header, dict) or not isinstance(version := header.get("version"), int):
         raise TraceError("the trace's metadata has no format version")

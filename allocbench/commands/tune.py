@@ -176,7 +176,7 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     card = f" Smallest card: {row['card']}." if row["card"] else ""
     if not tuned.helps:
         words = f"It needs {units.size(need)}{fits}.{card}"
-        return f"Keep the default. {words} No setting needs over 1% less."
+        return f"Keep the default. {words} No setting saves more than 1%."
     with_best = f"With the best settings, the program needs {units.size(need)}"
     if default.capacity is None:
         return f"{with_best}{fits}.{card} By default, no device is enough. To use them:"

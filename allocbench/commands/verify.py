@@ -110,7 +110,9 @@ def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
         if path.is_dir():
             inside = [file for file in sorted(path.iterdir()) if _may_be_recording(file)]
             if not inside:
-                raise UsageError(f"{path}: holds no recording: {', '.join(_EXTENSIONS)}")
+                raise UsageError(
+                    f"{path}: holds no recording, a file that ends in {', '.join(_EXTENSIONS)}"
+                )
             files += inside
         else:
             files.append(path)

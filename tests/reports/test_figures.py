@@ -94,7 +94,7 @@ def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
 @pytest.mark.parametrize(
     ("source", "device", "words", "number"),
     [
-        ("estimate", "sim:80GiB", "modelled, estimate", "2-10 ms"),
+        ("estimate", "sim:80GiB", "estimate", "2-10 ms"),
         ("measured", "cuda:0", "measured", "4.00 ms"),
     ],
 )
