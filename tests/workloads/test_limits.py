@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench.workloads import Trace, files, input_files, parquet, read
+from allocbench.workloads import Trace, containers, files, input_files, parquet, read
 from tests.traces import GOOD, make, message_of
 
 DEEP = "[" * 100_000
@@ -44,17 +44,31 @@ def test_deep_nesting(content: bytes, tmp_path: Path) -> None:
 
 
 def test_gzip_that_expands_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_files, "_MOST_EXPANDED", 1 << 10)
+    monkeypatch.setattr(containers, "_MOST_EXPANDED", 1 << 10)
     monkeypatch.setattr(input_files, "_PART", 1 << 10)
     path = tmp_path / "t.csv.gz"
     packed = gzip.compress(CSV)
     path.write_bytes(packed)
     assert len(CSV) < 200 * len(packed)
     assert len(read(path)) == 20_000
-    monkeypatch.setattr(input_files, "_MOST_RATIO", 2)
+    monkeypatch.setattr(containers, "_MOST_RATIO", 2)
     assert message_of(lambda: read(path)) == (
         f"{path}: is gzip of {len(packed):,} bytes that expands to more than {2 * len(packed):,}"
         " bytes; if that is intended, expand it first"
+    )
+
+
+def test_parquet_that_expands_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(
+        pa.table({"op": ["a"] * 9000, "id": ["x" * 99] * 9000, "size": [1] * 9000}), path
+    )
+    assert "line 3: " in message_of(lambda: read(path))
+    monkeypatch.setattr(containers, "_MOST_EXPANDED", 1 << 10)
+    most = 200 * path.stat().st_size
+    assert most < 9000 * 99
+    assert message_of(lambda: read(path)) == (
+        f"{path}: is Parquet that expands to more than {most:,} bytes of text"
     )
 
 
