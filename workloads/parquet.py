@@ -105,7 +105,8 @@ def stream_parquet(file: BinaryIO, path: Path, more_than: int) -> Source | None:
 def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any]]:
     """An open file, the types of its columns by name, and what its metadata holds."""
     parquet = pq.ParquetFile(file, buffer_size=_PART_BYTES, pre_buffer=False)
-    check_rows(parquet, file.seek(0, os.SEEK_END))
+    size = file.seek(0, os.SEEK_END)
+    check_rows(parquet, size, max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size))
     header = _parse_header(parquet.metadata.metadata[METADATA_KEY])
     schema = parquet.schema_arrow
     for name, dtype in (COLUMNS | OPTIONAL_COLUMNS).items():
@@ -117,10 +118,10 @@ def _open(file: BinaryIO) -> tuple[pq.ParquetFile, dict[str, str], dict[str, Any
     return parquet, present, header
 
 
-def check_rows(parquet: pq.ParquetFile, size: int) -> None:
-    """Raise TraceError if a file of this size claims to hold too many rows."""
+def check_rows(parquet: pq.ParquetFile, size: int, most: int) -> None:
+    """Raise TraceError if a file of this size claims to hold more than `most` rows."""
     events = parquet.metadata.num_rows
-    if events > max(_MOST_EVENTS, _MOST_EVENTS_PER_BYTE * size):
+    if events > most:
         raise TraceError(f"claims to hold {events:,} events in {size:,} bytes")
 
 

@@ -22,6 +22,9 @@ from allocbench.workloads.parquet import METADATA_KEY, check_rows
 from allocbench.workloads.trace import TraceError
 
 _PART_ROWS = 1 << 10
+_MOST_ROWS = 1_000_000
+_MOST_ROWS_PER_BYTE = 10
+"""A file may hold that many rows, or that many for each of its bytes, whichever is more."""
 _LONGEST = 1 << 16  # characters of a value
 
 
@@ -38,7 +41,7 @@ def as_csv(file: BinaryIO) -> IO[bytes] | None:
         columns = short(", ".join(schema.names))
         raise TraceError(f"is Parquet without a table of events; its columns are {columns}")
     size = file.seek(0, os.SEEK_END)
-    check_rows(parquet, size)
+    check_rows(parquet, size, max(_MOST_ROWS, _MOST_ROWS_PER_BYTE * size))
     most = most_expanded(size)
     copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     copy.write(",".join('"' + name.replace('"', '""') + '"' for name in names).encode() + b"\n")

@@ -72,6 +72,19 @@ def test_parquet_that_expands_too_much(tmp_path: Path, monkeypatch: pytest.Monke
     )
 
 
+def test_parquet_with_many_rows_of_nothing(tmp_path: Path) -> None:
+    """Nulls take next to no space in a file."""
+    path = tmp_path / "t.parquet"
+    rows = 8_000_000
+    nothing = pa.nulls(rows, pa.int8())
+    table = pa.table({"op": nothing, "id": nothing, "size": nothing})
+    pq.write_table(table, path, compression="zstd")
+    size = path.stat().st_size
+    assert message_of(lambda: read(path)) == (
+        f"{path}: claims to hold {rows:,} events in {size:,} bytes"
+    )
+
+
 def test_parquet_that_claims_many_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal values take next to no space in a file."""
     path = tmp_path / "t.parquet"
