@@ -165,6 +165,8 @@ def _format(head: bytes) -> Format:
     line = head.partition(b"\n")[0].strip()
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise TraceError(f"is text in UTF-16; save it as UTF-8. Known formats: {names}")
+    if is_graph(head):
+        raise TraceError("is the graph of a model, not a trace; `allocbench plan` reads it")
     for begins, packed in REFUSED.items():
         if head.startswith(begins):
             raise TraceError(f"{packed}; expand it first, or compress it with gzip")

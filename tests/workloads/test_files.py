@@ -183,6 +183,10 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
         "op,id,size\na,0,1\n".encode("utf-16"),
         f"is text in UTF-16; save it as UTF-8. Known formats: {KNOWN}",
     ),
+    "graph": (
+        b'{"tensors": [], "operators": []}',
+        "is the graph of a model, not a trace; `allocbench plan` reads it",
+    ),
     "bzip2": (
         bz2.compress(GOOD_CSV.encode()),
         "is compressed with bzip2; expand it first, or compress it with gzip",
