@@ -10,7 +10,7 @@
 namespace allocbench {
 namespace {
 
-constexpr Size kLevels = 20;  // of the load
+constexpr Size kLevels = 20, kLevelsOfRebuild = 1000;  // of the load
 // The goal is below the best plan by one part of what the plan is above the lower bound: by a
 // larger part after a success, and by a smaller one after a failure.
 constexpr Size kFirstParts = 32, kFewestParts = 8, kMostParts = 64;
@@ -23,13 +23,24 @@ constexpr std::uint64_t kIdleMovesOfFirstTry = 8000;
 constexpr std::uint64_t kIdleMovesPerWaiting = 40;
 constexpr std::size_t kMostWaitingOfTries = 256;  // where more blocks are in the way, one try
 constexpr std::uint64_t kLastTry = 4;             // has at least this part of the moves before that
+// The goal of a rebuild is above the lower bound by one part of what the best plan is. After so
+// many moves without success, this distance grows by half, until less than one part remains to
+// gain.
+constexpr Size kRebuildParts = 4, kLeastGain = 8;
+constexpr std::uint64_t kIdleMovesOfRebuild = 2000;
+constexpr std::uint64_t kBlocksPerIdleMove = 2;
 // A crowded block is alive together with more than 1/64 of all, and with more than 1/8 or 512.
 constexpr std::size_t kCrowd = 64, kSmallCrowd = 8, kLargeCrowd = 512;
 
 }  // namespace
 
-Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
-    : lifetimes_(lifetimes), alignment_(alignment), overlaps_(lifetimes), parts_(kFirstParts) {
+Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment, Start start)
+    : lifetimes_(lifetimes),
+      alignment_(alignment),
+      tight_(start == Start::kEmpty),
+      overlaps_(lifetimes),
+      rebuilds_(start == Start::kEmpty),
+      parts_(kFirstParts) {
   std::uint32_t horizon = 0;  // the end of blocks that are never freed
   std::vector<std::uint32_t> begins, ends;
   for (auto const& [size, first, last] : lifetimes) {
@@ -43,10 +54,11 @@ Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
       std::max(lifetimes.size() / kCrowd, std::min(lifetimes.size() / kSmallCrowd, kLargeCrowd));
   auto const peaks = peak_loads(lifetimes);
   Size const highest = peaks.empty() ? 1 : *std::ranges::max_element(peaks);
+  Size const bytes_of_level = highest / (rebuilds_ ? kLevelsOfRebuild : kLevels) + 1;
   for (auto const& [size, first, last] : lifetimes) {
     auto const block = rounded_.size();
     rounded_.push_back(round_up(size, alignment));
-    level_.push_back(static_cast<std::uint32_t>(peaks[block] / (highest / kLevels + 1)));
+    level_.push_back(static_cast<std::uint32_t>(peaks[block] / bytes_of_level));
     first_cost_.push_back(std::sqrt(static_cast<double>(size) * (std::min(last, horizon) - first)));
     auto const begun = std::ranges::lower_bound(begins, last) - begins.begin();
     auto const ended = std::ranges::upper_bound(ends, first) - ends.begin();
@@ -58,16 +70,23 @@ Ejection::Ejection(std::span<Lifetime const> lifetimes, Size alignment)
 
 std::optional<Plan> Ejection::lower(Plan const& plan, Size enough, std::uint64_t moves,
                                     Stop const& stop) {
-  if (plan.height < best_.height) restart(plan);
-  if (waiting_.empty()) aim_below_best(enough);
-  std::uint64_t const most_idle = kIdleMoves + kIdleMovesPerBlock * lifetimes_.size();
+  if (takes_over(plan.height, enough)) {
+    if (rebuilds_ && !waiting_.empty() && gains(plan.height, enough))
+      best_ = plan;
+    else
+      restart(plan);
+  }
+  if (waiting_.empty())
+    aim(enough);
+  else
+    goal_ = std::max(goal_, enough);
   for (; moves > 0 && !stop(); --moves) {
     if (waiting_.size() < fewest_waiting_) {
       fewest_waiting_ = waiting_.size();
       idle_ = 0;
-    } else if (++idle_ > most_idle) {
-      raise_goal(enough);
-    } else if (idle_ > idle_moves_of_try_ && idle_moves_of_try_ <= most_idle / kLastTry) {
+    } else if (++idle_ > most_idle()) {
+      rebuilds_ ? raise_goal_of_rebuild(enough) : raise_goal(enough);
+    } else if (idle_ > idle_moves_of_try_ && idle_moves_of_try_ <= most_idle() / kLastTry) {
       try_again();
     }
     move();
@@ -76,11 +95,23 @@ std::optional<Plan> Ejection::lower(Plan const& plan, Size enough, std::uint64_t
     for (Index block = 0; block < offsets_.size(); ++block)
       best_.height = std::max(best_.height, offsets_[block] + lifetimes_[block].size);
     if (best_.height <= enough) break;
-    parts_ = std::max(kFewestParts, parts_ * 7 / 8);
-    aim_below_best(enough);
+    if (!rebuilds_) parts_ = std::max(kFewestParts, parts_ * 7 / 8);
+    aim(enough);
   }
   if (best_.height < plan.height) return best_;
   return {};
+}
+
+// A search that began without any block has a plan that is easier to lower than one that others
+// have made, so that is taken over only if it is much lower.
+bool Ejection::takes_over(Size height, Size enough) const {
+  Size const excess = best_.height - std::min(enough, best_.height);
+  return height < best_.height && (!tight_ || height - std::min(enough, height) < excess / 2);
+}
+
+std::uint64_t Ejection::most_idle() const {
+  return rebuilds_ ? kIdleMovesOfRebuild + lifetimes_.size() / kBlocksPerIdleMove
+                   : kIdleMoves + kIdleMovesPerBlock * lifetimes_.size();
 }
 
 void Ejection::restart(Plan const& plan) {
@@ -91,6 +122,39 @@ void Ejection::restart(Plan const& plan) {
   by_offset_.clear();
   by_end_.clear();
   for (Index block = 0; block < lifetimes_.size(); ++block) put(block, plan.offsets[block]);
+}
+
+void Ejection::aim(Size enough) { rebuilds_ ? aim_to_rebuild(enough) : aim_below_best(enough); }
+
+void Ejection::aim_to_rebuild(Size enough) {
+  goal_ = enough + (best_.height - std::min(enough, best_.height)) / kRebuildParts;
+  waiting_.clear();
+  by_offset_.clear();
+  by_end_.clear();
+  for (Index block = 0; block < lifetimes_.size(); ++block) {
+    placed_[block] = false;
+    waiting_.push_back({{level_[block], random_()}, block});
+  }
+  std::ranges::make_heap(waiting_, {}, &Waiting::rank);
+  fewest_waiting_ = waiting_.size();
+  idle_ = 0;
+  idle_moves_of_try_ = std::numeric_limits<std::uint64_t>::max();
+}
+
+void Ejection::raise_goal_of_rebuild(Size enough) {
+  goal_ += std::max(alignment_, (goal_ - enough) / 2);
+  fewest_waiting_ = waiting_.size();
+  idle_ = 0;
+  if (gains(best_.height, enough)) return;
+  rebuilds_ = false;
+  cost_ = first_cost_;
+  restart(best_);
+  aim_below_best(enough);
+}
+
+// Whether the goal is much lower than a plan of this height.
+bool Ejection::gains(Size height, Size enough) const {
+  return goal_ < height && height - goal_ > (height - std::min(enough, height)) / kLeastGain;
 }
 
 void Ejection::aim_below_best(Size enough) {
@@ -127,7 +191,8 @@ void Ejection::raise_goal(Size enough) {
   if (best_.height - goal_ > best_.height / kFinest) return;
   cost_ = first_cost_;
   parts_ = std::min(kMostParts, parts_ * 2);
-  aim_below_best(enough);
+  rebuilds_ = tight_;
+  aim(enough);
 }
 
 // Puts one block back into the plan.
@@ -138,7 +203,7 @@ void Ejection::move() {
   Size const size = rounded_[block];
   Size const highest = round_down(goal_ - lifetimes_[block].size, alignment_);
   find_neighbors(block);
-  auto offset = lowest_gap(size, highest);
+  auto offset = find_gap(size, highest);
   if (!offset) {
     cost_[block] += first_cost_[block];
     find_costs_by_end(block);
@@ -202,14 +267,21 @@ void Ejection::find_costs_by_end(Index block) {
   }
 }
 
-std::optional<Size> Ejection::lowest_gap(Size size, Size highest) const {
+// The lowest gap or, if `tight_`, the smallest one.
+std::optional<Size> Ejection::find_gap(Size size, Size highest) const {
+  std::optional<Size> found;
+  Size least = std::numeric_limits<Size>::max();
   Size start = 0;  // end of the blocks visited so far
   for (Neighbor const& other : neighbors_) {
-    if (start + size <= other.offset) break;
+    if (start + size <= other.offset && other.offset - start < least) {
+      found = start;
+      least = other.offset - start;
+      if (!tight_) return found;
+    }
     start = std::max(start, other.end);
   }
-  if (start > highest) return {};
-  return start;
+  if (start <= highest && highest + size - start < least) found = start;
+  return found;
 }
 
 // The offset at which the blocks in the way cost least. It is enough to try the ends of neighbors,

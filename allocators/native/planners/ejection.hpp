@@ -30,17 +30,26 @@ namespace allocbench {
 // most tries succeed soon or not at all. After longer and longer tries, the goal is raised. The
 // plan and the costs are kept from goal to goal: most blocks are already where they fit.
 //
+// The search can also begin without any block and with a goal close to the lower bound. The blocks
+// alive at the highest load are then placed where there is most choice, and the others where the
+// load leaves more to be wasted. Each success is followed by another rebuild with a lower goal.
+// When the goal had to be raised to almost the height of the best plan, that plan is lowered as
+// above, and when this ends, rebuilt again. Levels of the load are finer here, and a block goes
+// into the smallest gap that is large enough.
+//
 // After the ejection pool of Nagata and Braysy, "A powerful route minimization heuristic for the
 // vehicle routing problem with time windows" (2009).
 class Ejection {
  public:
-  // The lifetimes must outlive this object.
-  Ejection(std::span<Lifetime const> lifetimes, Size alignment);
+  enum class Start { kPlan, kEmpty };  // kEmpty: without any block
 
-  // Continues the search of the last call, or begins with `plan` if it is lower than any before.
-  // Returns a lower plan than `plan`, if any is found before `stop`, which is called before each
-  // move, returns true. Ends when the plan is not higher than `enough`, a lower bound of the whole
-  // plan. The result depends only on the arguments of the calls so far.
+  // The lifetimes must outlive this object.
+  Ejection(std::span<Lifetime const> lifetimes, Size alignment, Start start);
+
+  // Continues the search of the last call, or begins with `plan` if it is lower than any before;
+  // for kEmpty, much lower. Returns a lower plan than `plan`, if any is found before `stop`, which
+  // is called before each move, returns true. Ends when the plan is not higher than `enough`, a
+  // lower bound of the whole plan. The result depends only on the arguments of the calls so far.
   std::optional<Plan> lower(Plan const& plan, Size enough, std::uint64_t moves, Stop const& stop);
 
  private:
@@ -56,7 +65,13 @@ class Ejection {
     Index block;
   };
 
+  std::uint64_t most_idle() const;
+  bool takes_over(Size height, Size enough) const;
   void restart(Plan const& plan);
+  void aim(Size enough);
+  void aim_to_rebuild(Size enough);
+  void raise_goal_of_rebuild(Size enough);
+  bool gains(Size height, Size enough) const;
   void aim_below_best(Size enough);
   void raise_goal(Size enough);
   void try_again();
@@ -66,20 +81,22 @@ class Ejection {
   void remove(Index block);
   void find_neighbors(Index block);
   void find_costs_by_end(Index block);
-  std::optional<Size> lowest_gap(Size size, Size highest) const;
+  std::optional<Size> find_gap(Size size, Size highest) const;
   Size cheapest_place(Size size, Size highest);
 
   std::span<Lifetime const> lifetimes_;
   Size alignment_;
+  bool tight_;  // whether a block goes into the smallest gap instead of the lowest one
   Overlaps overlaps_;
   std::vector<Size> rounded_;         // sizes
-  std::vector<std::uint32_t> level_;  // of the load, from 0 to kLevels
+  std::vector<std::uint32_t> level_;  // of the load
   std::vector<char> crowded_;         // whether each block is alive together with many others
   bool any_crowded_ = false;
   std::vector<double> first_cost_, cost_;  // of taking each block out
 
   Plan best_{{}, std::numeric_limits<Size>::max()};
   Size goal_ = 0;
+  bool rebuilds_;           // whether each goal begins without any block
   Size parts_;              // the inverse of the next step of the goal
   std::uint64_t idle_ = 0;  // moves since the number of blocks outside was lowest
   std::size_t fewest_waiting_ = 0;

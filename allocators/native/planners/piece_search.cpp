@@ -17,6 +17,7 @@ namespace allocbench {
 namespace {
 
 using Rule = Skyline::Rule;
+using Start = Ejection::Start;
 
 // Effort of the first round.
 constexpr double kFirstNodes = 1000;     // node limit of a short depth-first search
@@ -197,16 +198,30 @@ double PieceSearch::share_of_effort() const {
   return std::min(1.0, ratio * ratio);
 }
 
-// Returns whether it has found a lower plan.
+// Returns whether it has found a lower plan. Larger pieces have two repairs that take turns; one of
+// them begins without any block.
 bool PieceSearch::repair(int round, Size enough, Stop const& stop) {
-  if (height_ <= std::max(lower_bound_, enough) || stop()) return false;
-  if (!ejection_) {
-    ejection_.emplace(lifetimes_, unit_);
+  double const moves = kFirstMoves * std::exp2(round);
+  auto const blocks = static_cast<double>(lifetimes_.size());
+  if (is_small()) return move(Start::kPlan, moves + 2 * blocks, enough, stop);
+  double const turn = kFirstMoves + blocks / 2;
+  bool lowered = false;
+  for (double left = moves + blocks / 2; left > 0 && !stop(); left -= turn) {
+    lowered |= move(Start::kEmpty, turn, enough, stop);
+    lowered |= move(Start::kPlan, turn, enough, stop);
+  }
+  return lowered;
+}
+
+bool PieceSearch::move(Start start, double moves, Size enough, Stop const& stop) {
+  enough = std::max(lower_bound_, enough);
+  if (height_ <= enough || stop()) return false;
+  auto& repair = start == Start::kPlan ? repair_ : rebuild_;
+  if (!repair) {
+    repair.emplace(lifetimes_, unit_, start);
     if (stop()) return false;
   }
-  auto const moves =
-      static_cast<std::uint64_t>(kFirstMoves * std::exp2(round)) + 2 * lifetimes_.size();
-  auto plan = ejection_->lower({offsets_, height_}, std::max(lower_bound_, enough), moves, stop);
+  auto plan = repair->lower({offsets_, height_}, enough, static_cast<std::uint64_t>(moves), stop);
   if (plan) keep(std::move(plan->offsets));
   return plan.has_value();
 }

@@ -44,6 +44,7 @@ class PieceSearch {
   void reorder(int round, Size enough, Stop const& stop);
   void search(int round, Size enough, Stop const& stop);
   bool repair(int round, Size enough, Stop const& stop);
+  bool move(Ejection::Start start, double moves, Size enough, Stop const& stop);
   bool is_small() const;
   double share_of_effort() const;
   Answer attempt(Searches& searches, Size goal, int round, Stop const& stop);
@@ -63,7 +64,7 @@ class PieceSearch {
   int rounds_ = 0;
   Size failed_goal_ = 0;            // the highest goal for which no plan was found
   std::uint64_t orders_tried_ = 0;  // in short depth-first searches
-  std::optional<Ejection> ejection_;
+  std::optional<Ejection> repair_, rebuild_;
 };
 
 }  // namespace allocbench

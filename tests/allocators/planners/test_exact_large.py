@@ -30,8 +30,14 @@ def test_a_training_run_needs_no_more_memory_than_its_peak(name: str) -> None:
 
 
 def test_repair_goes_back_to_its_best_plan_and_tries_again() -> None:
-    found, _ = plan_until(_bundled("serve-preempt"), 150_000, alignment=256)
+    found, _ = plan_until(_bundled("serve-preempt"), 500_000, alignment=256)
     assert (found.height - found.lower_bound) * 500 < found.lower_bound
+
+
+def test_rebuilding_begins_again_where_repair_has_failed() -> None:
+    blocks = planted(random.Random(0), 800, side=30_000, lost=0.2)
+    found, _ = plan_until(blocks, 200_000)
+    assert (found.height - found.lower_bound) * 16 < found.lower_bound
 
 
 def _requests(rng: random.Random, requests: int) -> list[Block]:
