@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import pickle
+import signal
 import sys
 import time
 import weakref
@@ -45,7 +46,8 @@ class HistoryRecorder:
     """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
 
     def __init__(self, torch: Any, folder: Path) -> None:
-        self._torch, self._process, self._written = torch, os.getpid(), False
+        self._torch, self._process = torch, os.getpid()
+        self._written = self._writing = self._terminated = False
         self._path = folder / f"{time.time_ns()}-{self._process}.pickle"
 
     def start(self) -> None:
@@ -63,16 +65,31 @@ class HistoryRecorder:
         # A program that records its own history must not end or shorten this one; its snapshots
         # have all events since the start.
         self._torch.cuda.memory._record_memory_history = lambda *args, **options: None
-        from multiprocessing import util  # only now: most processes do not need it
+        from multiprocessing import parent_process, util  # only now: most processes need neither
 
         atexit.register(self.write)
         util.Finalize(self, self.write, exitpriority=0)  # forked workers end without atexit
+        if parent_process() is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            with suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, *_arguments: object) -> None:
+        """Write, and then end as without this method: a pool of processes ends its workers so."""
+        self._terminated = True
+        if not self._writing:
+            self.write()
+            self._end_if_terminated()
+
+    def _end_if_terminated(self) -> None:
+        if self._terminated:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def write(self) -> None:
         """Write a snapshot and a description of this process to the folder, once."""
         if self._written or os.getpid() != self._process:
             return
-        self._written = True
+        self._written = self._writing = True
         try:
             torch, temporary = self._torch, self._path.with_suffix(".tmp")
             snapshot = torch.cuda.memory._snapshot()
@@ -99,6 +116,8 @@ class HistoryRecorder:
             temporary.replace(self._path)
         except Exception as error:
             self.complain(error)
+        self._writing = False
+        self._end_if_terminated()
 
     def complain(self, error: Exception) -> None:
         """Write down what went wrong."""

@@ -120,7 +120,11 @@ def load(program: ProgramWorkload) -> Trace:
     loads = {process: trace.max_load for process, trace in traces.items()}
     largest = max(loads, key=lambda process: loads[process])
     listed = ", ".join(f"{process} {units.size(load)}" for process, load in loads.items())
-    tell(f"the largest load of each: {listed}; the answer is for {largest}")
+    gpu = largest.rpartition("-")[2]
+    others = [process for process in loads if process != largest and process.endswith(f"-{gpu}")]
+    shares = others and largest.startswith("process")  # ranks rarely share a GPU
+    also = ". The others on its GPU need memory as well: see fit --other" if shares else ""
+    tell(f"the largest load of each: {listed}; the answer is for {largest}{also}")
     return traces[largest]
 
 
@@ -231,6 +235,8 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     elif ran.ooms:
         notes.append(f"it ran out of memory: {_failed(ran)}; its later requests are not known")
     notes += _told(ran)
+    if ran.recorded.code and ran.complete:
+        notes.append(f"the command then ended with exit code {ran.recorded.code}")
     date = datetime.datetime.now().isoformat(" ", "minutes")
     files = {*kept.files_of(command), *ran.recorded.files}
     return Entry(ran.recorded.traces, notes, date, out_of_memory), files

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,8 @@ WARM_UP = 1
 """Warm-up steps before the requested ones: the first creates the optimizer's state."""
 _STDERR = 2  # the program's standard output goes there, because ours may be JSON
 _INTERRUPTED = 130
+_BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
+"""Exit codes of processes that a signal ended are above 128."""
 _ABOVE = "what it printed is above"
 
 
@@ -41,6 +44,15 @@ class Ran:
         """Number of requests that failed with an OutOfMemoryError."""
         traces = self.recorded.traces.values()
         return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
+
+    @property
+    def complete(self) -> bool:
+        """Whether each process made all of its steps, so that allocbench ended it there.
+
+        A shell script that expects what the program would have done later may then fail.
+        """
+        made = [trace.steps for trace in self.recorded.traces.values() if trace.steps]
+        return bool(made) and self.limit is not None and min(made) >= self.limit
 
     @property
     def recovered(self) -> bool:
@@ -107,14 +119,20 @@ def _check(ran: Ran, command: Sequence[str], said: str) -> None:
     recorded, called = ran.recorded, shlex.join(command)
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
-    if recorded.code and not ran.ooms:
+    if recorded.code and not ran.ooms and not ran.complete:
         values = f". If a computed value caused this, set it with --value: {ran.unknown}"
         why = said + (values if ran.unknown else "")
-        raise RecordError(f"{called}: exit code {recorded.code}; {why}{_enough(recorded)}")
+        raise RecordError(f"{called}: {_ended(recorded.code)}; {why}{_enough(recorded)}")
     if recorded.complaints:
         raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
     if not recorded.traces:
         raise RecordError(f"{called}: it allocated nothing on a GPU through PyTorch")
+
+
+def _ended(code: int) -> str:
+    number = code - _BY_SIGNAL
+    named = f" ({signal.Signals(number).name})" if number in _SIGNALS else ""
+    return f"exit code {code}{named}"
 
 
 def _enough(recorded: Recorded) -> str:

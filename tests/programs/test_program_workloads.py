@@ -199,6 +199,43 @@ def test_a_program_that_fails_keeps_nothing() -> None:
     told = last_line(f"fit -- {sys.executable} train.py")
     assert told == f"error: {sys.executable} train.py: exit code 7; what it printed is above"
     assert not list(Path("cache").rglob("*.parquet"))
+    Path("train.py").write_text("import os, torch\ntorch.alloc(9)\nos.kill(os.getpid(), 11)\n")
+    told = last_line(f"fit -- {sys.executable} train.py")
+    assert "exit code 139 (SIGSEGV); what" in told
+
+
+def test_a_script_may_fail_after_a_program_was_ended_at_its_steps() -> None:
+    Path("train.py").write_text("import torch\n" + "torch.alloc(9)\ntorch.optimizer_step()\n" * 3)
+    Path("run.sh").write_text(f"{sys.executable} train.py; exit 1\n")
+    done = run("inspect --steps 1 -- bash run.sh")
+    assert done.exit_code == 0, done.output
+    assert "the command then ended with exit code 1" in done.stderr
+    assert last_line("inspect --steps 3 -- bash run.sh").startswith(
+        "error: bash run.sh: exit code 1"
+    )
+
+
+def test_processes_that_their_parent_terminates_are_recorded() -> None:
+    Path("train.py").write_text(
+        "import multiprocessing, time, torch\n"
+        "def work(ready):\n"
+        "    torch.alloc(9)\n"
+        "    ready.put(1)\n"
+        "    time.sleep(1000)\n"
+        "if __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('spawn')\n"
+        "    ready = context.SimpleQueue()\n"
+        "    processes = [context.Process(target=work, args=(ready,)) for _ in range(2)]\n"
+        "    [process.start() for process in processes]\n"
+        "    [ready.get() for _ in processes]\n"
+        "    [process.terminate() for process in processes]\n"
+        "    [process.join() for process in processes]\n"
+        "    assert [process.exitcode for process in processes] == [-15, -15]\n"
+    )
+    done = run(f"inspect -- {sys.executable} train.py")
+    assert done.exit_code == 0, done.stderr
+    assert "process1-gpu0" in done.stderr
+    assert "see fit --other" in done.stderr
 
 
 def test_running_out_of_memory_is_a_result() -> None:
