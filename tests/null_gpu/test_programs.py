@@ -100,9 +100,11 @@ def test_checks_of_pytorch_pass_and_the_scale_of_gradients_is_known(
 ) -> None:
     limits = Limits(values={"number_with_a_long_name": 2})  # beyond what is shown of the line
     found = seen("known", tmp_path, version=version, limits=limits)
-    assert found == {"shapes": [[4], []], "scale": 1024.0, "chosen": [2]}
+    assert found == {"shapes": [[4], []], "scale": 1024.0, "chosen": [2], "ctc": True}
     left = summary(tmp_path)
-    assert sum(left.reads.values()) == left.chosen == 1
+    assert left.chosen == 1
+    assert left.shapes == {}
+    assert any("print(drawn" in place for place in left.reads)
 
 
 @of_each_version
@@ -245,6 +247,14 @@ def test_ranks_send_each_other_objects(version: str, tmp_path: Path) -> None:
         assert found["scatter"] == [f"for {rank}"]
         assert found["received"] == ([1, 2] if rank == 1 else [None, None])
         assert found["peak"] > 100_000  # objects pass through the GPU
+        numbers = found["numbers"]
+        assert numbers["all_gather"] == numbers["whole"] == [[10, 20], [11, 21]]
+        assert (numbers["SUM"], numbers["MAX"]) == ([21, 41], [11, 21])
+        assert numbers["mean"] == [10.5, 20.5]
+        assert numbers["reduce"] == ([21, 41] if rank == 1 else None)
+        assert numbers["broadcast"] == [11, 21]
+        assert numbers["all_to_all"] == ([20, 21] if rank == 1 else [10, 11])
+        assert numbers["not known by all"] == numbers["not followed"] == [0, 0]
     assert ranks[1]["one"] == ["alone"]
 
 
@@ -258,6 +268,9 @@ def test_a_rank_alone_has_no_objects_of_others(version: str, tmp_path: Path) -> 
     assert found["scatter"] == ["for 1"]
     assert found["received"] == [None, None]
     assert found["one"] == ["alone"]
+    assert found["numbers"]["all_gather"] == [[11, 21]] * 3
+    assert found["numbers"]["SUM"] == [33, 63]
+    assert found["numbers"]["broadcast"] == [11, 21]
 
 
 @of_each_version

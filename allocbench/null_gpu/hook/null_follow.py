@@ -2,9 +2,9 @@
 """Follows on the host what a program does with small tensors whose values the host can know.
 
 Such values come from the host, or from functions such as `torch.ones`. PyTorch's functions and
-methods listed here are replaced: if all values of the arguments are known, the host computes the
-result as well, and keeps it as a host copy. What the program reads from it is then not 0, and where
-a shape depends on such values, it is as on a real GPU.
+methods that `null_names` lists are replaced: if all values of the arguments are known, the host
+computes the result as well, and keeps it as a host copy. What the program reads from it is then not
+0, and where a shape depends on such values, it is as on a real GPU.
 
 The GPU's work stays the same: each function runs there first as it would have.
 """
@@ -15,49 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any, Protocol
-
-_NEW = """
-arange as_tensor eye full linspace ones scalar_tensor tensor tril_indices triu_indices zeros
-"""
-_LIKE = "full_like new_full new_ones new_tensor new_zeros ones_like zeros_like"
-"""Their first argument gives only a shape, a type and a device."""
-_CONVERTED = """
-bool byte clone contiguous cpu cuda double float half bfloat16 int long short to type type_as
-"""
-_COMPUTED = """
-abs add all allclose amax amin any argmax argmin argsort argwhere bincount bitwise_and bitwise_not
-bitwise_or bitwise_xor bucketize cat ceil clamp clip concat count_nonzero cumprod cumsum diff div
-eq equal fill flatten flip floor floor_divide fmod gather ge greater greater_equal gt hstack
-index_fill index_select is_nonzero isclose isin item le less less_equal logical_and logical_not
-logical_or logical_xor lt masked_fill masked_select max maximum mean min minimum mul multiply ne
-neg nonzero not_equal numpy one_hot pad pow prod remainder repeat repeat_interleave reshape roll
-round scatter scatter_add searchsorted sort sqrt square stack sub subtract sum take_along_dim tile
-tolist topk tril triu true_divide _unique2 unique_consecutive unique_dim vstack where
-__add__ __and__ __bool__ __contains__ __eq__ __float__ __floordiv__ __ge__ __gt__
-__index__ __int__ __invert__ __le__ __lt__ __mod__ __mul__ __ne__ __neg__ __or__ __pow__ __radd__
-__rand__ __rfloordiv__ __rmul__ __ror__ __rsub__ __rtruediv__ __rxor__ __sub__ __truediv__ __xor__
-"""
-_ASSUMED = "isfinite isinf isnan"
-"""Computed values are finite, as those of a program that works."""
-_GROUPED = "matrix_exp linalg_matrix_exp"
-"""They group matrices by their norms."""
-_IN_PLACE = """
-add_ bitwise_and_ bitwise_or_ clamp_ copy_ div_ eq_ fill_ floor_divide_ index_add_ index_copy_
-index_fill_ index_put_ logical_and_ logical_not_ logical_or_ masked_fill_ mul_ ne_ scatter_
-scatter_add_ sub_ zero_
-__iadd__ __iand__ __ifloordiv__ __imul__ __ior__ __isub__ __itruediv__ __ixor__ __setitem__
-"""
-_OVERWRITING = ("copy_", "fill_", "zero_")
-"""In place; the former values do not matter."""
-_REPEATABLE = (*_OVERWRITING, "__setitem__", "index_fill_", "masked_fill_")
-"""In place; a second call does not change the result."""
-_READ = """
-allclose equal is_nonzero item numpy tolist __bool__ __contains__ __float__ __index__ __int__
-"""
-"""They return something else than tensors."""
-_COUNTED = ("nonzero", "argwhere", "where", "_unique2", "unique_consecutive", "unique_dim")
-"""They read how many elements their result has."""
-
 
 _NOT_KNOWN = object()
 
@@ -71,6 +28,23 @@ class _Functions(Protocol):
 
     def replace(self, name: str, make: Callable[[str, Any], Any]) -> None: ...
     def instead_of(self, original: Any) -> Callable[[Any], Any]: ...
+
+
+class _Names(Protocol):
+    """The module null_names."""
+
+    NEW: str
+    LIKE: str
+    UNWRITTEN: str
+    CONVERTED: str
+    COMPUTED: str
+    ASSUMED: str
+    GROUPED: str
+    IN_PLACE: str
+    OVERWRITING: Sequence[str]
+    REPEATABLE: Sequence[str]
+    READ: str
+    COUNTED: Sequence[str]
 
 
 class _HostCopies(Protocol):
@@ -96,25 +70,32 @@ class Follower:
     """Replaces functions of PyTorch."""
 
     def __init__(
-        self, torch: ModuleType, functions: _Functions, copies: _HostCopies, reads: _Reads
+        self,
+        torch: ModuleType,
+        names: _Names,
+        functions: _Functions,
+        copies: _HostCopies,
+        reads: _Reads,
     ) -> None:
-        self._torch, self._functions, self._copies = torch, functions, copies
+        self._torch, self._names, self._functions, self._copies = torch, names, functions, copies
         self._tensor = torch.Tensor
         self._answer, self._answering = reads.answer, reads.answering
         self._truth = (torch.bool, torch.uint8)
 
     def follow(self) -> None:
-        """Replace the functions and methods in the lists above."""
-        for names, replaced in (
-            (_NEW, self._new),
-            (_LIKE, self._like),
-            (_CONVERTED, self._converted),
-            (_COMPUTED, self._computed),
-            (_ASSUMED, self._assumed),
-            (_IN_PLACE, self._in_place),
-            (_GROUPED, self._grouped),
+        """Replace the functions and methods that null_names lists."""
+        names = self._names
+        for listed, replaced in (
+            (names.NEW, self._new),
+            (names.LIKE, self._like),
+            (names.UNWRITTEN, self._assumed),
+            (names.CONVERTED, self._converted),
+            (names.COMPUTED, self._computed),
+            (names.ASSUMED, self._assumed),
+            (names.IN_PLACE, self._in_place),
+            (names.GROUPED, self._grouped),
         ):
-            for name in names.split():
+            for name in listed.split():
                 self._functions.replace(name, replaced)
 
     def subscript(self) -> Any:
@@ -158,7 +139,7 @@ class Follower:
         return [part for part in parts if self._is_gpu(part) and part.dtype in self._truth]
 
     def _computed(self, name: str, original: Any) -> Any:
-        reads = name in _COUNTED or name in _READ.split()
+        reads = name in self._names.COUNTED or name in self._names.READ.split()
 
         @self._functions.instead_of(original)
         def computed(*arguments: Any, **options: Any) -> Any:
@@ -171,6 +152,8 @@ class Follower:
                 return original(*arguments, **options)
             with self._answering(numbers or [0]):
                 result = self._run(original, arguments, options)
+            if name == "index_put" and numbers and any(numbers):
+                self._answer_backward(result, numbers)
             if not reads and self._fits(result):
                 values = self._values(original, on_host)
             return result if values is _NOT_KNOWN else self._settled(result, values)
@@ -178,12 +161,14 @@ class Follower:
         return computed
 
     def _assumed(self, name: str, original: Any) -> Any:
+        computes = name in self._names.ASSUMED.split()
+
         @self._functions.instead_of(original)
         def assumed(*arguments: Any, **options: Any) -> Any:
             result = self._run(original, arguments, options)
             if self._can_keep(result):
                 values = self._torch.full(result.shape, name == "isfinite", device="cpu")
-                if self._reaches_known(arguments):
+                if computes and self._reaches_known(arguments):
                     values = self._values(original, self._on_host(arguments, options))
                 self._copies.keep(result, values)
             return result
@@ -222,7 +207,7 @@ class Follower:
                 if self._can_keep(result) and self._copies.is_small(tensor):
                     self._copies.keep(result, tensor.detach())
                 return result
-            if (values := self._host_copy(tensor)) is None:
+            if (values := self.host_copy(tensor)) is None:
                 return original(tensor, *arguments, **options)
             with self._answering([0]):
                 result = self._run(original, (tensor, *arguments), options)
@@ -234,12 +219,12 @@ class Follower:
         @self._functions.instead_of(original)
         def changed(tensor: Any, *arguments: Any, **options: Any) -> Any:
             on_gpu, reaches = self._is_gpu(tensor), self._reaches_known(arguments)
-            former = self._host_copy(tensor) if on_gpu else None
-            is_new = former is None and name in _OVERWRITING and self._is_whole(tensor)
+            former = self.host_copy(tensor) if on_gpu else None
+            is_new = former is None and name in self._names.OVERWRITING and self._is_whole(tensor)
             if former is None and not reaches and not is_new:
                 return original(tensor, *arguments, **options)
             on_host = self._on_host(arguments, options)  # while the arguments are as they were
-            again = not on_gpu and on_host is not _NOT_KNOWN and name in _REPEATABLE
+            again = not on_gpu and on_host is not _NOT_KNOWN and name in self._names.REPEATABLE
             numbers = None
             if reaches and (again or on_gpu):
                 numbers = self._numbers(name, (tensor, *arguments), options, _NOT_KNOWN)
@@ -247,6 +232,8 @@ class Follower:
                     numbers = numbers or [0]
             with self._answering(numbers) if numbers else nullcontext():
                 result = original(tensor, *arguments, **options)
+            if numbers and any(numbers):
+                self._answer_backward(tensor, numbers)
             if again:
                 self._values(original, on_host, tensor.detach())
             elif former is not None:
@@ -297,7 +284,7 @@ class Follower:
             or self._torch.cuda.is_current_stream_capturing()
         )
 
-    def _host_copy(self, tensor: Any) -> Any:
+    def host_copy(self, tensor: Any) -> Any:
         """The host copy of a tensor on the GPU, or None."""
         return self._copies.get(tensor) if self._is_usual() else None
 
@@ -314,7 +301,7 @@ class Follower:
     def _known(self, value: Any) -> Any:
         """The value with host copies in the place of tensors; raises _UnknownError."""
         if isinstance(value, self._tensor):
-            if value.is_cuda and (known := self._host_copy(value)) is not None:
+            if value.is_cuda and (known := self.host_copy(value)) is not None:
                 return known
             if value.is_cuda or not self._copies.is_small(value):
                 raise _UnknownError
@@ -369,7 +356,7 @@ class Follower:
     ) -> list[int] | None:
         """What a function reads in order to determine the shape of its result; None: not known."""
         try:
-            if name in ("__getitem__", "__setitem__", "index_put_"):
+            if name in ("__getitem__", "__setitem__", "index_put", "index_put_"):
                 return [int(self._known(m).count_nonzero()) for m in self._masks(arguments[1])]
             if name == "masked_select":
                 mask = self._known(arguments[1])
@@ -383,7 +370,7 @@ class Follower:
                 return [int(self._known(arguments[0]).max())]
         except Exception:  # not known, or the function fails as well
             return None
-        if values is _NOT_KNOWN or name not in _COUNTED:
+        if values is _NOT_KNOWN or name not in self._names.COUNTED:
             return None
         first = values[0] if isinstance(values, tuple) and values else values
         return [first.shape[arguments[1]] if name == "unique_dim" else len(first)]

@@ -37,6 +37,7 @@ class Functions:
         """at_end: called when PyTorch's functions are put back."""
         self._torch, self._at_end = torch, at_end
         self._replaced = list[tuple[Any, str, Any]]()
+        self._made = set[int]()  # functions that replace others, by id
         self._tables = [_device_constructors(), *_tables()]
         self._is_compiling = torch.compiler.is_compiling
         compile_ = torch.compile
@@ -57,16 +58,17 @@ class Functions:
             return
         wrapped, builtins = dict[int, Any](), torch.jit._builtins
         for space in (torch, torch._VF, torch._C._nn, torch._C._linalg, torch.linalg, functional):
-            original = getattr(space, name, None)
-            if not isinstance(original, BuiltinFunctionType):
+            function: Any = getattr(space, name, None)
+            if not isinstance(function, BuiltinFunctionType) and id(function) not in self._made:
                 continue  # functions in Python call such functions
-            if id(original) not in wrapped:
-                made = functools.wraps(original)(make(name, original))
+            if id(function) not in wrapped:
+                made = functools.wraps(function)(make(name, function))
                 made.__module__, made.__qualname__ = space.__name__, name  # for pickle
-                if operator := builtins._find_builtin(original):
+                if operator := builtins._find_builtin(function):
                     builtins._register_builtin(made, operator)  # for TorchScript
-                wrapped[id(original)] = made
-            self.set(space, name, wrapped[id(original)])
+                wrapped[id(function)] = made
+                self._made.add(id(made))
+            self.set(space, name, wrapped[id(function)])
 
     def instead_of(self, original: Any) -> Callable[[Any], Any]:
         """A decorator for what replaces a function of PyTorch.

@@ -12,26 +12,35 @@ import functools
 import inspect
 import io
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 _Given = Mapping[str, Any]  # the arguments of a call by name
 _Replace = Callable[[str, str, Any], None]
 
 
+class _Messages(Protocol):
+    """`Messages` of null_messages."""
+
+    alone: bool
+
+    def exchange(
+        self, group: Any, kind: str, sent: bytes | None, sources: Iterable[int]
+    ) -> list[bytes]: ...
+    def peer(self, given: _Given, name: str, group: Any) -> int: ...
+
+
 class Objects:
     """Functions in the place of PyTorch's.
 
-    alone: the other ranks do not run. What they would send is what this rank sends itself, or else
-    nothing. replace: replaces a function of a package.
+    messages: `Messages` of null_messages. replace: replaces a function of a package.
     """
 
-    def __init__(self, torch: ModuleType, alone: bool, replace: _Replace) -> None:
-        self._torch, self._alone, self._replace = torch, alone, replace
+    def __init__(self, torch: ModuleType, messages: _Messages, replace: _Replace) -> None:
+        self._torch, self._messages, self._replace = torch, messages, replace
         self._dist, self._c10d = torch.distributed, torch.distributed.distributed_c10d
-        self._messages = Counter[str]()
+        self._warned = set[str]()
 
     def watch(self) -> None:
         """Replace PyTorch's functions."""
@@ -57,7 +66,7 @@ class Objects:
     def gather_object(self, given: _Given, group: Any) -> None:
         """One rank gets the objects of all ranks."""
         here, ranks = self._dist.get_rank(), self._dist.get_process_group_ranks(group)
-        gathers = here == self._peer(given, "dst", group)
+        gathers = here == self._messages.peer(given, "dst", group)
         sent = self._pickled(given["obj"])
         parts = self._exchange(group, "gather", sent, ranks if gathers else [here])
         self._gathered(parts)
@@ -66,7 +75,7 @@ class Objects:
 
     def broadcast_object_list(self, given: _Given, group: Any) -> None:
         """All ranks get the objects of one rank."""
-        objects, source = given["object_list"], self._peer(given, "src", group)
+        objects, source = given["object_list"], self._messages.peer(given, "src", group)
         sent = self._pickled(objects) if self._dist.get_rank() == source else None
         (part,) = self._exchange(group, "broadcast", sent, [source])
         self._allocate(8 * len(objects), len(part))
@@ -75,7 +84,7 @@ class Objects:
 
     def scatter_object_list(self, given: _Given, group: Any) -> None:
         """Each rank gets one of the objects of one rank."""
-        source, sent = self._peer(given, "src", group), None
+        source, sent = self._messages.peer(given, "src", group), None
         if self._dist.get_rank() == source:
             sent = self._pickled(given["scatter_object_input_list"])
         (part,) = self._exchange(group, "scatter", sent, [source])
@@ -87,14 +96,14 @@ class Objects:
     def send_object_list(self, given: _Given, group: Any) -> None:
         """Send objects to one rank."""
         here, objects = self._dist.get_rank(), given["object_list"]
-        kind = f"{here} to {self._peer(given, 'dst', group)}"
+        kind = f"{here} to {self._messages.peer(given, 'dst', group)}"
         (part,) = self._exchange(group, kind, self._pickled(objects), [here])
         self._allocate(8 * len(objects), len(part))
 
     def recv_object_list(self, given: _Given, group: Any) -> int:
         """Receive objects from one rank, and return this rank."""
         here, objects = self._dist.get_rank(), given["object_list"]
-        source = self._peer(given, "src", group)
+        source = self._messages.peer(given, "src", group)
         (part,) = self._exchange(group, f"{source} to {here}", None, [source])
         self._allocate(8 * len(objects), len(part))
         if part:
@@ -117,7 +126,7 @@ class Objects:
         return called
 
     def _is_on_gpu(self, device: Any, group: Any) -> bool:
-        if self._alone:
+        if self._messages.alone:
             return True
         if device is None:
             named = ("_get_object_coll_device", "_get_pg_default_device")  # the latter: PyTorch 2.5
@@ -126,12 +135,6 @@ class Objects:
             )
         return bool(self._torch.device(device).type == "cuda")
 
-    def _peer(self, given: _Given, name: str, group: Any) -> int:
-        """The global rank that a call names, by that rank or by its rank in the group."""
-        if given.get(f"group_{name}") is not None:
-            return int(self._dist.get_global_rank(group, given[f"group_{name}"]))
-        return int(given[name] or 0)
-
     def _exchange(
         self, group: Any, kind: str, sent: bytes | None, sources: Iterable[int]
     ) -> list[bytes]:
@@ -139,22 +142,16 @@ class Objects:
 
         An empty part is from a rank that does not run.
         """
-        here, store = self._dist.get_rank(), self._c10d._get_default_store()
-        kind = f"allocbench/{group.group_name}/{kind}"
-        message = f"{kind}/{self._messages[kind]}"
-        self._messages[kind] += 1
-        if self._alone:
-            if sent is None and message.endswith("/0"):
-                print(
-                    f"allocbench: warning: rank {here} keeps its own object where it expects one"
-                    f" from rank {next(iter(sources))}, which does not run",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            return [sent or b"" for _ in sources]
-        if sent is not None:
-            store.set(f"{message}/{here}", sent)
-        return [store.get(f"{message}/{source}") for source in sources]
+        sources = [*sources]
+        if self._messages.alone and sent is None and kind not in self._warned:
+            self._warned.add(kind)
+            print(
+                f"allocbench: warning: rank {self._dist.get_rank()} keeps its own object where it"
+                f" expects one from rank {sources[0]}, which does not run",
+                file=sys.stderr,
+                flush=True,
+            )
+        return self._messages.exchange(group, kind, sent, sources)
 
     def _gathered(self, parts: list[bytes]) -> None:
         largest = max(map(len, parts))

@@ -56,10 +56,13 @@ class Process:
         self.copies = _sibling("null_host_copies").HostCopies(torch, self._core)
         null_functions = _sibling("null_functions")
         functions = null_functions.Functions(torch, self.copies.end)
-        follower = _sibling("null_follow").Follower(torch, functions, self.copies, self._reads)
+        names, follow = _sibling("null_names"), _sibling("null_follow")
+        follower = follow.Follower(torch, names, functions, self.copies, self._reads)
         follower.follow()
         _sibling("null_sparse").count_distinct(functions, self.copies, self._reads)
+        _sibling("null_lengths").copy_lengths(torch, functions)
         _sibling("null_writes").Writes(torch, functions, self.copies).watch()
+        _sibling("null_sizes").know_sizes(torch, names, functions, follower)
         kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
         _sibling("null_subscript").replace(self._core, kinds, follower.subscript())
         self._workspaces.watch(torch)
@@ -69,7 +72,10 @@ class Process:
         register_optimizer_step_post_hook(self._on_step)
         if torch.distributed.is_available():
             alone, replace = self._told["alone"], null_functions.replace_in
-            _sibling("null_objects").Objects(torch, alone, replace).watch()
+            messages = _sibling("null_messages").Messages(torch, alone)
+            _sibling("null_objects").Objects(torch, messages, replace).watch()
+            null_collectives = _sibling("null_collectives")
+            null_collectives.Collectives(torch, functions, self.copies, messages).watch()
             if alone:
                 _sibling("null_peers").be_alone(torch, replace)
         if self._told["seconds"]:

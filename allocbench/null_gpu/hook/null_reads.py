@@ -31,6 +31,8 @@ _OFTEN = 10_000
 _whole_lines = dict[str, str]()
 """By call site, whose line may be shortened."""
 _REPLACES = "allocbench_null_optimizers"
+_PRINTS = "torch._tensor_str"
+"""It selects the elements that determine a format, which no memory of the program depends on."""
 _FRAMES_OF_MODULES = "<allocbench."
 """How the file names of frames begin that a recording adds."""
 
@@ -95,10 +97,11 @@ class Reads:
 
     def _on_read(self, size: int) -> int:
         """Count a read; the bits of the number that it returns."""
-        caller = sys._getframe().f_back
+        caller, prints = sys._getframe().f_back, False
         for frame in _internal(caller):
-            if frame.f_globals.get("__name__") == _REPLACES:
+            if (module := frame.f_globals.get("__name__")) == _REPLACES:
                 return 0
+            prints = prints or module == _PRINTS
             if (bits := self._known.in_function(frame, size)) is not None:
                 return bits
         operators = self._operators()
@@ -120,7 +123,7 @@ class Reads:
             text = f"{_OFTEN:,} reads of computed values"
             _warn(site, f"{text}; a loop may wait for another value: see --value")
         shaped = next(filter(_SHAPES.match, operators), None)
-        return 0 if shaped is None else self._elements(site, place, shaped)
+        return 0 if shaped is None or prints else self._elements(site, place, shaped)
 
     def _elements(self, site: str, place: str, operator: str) -> int:
         """The value of a read that determines a shape: mostly the number of elements.

@@ -1,6 +1,7 @@
-"""Values that PyTorch reads itself: its checks of values, and the scale of a GradScaler."""
+"""Values that PyTorch reads itself: its checks, a GradScaler's scale, lengths."""
 
 import json
+import sys
 
 import torch
 from torch.distributions import Categorical, Normal
@@ -26,4 +27,13 @@ scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
 scaler.scale(there)
 seen["scale"] = scaler.get_scale()
 seen["chosen"] = [float(drawn.sum()) for number_with_a_long_name in (1,) if number_with_a_long_name]
+print(drawn, file=sys.stderr)
+steps, batch, length = 10, 4, 5
+lengths = torch.full((batch,), length).cuda() * 1
+targets = torch.ones(batch, length, dtype=torch.long, device="cuda")
+probabilities = torch.rand(steps, batch, 6, device="cuda").log_softmax(-1)
+torch.cuda.reset_peak_memory_stats()
+before = torch.cuda.memory_allocated()
+torch.nn.functional.ctc_loss(probabilities, targets, lengths + 5, lengths, reduction="none")
+seen["ctc"] = torch.cuda.max_memory_allocated() - before > steps * batch * (2 * length + 1) * 4
 print(json.dumps(seen))

@@ -14,6 +14,17 @@ x.expand(3, 5).t()[::2].cpu().tolist()
 x.float().mean().item()
 x.reshape(5, 1).expand(5, 2).contiguous().sum().item()
 x.sort(descending=True)[0].tolist()
+x.median().item(), x.mode()[0].item(), x.kthvalue(2)[0].item(), x.cummax(0)[0].tolist()
+x.clamp_min(1).tolist(), x.float().exp().log().round().tolist(), (2**x).tolist()
+x.new_empty(5).copy_(x).index_add(0, x[3:], x[3:]).tolist()
+torch.empty_like(x).scatter_(0, x.argsort(), x).tolist()
+torch.empty(6, dtype=x.dtype, device=x.device).index_fill_(0, x, 4)[x].tolist()
+torch.nn.utils.rnn.pad_sequence([x, x[:2]], batch_first=True).tolist()
+list(torch.arange(x.max()).shape), torch.arange(x[0], x[2] + 1, device=x.device).tolist()
+list(torch.zeros(x[0], x[2]).shape), list(torch.empty((x[0], 2)).shape), len(torch.rand(x[0]))
+list(wide.expand(x[0], 5, 7).shape), list(wide.view(1, x[2], -1).shape), list(wide[: x[0]].shape)
+list(wide.narrow(0, 0, x[0]).shape), list(wide.topk(x[0]).values.shape), len(wide.chunk(x[2]))
+[len(part) for part in torch.zeros(12, device=x.device).split([*x])]
 x.split([2, 3])[1].tolist()
 x.clone().fill_(3).tolist()
 x.new_zeros(3).add_(2).tolist()
@@ -74,7 +85,7 @@ seen["changed"] = [changed.tolist(), here.tolist(), flags.tolist()]
 changed += wide[:2, :3]
 flags = x.clone()
 flags.random_(1, 9)
-part = torch.empty(4, device="cuda")
+part = torch.rand(4, device="cuda")
 part[1:].zero_()
 try:
     x[9]
@@ -87,6 +98,11 @@ for mask in (x > 1, wide[:, 0] > 0):
     weight = torch.randn(5, 7, device="cuda", requires_grad=True)
     (weight * 2)[mask].sum().backward()
     gradients.append(list(weight.grad.shape))
+weight = torch.randn(5, 7, device="cuda", requires_grad=True)
+rows = weight * 2
+rows[x > 1] = 0
+rows[(x > 2)[:, None].expand(5, 7)] = 0
+rows.index_put((x > 1,), torch.zeros(7, device="cuda")).sum().backward()
 matrices = torch.randn(8, 4, 4, device="cuda", requires_grad=True)
 torch.linalg.matrix_exp(matrices).sum().backward()
 seen["backward"] = [*gradients, list(matrices.grad.shape)]

@@ -1,4 +1,4 @@
-"""Objects that ranks send each other; two ranks, unless the environment says which rank this is."""
+"""Objects and small tensors that ranks send each other; two ranks, or the one of RANK."""
 
 import json
 import os
@@ -24,8 +24,40 @@ def start(ranks):
     return [json.loads(text.splitlines()[-1]) for text in printed]
 
 
+def numbers(rank, world):
+    """What collectives of tensors give whose values each rank knows."""
+    torch.randn(8, device="cuda").sum()
+    own = torch.tensor([10 + rank, 20 + rank], device="cuda")
+    seen, parts, whole = {}, [torch.empty_like(own) for _ in range(world)], torch.zeros(world, 2)
+    dist.all_gather(parts, own)
+    seen["all_gather"] = torch.stack(parts).tolist()
+    whole = whole.long().cuda()
+    dist.all_gather_into_tensor(whole, own)
+    seen["whole"] = whole.tolist()
+    for name in ("SUM", "MAX"):
+        dist.all_reduce(reduced := own.clone(), getattr(dist.ReduceOp, name))
+        seen[name] = reduced.tolist()
+    mean = own.double()
+    dist.all_reduce(mean, dist.ReduceOp.AVG, async_op=True).wait()
+    seen["mean"] = mean.tolist()
+    dist.reduce(reduced := own.clone(), dst=1)
+    seen["reduce"] = reduced.tolist() if rank == 1 else None
+    dist.broadcast(sent := own.clone(), src=1)
+    seen["broadcast"] = sent.tolist()
+    if world == 2:
+        dist.all_to_all_single(turned := torch.empty_like(own), own)
+        seen["all_to_all"] = turned.tolist()
+    dist.all_reduce(mixed := own * (torch.randn(2, device="cuda") > 5 if rank else 1))
+    seen["not known by all"] = mixed.tolist()
+    dist.scatter(
+        scattered := torch.ones(2, device="cuda"), [own.float()] * world if not rank else None
+    )
+    seen["not followed"] = scattered.tolist()
+    return seen
+
+
 def exchange(rank, world):
-    seen = {}
+    seen = {"numbers": numbers(rank, world)}
     seen["all_gather"] = [None] * world
     dist.all_gather_object(seen["all_gather"], f"of {rank}")
     seen["gather"] = [None] * world if rank == 1 else None

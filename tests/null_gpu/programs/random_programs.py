@@ -166,6 +166,21 @@ def computed(world, r):
         lambda: x.take_along_dim(torch.zeros_like(x, dtype=torch.int64), 0),
         lambda: torch.isfinite(x),
         lambda: x.index_select(0, torch.tensor([0, 0], device=x.device)),
+        lambda: torch.empty_like(x).scatter_(0, x.argsort(0, stable=True), y),
+        lambda: x.new_empty(len(x) + 1).index_fill_(
+            0, torch.arange(len(x) + 1, device=x.device), n
+        ),
+        lambda: torch.arange(x.flatten()[0].clamp(0, 9).long(), device=x.device),
+        lambda: x.new_ones(x.count_nonzero()),
+        lambda: x.median(),
+        lambda: x.kthvalue(1, 0).values,
+        lambda: x.cummax(0).values,
+        lambda: x.clamp_min(1).trunc(),
+        lambda: torch.concatenate([x, y]),
+        lambda: torch.nn.utils.rnn.pad_sequence([x, y[:1]]),
+        lambda: x.index_add(0, torch.zeros(len(x), dtype=torch.int64, device=x.device), y),
+        lambda: x.masked_scatter(world.flags(r, x.shape), y),
+        lambda: x.outer(y),
     )
     return world.do(r, ways)
 
@@ -199,6 +214,11 @@ def written(world, r):
         lambda: x.relu_(),
         lambda: x.t_(),
         lambda: x.cumsum_(0),
+        lambda: x.clamp_min_(n),
+        lambda: x.pow_(2),
+        lambda: x.tril_(),
+        lambda: x.masked_scatter_(world.flags(r, x.shape), value),
+        lambda: x.put_(torch.tensor([0], device=x.device), value.flatten()[:1]),
         lambda: x.random_(0, 2, generator=torch.Generator(x.device)),
         lambda: x.untyped_storage().fill_(0),
         lambda: x.untyped_storage().copy_(unknown.contiguous().untyped_storage()),
