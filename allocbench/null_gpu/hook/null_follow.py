@@ -233,7 +233,8 @@ class Follower:
             with self._answering(numbers) if numbers else nullcontext():
                 result = original(tensor, *arguments, **options)
             if numbers and any(numbers):
-                self._answer_backward(tensor, numbers)
+                changed_in = tensor if tensor._base is None else tensor._base
+                self._answer_backward(changed_in, numbers)
             if again:
                 self._values(original, on_host, tensor.detach())
             elif former is not None:

@@ -99,7 +99,7 @@ for mask in (x > 1, wide[:, 0] > 0):
     (weight * 2)[mask].sum().backward()
     gradients.append(list(weight.grad.shape))
 weight = torch.randn(5, 7, device="cuda", requires_grad=True)
-rows = weight * 2
+rows = (weight * 2).view(5, 7)
 rows[x > 1] = 0
 rows[(x > 2)[:, None].expand(5, 7)] = 0
 rows.index_put((x > 1,), torch.zeros(7, device="cuda")).sum().backward()
