@@ -131,7 +131,8 @@ FORMATS = (
     ),
     Format(
         "request log",
-        "requests to an LLM server, which is simulated: CSV of Azure, BurstGPT; JSON of Mooncake",
+        "requests to an LLM server, which is simulated: CSV of Azure, BurstGPT; JSON of Mooncake,"
+        " Qwen-Bailian",
         "serving.logs:is_log",
         "serving:read_log",
         options={option.name: option.help for option in LOG_OPTIONS},

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import error, folder, output
 from tests.workloads.serving.test_architectures import LLAMA, write
-from tests.workloads.serving.test_requests import AZURE, MOONCAKE
+from tests.workloads.serving.test_requests import AZURE, BAILIAN, MOONCAKE
 
 __all__ = ["folder"]  # a fixture, used by importing it
 
@@ -43,7 +43,7 @@ def test_json_has_the_lines_in_bytes() -> None:
     assert json.loads(Path("made.json").read_text())["card"] == "H100 SXM 80GB"
 
 
-@pytest.mark.parametrize("text", [AZURE, MOONCAKE])
+@pytest.mark.parametrize("text", [AZURE, MOONCAKE, BAILIAN])
 def test_a_log_is_served(text: str) -> None:
     Path("log").write_text(text)
     told = json.loads(output("serving llama-3-8b --log log --json -"))["log"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving.models import Model
-from allocbench.workloads.serving.requests import PREFIX_TOKENS
 
 _SHARED = -1
 
@@ -142,17 +141,20 @@ class Contiguous(Cache):
 class Paged(Cache):
     """Pages of a number of tokens, each a block with the keys and values of all layers.
 
-    Full blocks of PREFIX_TOKENS tokens of a prompt with prefix ids are shared once they are
-    computed. Prefixes without a user are kept, in LRU order, until their pages are needed.
+    Full blocks of a prompt with prefix ids are shared once they are computed. Each has
+    `tokens_per_id` tokens, a multiple of those of a page. Prefixes without a user are kept, in LRU
+    order, until their pages are needed.
     """
 
-    def __init__(self, events: Events, model: Model, budget: int, page: int) -> None:
+    def __init__(
+        self, events: Events, model: Model, budget: int, page: int, tokens_per_id: int
+    ) -> None:
         self.used = 0
         self._events = events
-        self._page = page
+        self._page, self._tokens_per_id = page, tokens_per_id
         self._bytes = page * model.layers * model.token_bytes
         self._pages = budget // self._bytes
-        self._per_prefix = PREFIX_TOKENS // page
+        self._per_prefix = tokens_per_id // page
         self._prefixes: dict[int, list[int]] = {}
         self._users: dict[int, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()
@@ -167,7 +169,9 @@ class Paged(Cache):
 
     def begin(self, held: Held, text: int) -> int:
         """Share the pages of the cached prefixes, in order up to the first that is not cached."""
-        for prefix in held.prefix[: (text - 1) // PREFIX_TOKENS]:  # at least one token is computed
+        for prefix in held.prefix[
+            : (text - 1) // self._tokens_per_id
+        ]:  # at least one token is computed
             if prefix not in self._prefixes:
                 break
             self._users[prefix] += 1
@@ -194,7 +198,7 @@ class Paged(Cache):
 
     def computed(self, held: Held, tokens: int) -> None:
         """Share the full blocks of the prompt from now on."""
-        full = min(tokens // PREFIX_TOKENS, len(held.prefix))
+        full = min(tokens // self._tokens_per_id, len(held.prefix))
         while len(held.shared) < full:
             prefix = held.prefix[len(held.shared)]
             if prefix in self._prefixes:

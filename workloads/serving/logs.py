@@ -9,6 +9,8 @@ BurstGPT, CSV: Timestamp,Model,Request tokens,Response tokens,...; the timestamp
         Later releases have more columns; columns are found by name. github.com/HPMLL/BurstGPT.
 Mooncake, JSON lines: timestamp (ms), input_length, output_length and hash_ids, with one id for each
     block of 512 tokens of the prompt. github.com/kvcache-ai/Mooncake; Qin et al., FAST 2025.
+Qwen-Bailian, JSON lines: the same names and chat_id; the timestamp is in seconds, and a block has
+    16 tokens. github.com/alibaba-edu/qwen-bailian-usagetraces-anon.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
@@ -28,15 +31,16 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
-from allocbench.workloads.serving.requests import Requests
+from allocbench.workloads.serving.requests import PREFIX_TOKENS, Requests
 from allocbench.workloads.trace import MAX_SIZE, TraceError
 
 _Columns: TypeAlias = Mapping[str, tuple[str, str]]
+_Allowed: TypeAlias = tuple[str, tuple[type, ...], int]
+"""What the values of a key are, their types and the largest one."""
 
 MOST_TOKENS = 10**8 - 1
-_MOST_MILLISECONDS = 10**15
-_MOST_SHOWN = 40  # characters of a value in a message
 """Limit of the tokens of a prompt or of an answer."""
+_MOST_SHOWN = 40  # characters of a value in a message
 _COUNT = (r"[0-9]{1,8}(\.0*)?", "whole number")
 _NUMBER = (r"[0-9]{1,15}(\.[0-9]+)?(e[+-]?[0-9]{1,2})?", "number")
 _TIME = (
@@ -48,7 +52,21 @@ _OFFSET = r"(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2})$"
 _AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT}
 _BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
 """Columns of a log, with a pattern of their values and what it stands for."""
-_MOONCAKE = ("timestamp", "input_length", "output_length")
+_JSON = ("timestamp", "input_length", "output_length")
+
+
+@dataclass(frozen=True)
+class _JsonLog:
+    """JSON lines: what a timestamp must be, how many make a second, the tokens of a prefix id."""
+
+    timestamp: _Allowed
+    per_second: int
+    tokens_per_id: int
+
+
+_TOKENS: _Allowed = "whole number", (int,), MOST_TOKENS
+_MOONCAKE = _JsonLog(("whole number of milliseconds", (int,), 10**15), 1000, PREFIX_TOKENS)
+_BAILIAN = _JsonLog(("number of seconds", (int, float), 10**12), 1, 16)
 
 
 def is_log(head: bytes) -> bool:
@@ -72,7 +90,7 @@ def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
         return _read_azure
     if header(line, _have(_BURST))[1]:
         return _read_burstgpt
-    return _read_mooncake if _is_mooncake(head) else None
+    return _read_json if _is_json(head) else None
 
 
 def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
@@ -80,17 +98,17 @@ def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
     return lambda names: all(names.count(name.lower()) == 1 for name in columns)
 
 
-def _is_mooncake(head: bytes) -> bool:
+def _is_json(head: bytes) -> bool:
     line, newline, _ = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
     if not line.startswith(b"{"):
         return False
     if not newline:  # the first line is longer than the head
-        return all(f'"{name}"'.encode() in line for name in _MOONCAKE)
+        return all(f'"{name}"'.encode() in line for name in _JSON)
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and set(_MOONCAKE) <= first.keys()
+    return isinstance(first, dict) and set(_JSON) <= first.keys()
 
 
 def _read_azure(file: BinaryIO) -> Requests:
@@ -109,7 +127,8 @@ def _read_burstgpt(file: BinaryIO) -> Requests:
     return _requests(when.cast(pa.float64()).to_numpy(), _counts(prompt), _counts(output))
 
 
-def _read_mooncake(file: BinaryIO) -> Requests:
+def _read_json(file: BinaryIO) -> Requests:
+    kind = None
     rows, prefix = [], []
     for number, line in enumerate(file, 1):
         if number == 1:
@@ -118,20 +137,18 @@ def _read_mooncake(file: BinaryIO) -> Requests:
             continue
         try:
             row = json.loads(line)
-            values = [row[name] for name in _MOONCAKE]
+            values = [row[name] for name in _JSON]
             ids = row.get("hash_ids", [])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "not a JSON object"
             raise TraceError(f"line {number}: {what}") from error
-        for name, value in zip(_MOONCAKE, values, strict=True):
-            whole = isinstance(value, int) and not isinstance(value, bool)
-            most = MOST_TOKENS if name != "timestamp" else _MOST_MILLISECONDS
-            if not whole or not 0 <= value <= most:
+        kind = kind or (_BAILIAN if "chat_id" in row else _MOONCAKE)
+        allowed = (kind.timestamp, _TOKENS, _TOKENS)
+        for name, value, (what, types, most) in zip(_JSON, values, allowed, strict=True):
+            if type(value) not in types or not 0 <= value <= most:
                 shown = str(value)[:_MOST_SHOWN]
-                unit = " of milliseconds" if name == "timestamp" else ""
                 raise TraceError(
-                    f"line {number}: {name} '{shown}' is not a whole number{unit} from 0 to"
-                    f" {most:,}"
+                    f"line {number}: {name} '{shown}' is not a {what} from 0 to {most:,}"
                 )
         if not isinstance(ids, list) or not all(isinstance(block_id, int) for block_id in ids):
             raise TraceError(f"line {number}: hash_ids is not a list of whole numbers")
@@ -139,10 +156,10 @@ def _read_mooncake(file: BinaryIO) -> Requests:
             raise TraceError(f"line {number}: a number in hash_ids is above {MAX_SIZE:,}")
         rows.append(values)
         prefix.append(ids)
-    if not rows:
+    if kind is None:
         raise TraceError("holds no requests")
-    milliseconds, prompt, output = np.array(rows, np.int64).T
-    return _requests(milliseconds / 1e3, prompt, output, prefix)
+    when, prompt, output = (np.array(column) for column in zip(*rows, strict=True))
+    return _requests(when / kind.per_second, prompt, output, prefix, kind.tokens_per_id)
 
 
 def _columns(file: BinaryIO, columns: _Columns) -> list[pa.StringArray]:
@@ -214,6 +231,7 @@ def _requests(
     prompt: NDArray[np.int64],
     output: NDArray[np.int64],
     prefix: Sequence[Sequence[int]] | None = None,
+    tokens_per_id: int = PREFIX_TOKENS,
 ) -> Requests:
     """Requests in order of arrival, without those that have no prompt or no answer tokens."""
     order = np.argsort(seconds, kind="stable")
@@ -225,5 +243,6 @@ def _requests(
         prompt=prompt[order],
         output=output[order],
         prefix=None if prefix is None else [prefix[n] for n in order.tolist()],
+        tokens_per_id=tokens_per_id,
         skipped=len(seconds) - len(order),
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX_TOKENS = 512
-"""Tokens per prefix id, as in Mooncake's logs."""
+"""Tokens per prefix id, as in Mooncake's logs, unless a log says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class Requests:
 
     arrival: float64 (n,), seconds since the first arrival.
     prompt, output: int64 (n,), tokens, at least 1.
-    prefix: for each request, the ids of its prompt's blocks of PREFIX_TOKENS tokens, from the
+    prefix: for each request, the ids of its prompt's blocks of `tokens_per_id` tokens, from the
         first; requests whose ids begin with the same values have a common prefix. None if unknown.
     skipped: requests of a log without prompt or output tokens.
     """
@@ -32,6 +32,7 @@ class Requests:
     prompt: NDArray[np.int64]
     output: NDArray[np.int64]
     prefix: Sequence[Sequence[int]] | None = None
+    tokens_per_id: int = PREFIX_TOKENS
     skipped: int = 0
 
     def __len__(self) -> int:

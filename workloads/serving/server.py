@@ -55,7 +55,11 @@ OPTIONS = (
         most=10**4,
     ),
     Option(
-        "page", "count", 16, f"tokens per page; must divide {PREFIX_TOKENS}", most=PREFIX_TOKENS
+        "page",
+        "count",
+        16,
+        f"tokens per page; must divide {PREFIX_TOKENS} (16 for logs of Qwen-Bailian)",
+        most=PREFIX_TOKENS,
     ),
     Option("token_budget", "count", 8192, "maximum number of tokens per step", most=10**6),
     Option("max_sequences", "count", 256, "maximum number of running sequences", most=10**5),
@@ -150,22 +154,27 @@ def serve(events: Events, model: Model, settings: Settings, requests: Requests) 
     rejected. Raises TraceError if the settings contradict each other, if the model leaves no room
     for keys and values, or if that room is too small for every request.
     """
-    return _Server(events, model, settings).run(requests)
+    return _Server(events, model, settings, requests.tokens_per_id).run(requests)
 
 
 class _Server:
-    def __init__(self, events: Events, model: Model, settings: Settings) -> None:
+    def __init__(
+        self, events: Events, model: Model, settings: Settings, tokens_per_id: int
+    ) -> None:
         if settings.token_budget < settings.max_sequences:
             raise TraceError(
                 f"token_budget={settings.token_budget} is less than"
                 f" max_sequences={settings.max_sequences}, each of which needs a token"
             )
-        if PREFIX_TOKENS % settings.page:
-            raise TraceError(f"page={settings.page} does not divide {PREFIX_TOKENS}")
+        if tokens_per_id % settings.page:
+            raise TraceError(
+                f"page={settings.page} does not divide {tokens_per_id}, the number of tokens of"
+                " each prefix id"
+            )
         self.events, self.model, self.settings = events, model, settings
         self.budget = settings.kv_budget or self._left_by_the_model()
         self.cache: Cache = (
-            Paged(events, model, self.budget, settings.page)
+            Paged(events, model, self.budget, settings.page, tokens_per_id)
             if settings.kv == "paged"
             else Contiguous(
                 events, model, self.budget, settings.growth, settings.chunk, settings.layer_group
@@ -245,7 +254,7 @@ class _Server:
             if self.cache.most(prompt + output) > self.budget:
                 self.counts.rejected += 1
                 continue
-            held = Held(prefix=prefix[: prompt // PREFIX_TOKENS])
+            held = Held(prefix=prefix[: prompt // requests.tokens_per_id])
             sequences.append((arrival, _Sequence(prompt, output, held)))
         return sequences
 

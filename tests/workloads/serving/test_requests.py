@@ -39,6 +39,12 @@ MOONCAKE = """\
 {"timestamp": 0, "input_length": 1100, "output_length": 5, "hash_ids": [0, 1, 2]}
 {"timestamp": 27500, "input_length": 520, "output_length": 7, "hash_ids": [0, 9]}
 """
+BAILIAN = """\
+{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.5, "input_length": 40, "output_length": 5, \
+"type": "text", "turn": 1, "hash_ids": [3, 4, 5]}
+{"chat_id": 2, "parent_chat_id": 1, "timestamp": 61, "input_length": 50, "output_length": 7, \
+"type": "text", "turn": 2, "hash_ids": [3, 4, 8, 9]}
+"""
 
 
 def log(text: str) -> Requests:
@@ -186,6 +192,22 @@ def test_mooncake() -> None:
     assert len(log(long)) == 1
 
 
+def test_bailian() -> None:
+    result = log(BAILIAN)
+    assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 60.5], [40, 50])
+    assert (result.output.tolist(), result.prefix) == ([5, 7], [[3, 4, 5], [3, 4, 8, 9]])
+    assert (result.tokens_per_id, log(MOONCAKE).tokens_per_id) == (16, 512)
+
+
+def test_prompts_of_bailian_share_pages_of_16_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text(BAILIAN)
+    assert read(path, kv="paged").provenance.extra["served"]["prefix_tokens"] == 32
+    assert read(path, kv="paged", page=8).provenance.extra["served"]["prefix_tokens"] == 32
+    message = message_of(lambda: read(path, kv="paged", page=32))
+    assert "page=32 does not divide 16, the number of tokens of each prefix id" in message
+
+
 def test_a_log_can_be_shortened_and_sped_up() -> None:
     some = log(MOONCAKE).first(1, 1.0)
     assert (len(some), some.prefix) == (1, [[0, 1, 2]])
@@ -213,6 +235,8 @@ def test_other_files_are_not_logs(text: str) -> None:
             MOONCAKE.replace("27500", "27.5"),
             "line 2: timestamp '27.5' is not a whole number of mil",
         ),
+        (BAILIAN.replace("61", "NaN"), "line 2: timestamp 'nan' is not a number of seconds from 0"),
+        (BAILIAN.replace("61", "true"), "line 2: timestamp 'True' is not a number of seconds"),
         (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is not a number"),
         (BURST.replace(",1087,", ",1e3,"), "line 3: Request tokens '1e3' is not a whole number"),
         (MOONCAKE.replace("520", "5.5"), "line 2: input_length '5.5' is not a whole number"),
@@ -234,7 +258,7 @@ def test_a_broken_log_is_reported_in_one_line(tmp_path: Path, text: str, error_l
 
 def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> None:
     path = tmp_path / "requests.parquet"
-    for text in (AZURE, BURST, MOONCAKE):
+    for text in (AZURE, BURST, MOONCAKE, BAILIAN):
         path.write_text(text)
         trace = read(path, model="qwen2.5-7b", kv="paged")
         assert (trace.name, trace.provenance.kind) == (

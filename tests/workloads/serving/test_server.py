@@ -222,7 +222,7 @@ def test_running_sequences_come_before_waiting_ones() -> None:
 def test_the_budget_is_exact_to_the_byte() -> None:
     for kv in (
         Contiguous(Events(), TINY, 100 * TOKEN, "concat", 16, 4),
-        Paged(Events(), TINY, 100 * TOKEN, 4),
+        Paged(Events(), TINY, 100 * TOKEN, 4, 512),
     ):
         first, second = Held(), Held()
         assert kv.reserve(first, 60, 60)
@@ -236,7 +236,7 @@ def test_the_budget_is_exact_to_the_byte() -> None:
 
 
 def test_the_end_of_the_least_recently_used_text_is_evicted_first() -> None:
-    cache = Paged(Events(), TINY, 4 * 512 * TOKEN, 16)
+    cache = Paged(Events(), TINY, 4 * 512 * TOKEN, 16, 512)
     for prefix in ([1, 2], [3]):
         held = Held(prefix=prefix)
         assert cache.reserve(held, 512 * len(prefix), 0)
