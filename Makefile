@@ -17,7 +17,7 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 # little when it ends. AddressSanitizer needs more memory than one test grants a reader.
 # ThreadSanitizer leaves few addresses, 64 GiB for each null GPU; some kernels randomize addresses more
 # than it can bear (setarch -R turns that off).
-SANITIZED := $(addprefix tests/allocators/,strategies test_threads.py test_entry_points.py \
+SANITIZED := $(addprefix tests/allocators/,planners strategies test_threads.py test_entry_points.py \
   test_program_streams.py test_captures.py) \
   $(addprefix tests/null_gpu/,test_core.py test_driver.py test_values.py) \
   tests/workloads/importers tests/test_fuzz_inputs.py
