@@ -27,8 +27,11 @@ os.environ |= dict.fromkeys(ONE_THREAD, "1")  # before torch is imported, and fo
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR"):  # of a terminal; workers may inherit them
     os.environ.pop(variable, None)
 
-# A shell ignores interrupts in what it runs in the background, and every child would inherit that.
+# A shell ignores interrupts in what it runs in the background, and nohup ignores hangups; every
+# child would inherit that. The suite itself still ignores hangups under nohup.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 hypothesis.settings.register_profile("unhurried", deadline=None, max_examples=60)
 hypothesis.settings.load_profile("unhurried")
