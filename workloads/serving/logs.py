@@ -53,6 +53,7 @@ _AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT
 _BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
 """Columns of a log, with a pattern of their values and what it stands for."""
 _JSON = ("timestamp", "input_length", "output_length")
+"""Keys of each line of a log in JSON."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def copy_lengths(torch: Any, functions: Any) -> None:
             lengths = arguments[_FIRST:_LAST]
             on_gpu = all(isinstance(value, torch.Tensor) and value.is_cuda for value in lengths)
             if len(lengths) < _LAST - _FIRST or not on_gpu or arguments[1].dtype is torch.int:
-                return original(*arguments, **options)  # cuDNN has lengths stay on the GPU
+                return original(*arguments, **options)  # int: cuDNN may read them on the GPU
             copies = [value.to("cpu", torch.long) for value in lengths]
             return original(*arguments[:_FIRST], *copies, *arguments[_LAST:], **options)
 
