@@ -7,6 +7,7 @@ import re
 import shlex
 
 from allocbench.allocators import SpecError, spec
+from allocbench.replays import pytorch_conf
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where PyTorch reads its settings: the name up to 2.9, and the one since.
@@ -14,8 +15,6 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 2.9 reads both, but takes expandable segments from the first alone (pytorch/pytorch#183387).
 """
 _FIRST_TO_READ_THE_NEW = (2, 10)
-_FLAGS = {"true": "True", "false": "False"}
-_NOT_IN_CONF = ("version", "conf")
 
 
 def conf(text: str) -> str:
@@ -26,9 +25,7 @@ def conf(text: str) -> str:
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner:
         raise SpecError(f"'{text}': {VARIABLES[1]} configures only caching")
-    options = {key: value for key, value in parsed.options.items() if key not in _NOT_IN_CONF}
-    items = [f"{key}:{_FLAGS.get(value, value)}" for key, value in options.items()]
-    return ",".join(filter(None, [parsed.options.get("conf", ""), *items]))
+    return pytorch_conf.conf(parsed.options)
 
 
 def settings_of(conf: str) -> dict[str, str]:

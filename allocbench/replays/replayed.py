@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
+from allocbench.allocators.spec import Spec, parse
+from allocbench.replays.pytorch_conf import conf
 from allocbench.replays.recorded import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed import Block, DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.snapshot_settings import Settings, of_conf
 from allocbench.workloads.trace import spans
 
 _ACTIONS = {
@@ -24,6 +27,8 @@ _ACTIONS = {
     "unmap": "segment_unmap",
 }
 _RELEASES = ("segment_free", "segment_unmap")
+_OVERLAPPING = {f"2.{minor}" for minor in range(1, 10)}
+"""The versions of PyTorch in which ">" in a list of divisions includes the interval before it."""
 
 
 def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
@@ -79,7 +84,15 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
         device_calls=events,
         segments=segments,
         taken_over=taken_over,
+        settings=_settings(parse(allocator).layers[-1]),
     )
+
+
+def _settings(spec: Spec) -> Settings | None:
+    """The settings of PyTorch's allocator in a spec, or None for another allocator."""
+    if spec.name != "caching":
+        return None
+    return of_conf(conf(spec.options), overlap=spec.options.get("version") in _OVERLAPPING)
 
 
 def _begun(layout: Layout, events: Sequence[DeviceCall]) -> dict[int, dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from allocbench import allocators
 from allocbench.base.spec import Spec, parse
+from allocbench.replays.pytorch_conf import conf
 from allocbench.verification.agreement import CAPACITY, Agreement, CannotTellError, best, compare
 from allocbench.verification.difference import Difference, first_difference
 from allocbench.workloads import TraceError
@@ -19,8 +20,6 @@ from allocbench.workloads.vocabulary import SeveralDevicesError
 
 VERSIONS = ("2.11", "2.9", "2.12", "2.13")
 """One version for each set of rules that `caching` implements, in the order of trial."""
-
-_NO_SETTINGS = ("conf", "version")  # options of `caching`
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,8 @@ def verify_all(
             ]
         return [Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))]
     spec = parse(allocator)
-    if not recording.tells_settings and "conf" not in options and (conf := _conf(spec)):
-        return verify_all(path, allocator, capacity, conf=conf, **options)
+    if not recording.tells_settings and "conf" not in options and (given := conf(spec.options)):
+        return verify_all(path, allocator, capacity, conf=given, **options)
     version_given = "version" in spec.options
     recorded = recording.tells_settings and "conf" not in spec.options
     settings = dict(recording.options) if recorded else {}
@@ -130,12 +129,6 @@ def verify_all(
         allocs_missing=recording.gaps.allocs,
     )
     return [_judged(verdict, recording, Spec(spec.name, settings | spec.options), capacity)]
-
-
-def _conf(spec: Spec) -> str:
-    """The settings of a spec in PyTorch's syntax."""
-    parts = [f"{name}:{value}" for name, value in spec.options.items() if name not in _NO_SETTINGS]
-    return ",".join(filter(None, [spec.options.get("conf"), *parts]))
 
 
 def _judged(verdict: Verdict, recording: Recording, spec: Spec, capacity: int | None) -> Verdict:

@@ -27,10 +27,16 @@ def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     snapshot = {
         "segments": [_segment(replayed, segment, frames) for segment in replayed.segments],
         "device_traces": [list(_events(replayed, frames))],
-        "allocator_settings": {"allocbench": f"{replayed.allocator} on {replayed.device}"},
+        "allocator_settings": _settings(replayed),
         "external_annotations": list(_annotations(replayed)),
     }
     pickle.dump(snapshot, sink, protocol=4)
+
+
+def _settings(replayed: ReplayedTrace) -> dict[str, Any]:
+    """What was replayed, and the settings of PyTorch's allocator if it was that one."""
+    told = {"allocbench": f"{replayed.allocator} on {replayed.device}"}
+    return told if replayed.settings is None else told | replayed.settings.stored()
 
 
 class _Frames:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads.snapshot_settings import Settings
 from allocbench.workloads.trace import ALLOC, Trace, spans
 
 
@@ -65,6 +66,7 @@ class ReplayedTrace:
     device_calls: in order. segments: at the end, in address order.
     taken_over: how many events, the first ones, allocate blocks that the allocator took over with
         the segments around them; it is 0 if it began with an empty device.
+    settings: those of PyTorch's allocator, or None if another one was replayed.
     """
 
     trace: Trace
@@ -78,6 +80,7 @@ class ReplayedTrace:
     device_calls: Sequence[DeviceCall]
     segments: Sequence[Segment]
     taken_over: int = 0
+    settings: Settings | None = None
 
     @property
     def failed(self) -> NDArray[np.bool_]:

@@ -48,10 +48,10 @@ from allocbench.workloads.importers.snapshot_segments import (
     at_start,
     with_kinds,
 )
-from allocbench.workloads.importers.snapshot_settings import BEFORE_POOLS, Settings, read_settings
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
 from allocbench.workloads.recordings import Calls, Recording, Refused
+from allocbench.workloads.snapshot_settings import BEFORE_POOLS, Settings, read_settings
 from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, PrivatePool, Provenance, Trace
 
 _BEGINS = re.compile(

@@ -25,8 +25,8 @@ from allocbench.workloads.importers.snapshot_segments import (
     SegmentCall,
     UnknownLayoutError,
 )
-from allocbench.workloads.importers.snapshot_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.snapshot_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.sorting import stable_order
 
 

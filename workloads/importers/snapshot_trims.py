@@ -23,8 +23,8 @@ from allocbench.workloads.importers.snapshot_segments import (
     SEGMENT_UNMAP,
     SegmentCall,
 )
-from allocbench.workloads.importers.snapshot_settings import Settings
 from allocbench.workloads.layout import Layout
+from allocbench.workloads.snapshot_settings import Settings
 
 
 class Trims(NamedTuple):

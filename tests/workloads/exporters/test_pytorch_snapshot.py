@@ -19,7 +19,7 @@ from torch.cuda import _memory_viz
 
 from allocbench.replays.replayed import replayed
 from allocbench.verification.verify import verify
-from allocbench.workloads import ALLOC, FREE, TRIM, Trace, read
+from allocbench.workloads import ALLOC, FREE, TRIM, Trace, catalog, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from allocbench.workloads.layout import to_json
@@ -163,7 +163,7 @@ def test_an_export_begins_with_the_recorded_segments(name: str, tmp_path: Path) 
     begun, recorded = to_json(again.layout), to_json(trace.layout)
     for column in ("address", "size", "stream", "small", "block_address"):
         assert begun[column] == recorded[column]
-    assert verify(path, after.allocator).exit_code == 0
+    assert verify(path).exit_code == 0
     counters = io.BytesIO()
     write_perfetto(after, counters)
     shown = json.loads(counters.getvalue())["traceEvents"]
@@ -179,3 +179,29 @@ def test_an_allocator_without_first_segments_is_exported_from_an_empty_device(
     path = tmp_path / "exported.pickle"
     path.write_bytes(exported(trace, "bfc")[0])
     assert read(path).layout is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "max_split_size_mb=64",
+        "expandable_segments=true",
+        "garbage_collection_threshold=0.5,large_segment_size_mb=40",
+        "conf=roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb=200",
+        "roundup_power2_divisions=[1:8,256:1,>:4],version=2.9",
+    ],
+)
+@pytest.mark.parametrize("wrapper", ["", "limit:bytes=60GiB,of="])
+def test_settings_of_pytorch_are_kept(tmp_path: Path, options: str, wrapper: str) -> None:
+    data, _ = exported(catalog.load("gpt2-train"), f"{wrapper}caching:{options}".rstrip(":"))
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(data)
+    verdict = verify(path)
+    assert verdict.exit_code == 0, verdict
+    assert bool(verdict.settings) == bool(options)
+
+
+def test_another_allocator_has_no_settings_of_pytorch() -> None:
+    _, data = exported(random_trace(), "bfc")
+    assert data["allocator_settings"] == {"allocbench": "bfc on sim:80GiB"}

@@ -81,6 +81,18 @@ class Settings:
             by_name["roundup_power2_divisions"] = f"[{','.join(parts)}]"
         return by_name
 
+    def stored(self) -> dict[str, Any]:
+        """The settings as a snapshot holds them, by PyTorch's names."""
+        return {
+            _CONFS[0]: self.conf,
+            "max_split_size": -1 if self.max_split is None else self.max_split,
+            "garbage_collection_threshold": self.threshold,
+            "expandable_segments": self.expandable,
+            "roundup_power2_divisions": {
+                str(1 << power): self.divisions.get(power, 0) for power in range(_INTERVALS)
+            },
+        }
+
 
 def read_settings(data: Any, conf: str = "") -> Settings:
     """The settings in a snapshot; if it has none, those of a text in PyTorch's syntax.
@@ -89,7 +101,7 @@ def read_settings(data: Any, conf: str = "") -> Settings:
     """
     settings = data.get("allocator_settings") if isinstance(data, dict) else None
     if not isinstance(settings, dict):
-        return _of_conf(conf)
+        return of_conf(conf, overlap=True)  # up to PyTorch 2.3
     confs = (settings.get(name) for name in _CONFS)
     split, threshold = settings.get("max_split_size"), settings.get("garbage_collection_threshold")
     steps = settings.get("roundup_power2_divisions")
@@ -102,8 +114,12 @@ def read_settings(data: Any, conf: str = "") -> Settings:
     )
 
 
-def _of_conf(conf: str) -> Settings:
-    """The settings of a text, by the rules of the versions whose snapshots have none (to 2.3)."""
+def of_conf(conf: str, *, overlap: bool) -> Settings:
+    """The settings of a text in PyTorch's syntax.
+
+    overlap: whether ">" in a list of divisions includes the interval before it, as it does up to
+    PyTorch 2.9. Raises TraceError if the text cannot be read.
+    """
     by_name = dict(re.findall(r"(\w+)\s*:\s*(\[[^\]]*\]|[^,\s]+)", conf))
     split = by_name.get("max_split_size_mb")
     try:
@@ -112,16 +128,17 @@ def _of_conf(conf: str) -> Settings:
             max_split=None if split is None else int(split) * MIB,
             threshold=float(by_name.get("garbage_collection_threshold", 0)),
             expandable=by_name.get("expandable_segments", "").lower() == "true",
-            divisions=_divisions_of(by_name.get("roundup_power2_divisions", "[]")),
+            divisions=_divisions_of(by_name.get("roundup_power2_divisions", "[]"), overlap),
         )
     except ValueError:
         raise TraceError(f"its allocator settings '{conf}' cannot be read") from None
 
 
-def _divisions_of(text: str) -> dict[int, int]:
+def _divisions_of(text: str, overlap: bool) -> dict[int, int]:
     """By power of two, from a number for all, or a list such as [1:4,256:8,>:2].
 
-    The first interval reaches down to 0; ">" is the last one and all above it. Raises ValueError.
+    The first interval reaches down to 0; ">" is all above the last one, and with `overlap` also the
+    last one. Raises ValueError.
     """
     if not text.startswith("["):
         return dict.fromkeys(range(_INTERVALS), int(text))
@@ -129,7 +146,7 @@ def _divisions_of(text: str) -> dict[int, int]:
     last = 0
     for interval, steps in re.findall(r"([^,:\s\[]+)\s*:\s*([^,\s\]]+)", text):
         if interval == ">":
-            divisions |= dict.fromkeys(range(last, _INTERVALS), int(steps))
+            divisions |= dict.fromkeys(range(last + (not overlap), _INTERVALS), int(steps))
             continue
         last = min(int(interval).bit_length() - 1, _INTERVALS - 1)
         first = range(last + 1) if not divisions else (last,)
