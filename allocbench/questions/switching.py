@@ -7,7 +7,7 @@ import re
 import shlex
 
 from allocbench.allocators import SpecError, spec
-from allocbench.replays import pytorch_conf
+from allocbench.workloads.pytorch_settings import conf_of
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where PyTorch reads its settings: the name up to 2.9, and the one since.
@@ -25,7 +25,7 @@ def conf(text: str) -> str:
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner:
         raise SpecError(f"'{text}': {VARIABLES[1]} configures only caching")
-    return pytorch_conf.conf(parsed.options)
+    return conf_of(parsed.options)
 
 
 def settings_of(conf: str) -> dict[str, str]:

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.allocators.spec import Spec, parse
-from allocbench.replays.pytorch_conf import conf
 from allocbench.replays.recorded import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed import Block, DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.snapshot_settings import Settings, of_conf
+from allocbench.workloads.pytorch_settings import Settings, conf_of, read_conf
 from allocbench.workloads.trace import spans
 
 _ACTIONS = {
@@ -92,7 +91,7 @@ def _settings(spec: Spec) -> Settings | None:
     """The settings of PyTorch's allocator in a spec, or None for another allocator."""
     if spec.name != "caching":
         return None
-    return of_conf(conf(spec.options), overlap=spec.options.get("version") in _OVERLAPPING)
+    return read_conf(conf_of(spec.options), overlap=spec.options.get("version") in _OVERLAPPING)
 
 
 def _begun(layout: Layout, events: Sequence[DeviceCall]) -> dict[int, dict[str, Any]]:

@@ -10,11 +10,11 @@ from typing import Any
 
 from allocbench import allocators
 from allocbench.base.spec import Spec, parse
-from allocbench.replays.pytorch_conf import conf
 from allocbench.verification.agreement import CAPACITY, Agreement, CannotTellError, best, compare
 from allocbench.verification.difference import Difference, first_difference
 from allocbench.workloads import TraceError
 from allocbench.workloads.files import read_recording
+from allocbench.workloads.pytorch_settings import conf_of
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.vocabulary import SeveralDevicesError
 
@@ -114,8 +114,8 @@ def verify_all(
             ]
         return [Verdict(str(path), unknown=str(error).removeprefix(f"{path}: "))]
     spec = parse(allocator)
-    if not recording.tells_settings and "conf" not in options and (given := conf(spec.options)):
-        return verify_all(path, allocator, capacity, conf=given, **options)
+    if not recording.tells_settings and "conf" not in options and (conf := conf_of(spec.options)):
+        return verify_all(path, allocator, capacity, conf=conf, **options)
     version_given = "version" in spec.options
     recorded = recording.tells_settings and "conf" not in spec.options
     settings = dict(recording.options) if recorded else {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.snapshot_settings import Settings
+from allocbench.workloads.pytorch_settings import Settings
 from allocbench.workloads.trace import ALLOC, Trace, spans
 
 

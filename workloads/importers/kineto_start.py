@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Start, none
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.snapshot_settings import SMALL_SEGMENT
+from allocbench.workloads.pytorch_settings import SMALL_SEGMENT
 
 _Bytes = NDArray[np.int64]
 

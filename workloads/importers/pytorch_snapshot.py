@@ -50,8 +50,8 @@ from allocbench.workloads.importers.snapshot_segments import (
 )
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
+from allocbench.workloads.pytorch_settings import BEFORE_POOLS, Settings, read_settings
 from allocbench.workloads.recordings import Calls, Recording, Refused
-from allocbench.workloads.snapshot_settings import BEFORE_POOLS, Settings, read_settings
 from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, PrivatePool, Provenance, Trace
 
 _BEGINS = re.compile(

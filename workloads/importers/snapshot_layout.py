@@ -26,7 +26,7 @@ from allocbench.workloads.importers.snapshot_segments import (
     UnknownLayoutError,
 )
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.snapshot_settings import MIB, SMALL_SEGMENT, Settings
+from allocbench.workloads.pytorch_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.sorting import stable_order
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sortedcontainers import SortedKeyList
 
 from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId
-from allocbench.workloads.snapshot_settings import MIB, SMALL_SEGMENT
+from allocbench.workloads.pytorch_settings import MIB, SMALL_SEGMENT
 from allocbench.workloads.sorting import stable_order
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (

@@ -24,7 +24,7 @@ from allocbench.workloads.importers.snapshot_segments import (
     SegmentCall,
 )
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.snapshot_settings import Settings
+from allocbench.workloads.pytorch_settings import Settings
 
 
 class Trims(NamedTuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of PyTorch's allocator in a memory snapshot, and sizes under them."""
+"""The settings of PyTorch's allocator: in a memory snapshot, as text, as options of `caching`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _IN_CONF_ALONE = (
     "per_process_memory_fraction",
 )
 _CONFS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+_FLAGS = {"true": "True", "false": "False"}
+_NOT_IN_CONF = ("version", "conf")
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def read_settings(data: Any, conf: str = "") -> Settings:
     """
     settings = data.get("allocator_settings") if isinstance(data, dict) else None
     if not isinstance(settings, dict):
-        return of_conf(conf, overlap=True)  # up to PyTorch 2.3
+        return read_conf(conf, overlap=True)  # up to PyTorch 2.3
     confs = (settings.get(name) for name in _CONFS)
     split, threshold = settings.get("max_split_size"), settings.get("garbage_collection_threshold")
     steps = settings.get("roundup_power2_divisions")
@@ -114,7 +116,17 @@ def read_settings(data: Any, conf: str = "") -> Settings:
     )
 
 
-def of_conf(conf: str, *, overlap: bool) -> Settings:
+def conf_of(options: Mapping[str, str]) -> str:
+    """The value of PyTorch's variable for options of `caching`; empty for its defaults."""
+    items = [
+        f"{name}:{_FLAGS.get(value, value)}"
+        for name, value in options.items()
+        if name not in _NOT_IN_CONF
+    ]
+    return ",".join(filter(None, [options.get("conf", ""), *items]))
+
+
+def read_conf(conf: str, *, overlap: bool) -> Settings:
     """The settings of a text in PyTorch's syntax.
 
     overlap: whether ">" in a list of divisions includes the interval before it, as it does up to
