@@ -83,6 +83,7 @@ def valid_traces(draw: st.DrawFn, plain: bool = False) -> Trace:
     blocks = 0
     kinds = (ALLOC, FREE) if plain else (ALLOC, FREE, MARK, TRIM)
     steps: list[int] = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=60))
+    left = 2**63 - 1 - len(steps)  # bytes, when each alloc has one
     for kind in steps:
         if kind == FREE and live:
             dead.append(live.pop(draw(st.integers(0, len(live) - 1))))
@@ -94,7 +95,9 @@ def valid_traces(draw: st.DrawFn, plain: bool = False) -> Trace:
             else:
                 block, blocks = blocks, blocks + 1
             live.append(block)
-            events.append((ALLOC, block, draw(st.integers(1, 2**63 - 1))))
+            more = draw(st.integers(0, left))
+            left -= more
+            events.append((ALLOC, block, 1 + more))
         elif kind == MARK:
             events.append((MARK, draw(st.integers(0, 2)), 0))
         else:

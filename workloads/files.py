@@ -26,7 +26,7 @@ from allocbench.workloads.input_files import open_input, told
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv
 from allocbench.workloads.recordings import Recording
-from allocbench.workloads.streaming import AnyTrace, StreamedTrace
+from allocbench.workloads.streaming import AnyTrace, StreamedTrace, check_sum
 from allocbench.workloads.trace import Trace, TraceError
 
 
@@ -110,6 +110,7 @@ def _read(
         raise TraceError("holds no events")
     if broken := trace.first_broken():
         raise TraceError(f"event {broken.event or 0}: {broken.rule}")
+    check_sum(trace)
     return content
 
 

@@ -28,6 +28,7 @@ from allocbench.workloads.trace import (
     step_label_in,
 )
 from allocbench.workloads.trace_features import Features, features_of_parts
+from allocbench.workloads.vocabulary import MAX_SIZE
 
 PART_EVENTS = 1 << 19
 """Events of a part, about."""
@@ -163,9 +164,16 @@ class StreamedTrace:
             yield _part(arrays, numbered.number(trace.op, trace.block)[0])
         if self.layout is not None:
             _refuse(self._first_events(len(self.layout.block_size)).broken_layout())
+        check_sum(self)
 
 
 AnyTrace: TypeAlias = Trace | StreamedTrace
+
+
+def check_sum(trace: AnyTrace) -> None:
+    """Raise TraceError if the allocs add up to more bytes than the counters of a replay hold."""
+    if trace.requested > MAX_SIZE:
+        raise TraceError(f"its allocs add up to {trace.requested:,} bytes, more than {MAX_SIZE:,}")
 
 
 def parts_of(trace: AnyTrace) -> Iterator[Part]:

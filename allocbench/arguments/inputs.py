@@ -33,7 +33,6 @@ from allocbench.workloads import (
     read_large,
     read_plannable,
 )
-from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
 STANDARD_INPUT = "-"
 _OPTIONS = re.compile(r"(?<=.):(?=\w+=)")
@@ -70,12 +69,7 @@ def _load(workload: str, model: str | None, reader: Callable[..., _Read]) -> _Re
     if catalog.knows(workload):
         return catalog.load(workload, **more)
     path, options = _file_and_options(workload)
-    trace = reader(path, **more | options)
-    if trace.requested > MAX_SIZE:  # counters of replays have 64 bits
-        raise TraceError(
-            f"{path}: its allocs add up to {trace.requested:,} bytes, more than {MAX_SIZE:,}"
-        )
-    return trace
+    return reader(path, **more | options)
 
 
 def _file_and_options(text: str) -> tuple[str, dict[str, str]]:

@@ -7,7 +7,9 @@ import bz2
 import json
 import lzma
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError, read, write
+from allocbench.workloads import (
+    ALLOC,
+    FREE,
+    MARK,
+    TRIM,
+    Provenance,
+    Trace,
+    TraceError,
+    read,
+    read_large,
+    write,
+)
 from allocbench.workloads.formats import FORMATS
 from allocbench.workloads.parquet import FORMAT_VERSION
+from allocbench.workloads.streaming import AnyTrace
 from tests.traces import GOOD, assert_same, make, message_of, valid_traces
 from tests.workloads.peak_memory import events_and_growth
 
@@ -40,6 +54,20 @@ def test_parquet_gives_back_everything(
     again = read(path)
     assert_same(trace, again)
     assert again.provenance == trace.provenance
+
+
+@pytest.mark.parametrize("reader", [read, partial(read_large, most_in_memory=0)])
+def test_sizes_that_add_up_to_2_to_the_63_are_refused(
+    reader: Callable[[Path], AnyTrace], tmp_path: Path
+) -> None:
+    path, half = tmp_path / "t.parquet", 2**62
+    write(make([(ALLOC, 0, half), (FREE, 0, 0), (ALLOC, 1, half - 1)]), path)
+    assert reader(path).requested == 2**63 - 1
+    write(make([(ALLOC, 0, half), (FREE, 0, 0), (ALLOC, 1, half)]), path)
+    assert message_of(lambda: reader(path)) == (
+        f"{path}: its allocs add up to 9,223,372,036,854,775,808 bytes, more than "
+        "9,223,372,036,854,775,807"
+    )
 
 
 @given(trace=valid_traces(plain=True))

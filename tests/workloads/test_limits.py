@@ -16,7 +16,7 @@ from allocbench.workloads import Trace, containers, files, input_files, parquet,
 from tests.traces import GOOD, make, message_of
 
 DEEP = "[" * 100_000
-CSV = b"op,id,size\n" + b"".join(b"a,0,%d\nf,0,\n" % (n**4) for n in range(1, 10_001))
+CSV = b"op,id,size\n" + b"".join(b"a,0,%d\nf,0,\n" % n**3 for n in range(1, 10_001))
 
 
 def deep_parquet() -> bytes:
