@@ -6,7 +6,15 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, TRIM, Provenance, TraceError
+from allocbench.workloads.vocabulary import (
+    ALLOC,
+    FREE,
+    MARK,
+    MAX_SIZE,
+    TRIM,
+    Provenance,
+    TraceError,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +39,7 @@ class Events:
         self._packed = array("Q")
         self._size = array("Q")  # of the allocs
         self._label = array("I")  # of the allocs
+        self._requested = 0  # bytes of all allocs
         self._labels: dict[str, int] = {"": 0}
         self._times: dict[int, int] = {}  # by the first event that has it
 
@@ -59,10 +68,16 @@ class Events:
         self._times[len(self)] = now_ns
 
     def alloc(self, size: int, label: str = "", stream: int = 0) -> int:
-        """Allocate `size` bytes and return the block's id. Raises TraceError beyond the limit."""
+        """Allocate `size` bytes and return the block's id.
+
+        Raises TraceError beyond the limit, and beyond the sum that the counters of a replay hold.
+        """
         block = len(self._size)
         if block == self._most:
             raise TraceError(f"needs more than {self._most:,} allocs: {self._remedy}")
+        self._requested += size
+        if self._requested > MAX_SIZE:
+            raise TraceError(f"its allocs add up to more than {MAX_SIZE:,} bytes")
         self._size.append(size)
         self._label.append(self._labels.setdefault(label, len(self._labels)))
         self._packed.append(block << _NUMBER | stream << _STREAM | ALLOC)

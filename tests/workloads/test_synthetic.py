@@ -222,6 +222,14 @@ def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.Monke
     assert message == "ramp: needs more than 100 allocs: reduce its options"
 
 
+@pytest.mark.parametrize("spec", ["ramp:blocks=8192,size=1024TiB", "bomb-free-lists:step=1024TiB"])
+def test_sizes_that_add_up_to_2_to_the_63_are_refused(spec: str) -> None:
+    assert message_of(lambda: catalog.load(spec)) == (
+        f"{spec.partition(':')[0]}: its allocs add up to more than 9,223,372,036,854,775,807 bytes"
+    )
+    catalog.load("ramp:blocks=8191,size=1024TiB,repeats=1")
+
+
 def test_commands_take_specs() -> None:
     spec = "ramp:blocks=10,size=3MiB,repeats=1"
     assert "30.0 MiB (31,457,280 bytes)" in output(f"inspect {spec}")
