@@ -86,11 +86,15 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
     return table
 
 
-def _in_words(value: object) -> str:
-    """A value of the provenance; lists and dicts without their brackets."""
+def _in_words(value: object, *, inside: bool = False) -> str:
+    """A value of the provenance; lists and dicts have parentheses if they are inside of others."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        items = [f"{key} {_in_words(item, inside=True)}" for key, item in value.items()]
+    elif isinstance(value, list | tuple):
+        items = [_in_words(item, inside=True) for item in value]
+    else:
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"({', '.join(items)})" if inside else ", ".join(items)
 
 
 def _pools(trace: AnyTrace, found: Contents) -> str:

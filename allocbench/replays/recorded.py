@@ -56,6 +56,17 @@ def version_of(trace: AnyTrace) -> dict[str, str]:
     return {"version": f"2.{minor}"} if _OLDEST <= minor < _NEWEST else {}
 
 
+def _why(text: str, trace: AnyTrace) -> str:
+    """What decides about the options that `in_force` gives the spec."""
+    given = parse(text).layers[-1].options
+    if trace.provenance.torch or "version" in given or not version_of(trace):
+        return ", as it was recorded"
+    return (
+        "; the recording does not name its version of PyTorch, and its events name no pools, "
+        "as before 2.13"
+    )
+
+
 def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
     """Whether an allocator begins with the segments that a recording began with.
 
@@ -79,7 +90,7 @@ def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[
     changed = {spec: in_force(spec, trace) for spec in specs}
     for spec, actual in changed.items():
         if actual != spec:
-            lines.append(f"{name}: {spec} is replayed as {actual}, as it was recorded")
+            lines.append(f"{name}: {spec} is replayed as {actual}{_why(spec, trace)}")
     if trace.layout is not None:
         taken = {spec: takes_over(spec, trace, device) for spec in specs}
         begun = [spec for spec, takes in taken.items() if takes]

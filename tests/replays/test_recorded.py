@@ -75,6 +75,23 @@ def test_compare_predicts_the_recorded_peak(name: str) -> None:
     assert bfc["settings"] is None
 
 
+def test_notes_say_which_rules_of_a_recording_are_a_guess() -> None:
+    warm = recorded("warm")
+    known = replace(warm, provenance=replace(warm.provenance, torch="2.11.0"))
+    notes = {
+        (trace.provenance.torch, spec): told("warm", trace, [spec], "sim:80GiB")[0]
+        for trace in (warm, known)
+        for spec in ("caching", "caching:version=2.12,per_process_memory_fraction=0.5")
+        if in_force(spec, trace) != spec
+    }
+    assert notes == {
+        ("", "caching"): "warm: caching is replayed as caching:version=2.11; the recording does "
+        "not name its version of PyTorch, and its events name no pools, as before 2.13",
+        ("2.11.0", "caching"): "warm: caching is replayed as caching:version=2.11, "
+        "as it was recorded",
+    }
+
+
 def test_commands_name_the_allocators_that_take_over_the_first_segments() -> None:
     trace = recorded("warm")
     assert takes_over("caching", trace, "sim:80GiB")
