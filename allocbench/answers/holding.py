@@ -47,7 +47,7 @@ def show(held: pd.DataFrame, explanation: Explanation | None) -> None:
         for row in by_kind(held).to_dict("records"):
             cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
             places = Text(places_in_words(row["places"]))
-            table.add_row(*cells, row["kind"] or "other", places)
+            table.add_row(*cells, Text(one_line(row["kind"]) or "other"), places)
         out.print(table)
         out.print()
     modules = by_module(held).to_dict("records")

@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for one line of a terminal."""
+"""Text for a terminal."""
 
 
 def one_line(text: str) -> str:
     """The text without line breaks and control characters."""
-    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str, kept: str = "") -> str:
+    """The text with `?` in place of characters that are not printable, such as terminal commands.
+
+    kept: characters that stay as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else "?" for c in text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any, TypeAlias, TypeVar
@@ -17,9 +17,11 @@ import rich.box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from allocbench.base.text import printable
 from allocbench.reports import units
 
 Row: TypeAlias = Mapping[str, Any]
@@ -39,10 +41,20 @@ _LEAST_TEXT = 12  # characters of a column of text: narrower ones cannot be read
 _GAP = 2  # characters to the right of each column
 
 
+class _TextConsole(Console):
+    """A console to which no text can send commands, such as a name from a file."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text, "\n"), style, control)
+
+
 def console() -> Console:
     """A console on standard output; wide enough for tables if it is not a terminal."""
     wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=_PIPE_WIDTH if wide else None, highlight=False)
+    return _TextConsole(width=_PIPE_WIDTH if wide else None, highlight=False)
 
 
 class _PlainTable(Table):

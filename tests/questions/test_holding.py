@@ -150,6 +150,17 @@ def test_modules_and_the_kinds_that_a_program_says() -> None:
     assert alike("transformer.h.11.mlp2") == "transformer.h.*.mlp2"
 
 
+def test_a_kind_of_a_file_is_shown_as_text(folder: Path) -> None:
+    """It is no markup, and sends nothing to the terminal."""
+    labels = ("", "\x1b]0;title\x07[red]\r\n[/x]")
+    trace = make([(ALLOC, 0, 4096), (ALLOC, 1, 1 << 20)], labels=labels)
+    write(replace(trace, kind=np.ones(2, np.uint32)), "kinds.parquet")
+    shown = run("explain kinds.parquet")
+    assert shown.exit_code == 0
+    assert "?]0;title?[red] [/x]" in shown.stdout
+    assert not {"\x1b", "\x07", "\r"} & {*shown.stdout}
+
+
 def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> None:
     trace = with_modules(training(), label5=("head", ""))
     rows = holders(trace)
