@@ -7,6 +7,7 @@ imports what it needs when it runs, so help and version appear quickly.
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ class Group(_QuickGroup):
         """Run a command and exit with its code."""
         command_line = sys.argv[1:] if args is None else [*args]
         extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *command_line])}
+        stdout.open_closed()
         stdout.accept_any_text()
         try:
             code = super().main(_with_outputs(command_line) or ["--help"], *rest, **extra)
@@ -106,14 +108,25 @@ def _fail(error: Exception) -> int:
     elif isinstance(error, OSError) and (failure := stdout.failure(error)):
         stdout.abandon()
         message = failure
+    elif isinstance(error, OSError) and not _has_folder():
+        message = "the current folder no longer exists; change to another one"
     else:
         from allocbench.errors import USER_ERRORS
 
         if not isinstance(error, USER_ERRORS):
             raise error
         message = str(error)
-    print(f"error: {one_line(message)}", file=sys.stderr)
+    stdout.tell_error(f"error: {one_line(message)}")
     return 2
+
+
+def _has_folder() -> bool:
+    """Whether the current folder exists, so that paths can be relative."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _version(wanted: bool) -> None:
@@ -147,7 +160,8 @@ def _loaded(name: str) -> Any:
     """Import the module of a command, and build the command with its arguments and options."""
     (command,) = (listed for listed in COMMANDS if listed.name == name)
     module = command.load()
-    help_, epilog = _help(module.run.__doc__), _epilog(module.EXAMPLES)
+    docstring = module.run.__doc__ or command.summary  # python -OO keeps no docstrings
+    help_, epilog = _help(docstring), _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)
     if parts is None:
         from allocbench.arguments.program_command import ProgramCommand, takes_program

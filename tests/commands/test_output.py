@@ -12,7 +12,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
+from allocbench.output import terminal
 from allocbench.reports import bundle, html
 from tests.commands import QUICK, folder, python, run, undrawn
 
@@ -101,6 +103,15 @@ def test_tables_fit_60_columns_and_cut_nothing(line: str, monkeypatch: pytest.Mo
     assert "…" not in ended.stdout
 
 
+def test_no_text_on_a_console_sends_commands_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = terminal.plain_table("", "")
+    table.add_row(Text("a\x1b[2Jb\x9b\u202ec\nlonger than that"))
+    terminal.console().print(table)
+    assert capsys.readouterr().out.split("\n")[0].rstrip() == "a?[2Jb??c"
+
+
 def test_a_replay_is_readable_in_40_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = run(f"replay good.csv --allocator bfc {QUICK}").stdout.splitlines()
     assert wide[1].split() == ["metric", "value", "exactly"]
@@ -181,6 +192,59 @@ def test_a_full_standard_output_is_one_line(line: str) -> None:
     kept = list(Path().glob("allocbench-*.zip"))
     assert len(kept) == line.endswith(" -") * line.startswith("compare")
     assert all(bundle.read(path).rows["allocator"].tolist() == ["bfc", "naive"] for path in kept)
+
+
+CLOSED = "error: standard output: cannot write: it is closed\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "closed", "code", "told"),
+    [
+        ("--version", ">&-", 2, CLOSED),
+        ("inspect good.csv", ">&- <&-", 2, CLOSED),
+        ("convert good.csv -o -", ">&-", 2, CLOSED),
+        ("convert good.csv -o new.csv", ">&- <&-", 0, ""),
+        ("convert good.csv -o new.csv", "<&- >&- 2>&-", 0, ""),
+        ("inspect -", "<&-", 2, "error: standard input: Bad file descriptor\n"),
+        ("inspect text.csv", "2>&-", 2, ""),
+        ("inspect text.csv", "2>/dev/full", 2, ""),
+    ],
+)
+def test_a_process_without_standard_streams(line: str, closed: str, code: int, told: str) -> None:
+    """A file that is written never gets the number of a closed stream."""
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", *python(*line.split())]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", told)
+    if "new.csv" in line:
+        assert Path("new.csv").read_bytes() == Path("good.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("inspect random:allocs=3", ""),
+        ("convert random:allocs=3 -o new.csv", "the current folder no longer exists"),
+        (f"compare random:allocs=3 --allocators naive {QUICK}", "the current folder no longer"),
+    ],
+)
+def test_a_folder_that_is_deleted_meanwhile(line: str, told: str, folder: Path) -> None:
+    command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
+    ended = subprocess.run([*command, *python(*line.split())], capture_output=True, text=True)
+    assert ended.returncode == (2 if told else 0)
+    assert ended.stderr.startswith(f"error: {told}" if told else "")
+    assert ended.stderr.count("\n") == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [("--help", "Usage: allocbench"), ("inspect --help", "Show"), ("inspect good.csv", "good")],
+)
+def test_python_without_docstrings(line: str, shown: str) -> None:
+    environment = os.environ | {"PYTHONOPTIMIZE": "2"}
+    ended = subprocess.run(
+        python(*line.split()), env=environment, capture_output=True, text=True, check=True
+    )
+    assert shown in ended.stdout
 
 
 @pytest.mark.parametrize(
