@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class ReplayedTrace:
         failed: NDArray[np.bool_] = (self.trace.op == ALLOC) & (self.address == 0)
         return failed
 
-    @property
+    @cached_property
     def time_us(self) -> NDArray[np.float64]:
         """Time of each event; one microsecond per event if the trace has no times."""
         if self.trace.time_ns is None:

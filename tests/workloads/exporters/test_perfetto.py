@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,15 @@ def test_counters_are_what_the_replay_measures(trace: Trace, spec: str) -> None:
             now = shown.get(float(event), now)
             found.append(now)
         assert [found[event] for event in timeline["event"]] == timeline[name].tolist()
+
+
+@pytest.mark.parametrize("with_times", [False, True])
+def test_times_are_computed_once(with_times: bool) -> None:
+    """For each of a million events, they would take half an hour."""
+    events = [(ALLOC, n, 8) for n in range(9)]
+    times = np.arange(9, dtype=np.uint64) if with_times else None
+    found = replayed(make(events, time_ns=times), "naive", "sim:80GiB")
+    assert found.time_us is found.time_us
 
 
 def test_steps_and_phases_are_slices_over_the_trace() -> None:
