@@ -36,6 +36,10 @@ REMEDY = (
 )
 """What to do if a file does not contain enough."""
 
+_FIRST_MEMBER = re.compile(
+    rb'\{\s*"(?:schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"'
+)
+"""How the profiler begins a file; the groups of many ranks may fill megabytes before the events."""
 _CPU = "cpu"
 _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}
 _LATEST = MAX_SIZE // 1000  # us
@@ -46,7 +50,7 @@ def is_profile(head: bytes) -> bool:
     """Whether a file with this beginning is a trace in Chrome's JSON format."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{"):
-        return b'"traceEvents"' in text
+        return b'"traceEvents"' in text or _FIRST_MEMBER.match(text) is not None
     return text.startswith(b"[") and b'"ph"' in text
 
 

@@ -117,7 +117,9 @@ def test_a_plain_list_of_events_and_long_headers_are_read() -> None:
     assert labels(read(path)) == ["aten::mm"]
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"traceEvents": [memory(1, 1, 7)]}).encode())
     assert len(read(path)) == 1
-    assert len(read(profile(memory(1, 1, 7), deviceProperties=[{"name": "x" * 1000}] * 40))) == 1
+    for groups in (40, 4000):
+        path = profile(memory(1, 1, 7), distributedInfo={"pg_config": ["x" * 1000] * groups})
+        assert len(read(path)) == 1
 
 
 def test_a_long_file_is_read_in_parts() -> None:
