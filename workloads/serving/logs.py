@@ -48,6 +48,7 @@ _TIME = (
     r"(Z|[+-][0-9]{2}:[0-9]{2})?",
     "date and time",
 )
+_ZONE = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 _OFFSET = r"(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2})$"
 _AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT}
 _BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
@@ -114,8 +115,13 @@ def _is_json(head: bytes) -> bool:
 
 def _read_azure(file: BinaryIO) -> Requests:
     when, prompt, output = _columns(file, _AZURE)
-    local = pc.replace_substring_regex(when, r"(Z|[+-][0-9]{2}:[0-9]{2})$", "")
-    seconds = local.cast(pa.timestamp("ns")).cast(pa.int64()).to_numpy() / 1e9
+    local = pc.replace_substring_regex(when, _ZONE, "")
+    try:
+        instants = local.cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        _refuse_first(file, _AZURE)
+        raise
+    seconds = instants.cast(pa.int64()).to_numpy() / 1e9
     offset = pc.extract_regex(when, _OFFSET)
     sign, hours, minutes = (pc.fill_null(part, "0") for part in offset.flatten())
     ahead = hours.cast(pa.int64()).to_numpy() * 3600 + minutes.cast(pa.int64()).to_numpy() * 60
@@ -217,8 +223,18 @@ def _refuse_first(file: BinaryIO, columns: _Columns) -> None:
                 raise TraceError(f"line {line}: {count} fields, not {len(names)}")
             for name, (pattern, what) in columns.items():
                 text = row[names.index(name.lower())].strip()
-                if not re.fullmatch(pattern, text, re.ASCII):
+                is_instant = pattern != _TIME[0] or _exists(text)
+                if not re.fullmatch(pattern, text, re.ASCII) or not is_instant:
                     raise TraceError(f"line {line}: {name} {text[:_MOST_SHOWN]!r} is not a {what}")
+
+
+def _exists(instant: str) -> bool:
+    """Whether the calendar has this date and time, and 64 bits hold its nanoseconds."""
+    try:
+        pa.scalar(re.sub(_ZONE, "", instant)).cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _counts(column: pa.StringArray) -> NDArray[np.int64]:

@@ -227,7 +227,11 @@ def test_other_files_are_not_logs(text: str) -> None:
         (AZURE.replace(",396,", ",x,"), "line 3: ContextTokens 'x' is not a whole number"),
         (AZURE.replace(",109", ",-1"), "line 3: GeneratedTokens '-1' is not a whole number"),
         (AZURE.replace("2023-11-16 18:15:50", "yesterday"), "line 3: TIMESTAMP 'yesterday.99"),
-        (AZURE.replace("2023-11-16 18:15:50", "2023-13-16 18:15:50"), "2023-13-16"),
+        (
+            AZURE.replace("2023-11-16 18:15:50", "2023-02-30 18:15:50"),
+            "line 3: TIMESTAMP '2023-02-30 18:15:50.9951690' is not a date and time",
+        ),
+        (AZURE.replace("2023-11-16 18:15:50", "2823-11-16 18:15:50"), "line 3: TIMESTAMP '2823-"),
         (AZURE.partition("\n")[0] + "\n", "holds no requests"),
         (AZURE.replace(",396,109", ",396"), "line 3: 2 fields, not 3"),
         (AZURE.replace(",396,", ",x,").replace("\n", "\n\n"), "line 5: ContextTokens 'x' is not"),
