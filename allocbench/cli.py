@@ -108,8 +108,10 @@ def _fail(error: Exception) -> int:
     elif isinstance(error, OSError) and (failure := stdout.failure(error)):
         stdout.abandon()
         message = failure
-    elif isinstance(error, OSError) and not _has_folder():
-        message = "the current folder no longer exists; change to another one"
+    elif isinstance(error, OSError):
+        message = _told(error)
+    elif isinstance(error, MemoryError):
+        message = f"not enough memory: {error}" if str(error) else "not enough memory"
     else:
         from allocbench.errors import USER_ERRORS
 
@@ -120,13 +122,14 @@ def _fail(error: Exception) -> int:
     return 2
 
 
-def _has_folder() -> bool:
-    """Whether the current folder exists, so that paths can be relative."""
+def _told(error: OSError) -> str:
+    """What the system refused: a file, or a process, memory or space that a command needs."""
     try:
         os.getcwd()
     except OSError:
-        return False
-    return True
+        return "the current folder no longer exists; change to another one"
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def _version(wanted: bool) -> None:

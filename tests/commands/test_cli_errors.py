@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from allocbench import allocators
+from allocbench.arguments import inputs
 from allocbench.workloads import Provenance, catalog, write
 from tests.commands import EVENTS, QUICK, error, folder, output, python
 from tests.traces import make
@@ -149,6 +151,29 @@ def test_a_full_disk_is_an_error() -> None:
 )
 def test_a_wrong_command_line_is_an_error(line: str, told: str) -> None:
     assert told in error(line)
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily"),
+        (OSError(errno.EROFS, "Read-only file system", "/tmp/x"), "/tmp/x: Read-only file system"),
+        (
+            FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
+            "No u",
+        ),
+        (MemoryError("Unable to allocate 8.00 TiB"), "not enough memory: Unable to allocate 8.00"),
+        (MemoryError(), "not enough memory\n"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error(
+    raised: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(inputs, "load_large", refuse)
+    assert error("inspect good.csv").startswith(f"error: {told}")
 
 
 def test_a_hostile_name_stays_on_one_line() -> None:
