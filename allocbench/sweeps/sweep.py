@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +17,7 @@ from multiprocessing import resource_tracker
 import pandas as pd
 
 from allocbench.base.extra import needs_extra
+from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
@@ -25,7 +27,8 @@ from allocbench.sweeps.cluster import on_cluster
 from allocbench.sweeps.file import append, code_version, fingerprint, open_records
 from allocbench.workloads import Trace
 
-with needs_extra("sweep"):
+# A warning would say that /dev/shm cannot be used; `_starting` makes it an error.
+with needs_extra("sweep"), warnings.catch_warnings(action="ignore"):
     from joblib import cpu_count
     from joblib.externals.loky import ProcessPoolExecutor
 
@@ -104,7 +107,7 @@ def _on_processes(
     while left:
         try:
             with _processes(workers) as pool:
-                for record in _finished(pool, list(left.items()), effort, runner):
+                for record in _finished(pool, list(left.items()), effort, runner, workers):
                     del left[key_of(record)]
                     yield record
         except BrokenProcessPool:
@@ -115,18 +118,33 @@ def _on_processes(
 def _alone(key: Key, trace: Trace, effort: Effort, runner: Runner) -> Record:
     try:
         with _processes(1) as pool:
-            return next(_finished(pool, [(key, trace)], effort, runner))
+            return next(_finished(pool, [(key, trace)], effort, runner, 1))
     except BrokenProcessPool as error:
         return died(key, trace, error)
 
 
 @contextmanager
 def _processes(workers: int) -> Iterator[Executor]:
-    pool = ProcessPoolExecutor(workers, initializer=_end_with, initargs=(os.getpid(),))
+    os.getcwd()  # each process begins in the current folder
+    with _starting(workers):
+        pool = ProcessPoolExecutor(workers, initializer=_end_with, initargs=(os.getpid(),))
     try:
         yield pool
     finally:
         pool.shutdown(kill_workers=True)
+
+
+@contextmanager
+def _starting(workers: int) -> Iterator[None]:
+    """Raise UsageError if the system refuses what processes need."""
+    try:
+        yield
+    except OSError as error:
+        processes = "a process" if workers == 1 else f"{workers} processes"
+        raise UsageError(
+            f"--workers {workers}: the system cannot start {processes}: {error.strerror or error}; "
+            "they need space in /dev/shm, open files (ulimit -n) and processes (ulimit -u)"
+        ) from error
 
 
 def _end_with(parent: int) -> None:
@@ -152,9 +170,9 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _finished(
-    pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner
+    pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: int
 ) -> Iterator[Record]:
-    with _uninterrupted():
+    with _uninterrupted(), _starting(workers):
         futures: list[Future[Record]] = [
             pool.submit(attempt, runner, trace, key, effort) for key, trace in todo
         ]

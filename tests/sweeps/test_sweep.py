@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -144,6 +145,23 @@ def test_a_sweep_that_was_ended_leaves_no_worker_and_resumes_without_duplicates(
     assert "4 rows, 1 of them from earlier sweeps" in output(line)
     keys = [json.dumps(json.loads(text)["key"]) for text in file.read_text().splitlines()]
     assert len(keys) == len(set(keys)) == 4
+
+
+@pytest.mark.parametrize("refused", ["__init__", "submit"])
+def test_processes_that_the_system_refuses_are_an_error_of_one_line(
+    refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their locks are files in /dev/shm, which may be full or missing in a container."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(f"allocbench.sweeps.sweep.ProcessPoolExecutor.{refused}", refuse)
+    with pytest.raises(UsageError) as raised:
+        sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=2)
+    assert str(raised.value).startswith(
+        "--workers 2: the system cannot start 2 processes: No space left on device; they need"
+    )
 
 
 def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
