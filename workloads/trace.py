@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.text import encodable
 from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import stable_order
@@ -85,6 +86,13 @@ class Trace:
     layout: Layout | None = None
     pool: NDArray[np.uint16] | None = None
     pools: tuple[PrivatePool, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Replace what is no text in labels: a file may name anything."""
+        try:
+            "".join(self.labels).encode()
+        except UnicodeEncodeError:
+            object.__setattr__(self, "labels", tuple(map(encodable, self.labels)))
 
     def __len__(self) -> int:
         return len(self.op)

@@ -14,6 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from allocbench.base.text import encodable
+
 OF = "of"
 MOST_LAYERS = 32
 _RANGE = re.compile(r"(\d+)\.\.(\d+)(?::(\d+))?")
@@ -96,6 +98,8 @@ def parse_numbers(text: str) -> Sequence[int]:
 def _parse_layer(text: str, first: str | None, layer: int) -> Spec:
     if layer > MOST_LAYERS:
         raise SpecSyntaxError(f"more than {MOST_LAYERS} specs inside each other")
+    if text != encodable(text):
+        raise SpecSyntaxError(f"'{text}' is not UTF-8")
     before, _, rest = text.partition(":")
     name = before.strip()
     if not name:

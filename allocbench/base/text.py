@@ -15,3 +15,8 @@ def printable(text: str, kept: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else "?" for c in text)
+
+
+def encodable(text: str) -> str:
+    """The text with `?` in place of surrogates, which stand for bytes that are not UTF-8."""
+    return text.encode(errors="replace").decode()

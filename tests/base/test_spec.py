@@ -30,6 +30,12 @@ def test_the_options_of_a_spec_are_the_text_after_its_name() -> None:
     assert options_of("caching") == ""
 
 
+def test_a_spec_is_utf_8() -> None:
+    for wrong in ("b\udcff", "bfc:extend=\udcff", "limit:of=b\udcff"):
+        with pytest.raises(SpecSyntaxError, match="is not UTF-8"):
+            parse(wrong)
+
+
 def test_ranges_and_lists_of_numbers() -> None:
     assert list(parse_numbers("8..11")) == [8, 9, 10, 11]
     assert list(parse_numbers("8..30:8")) == [8, 16, 24]

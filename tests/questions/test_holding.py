@@ -161,6 +161,13 @@ def test_a_kind_of_a_file_is_shown_as_text(folder: Path) -> None:
     assert not {"\x1b", "\x07", "\r"} & {*shown.stdout}
 
 
+def test_labels_that_are_no_text_are_replaced() -> None:
+    """JSON and pickles can have halves of characters, and file names bytes that are not UTF-8."""
+    trace = make([(ALLOC, 0, 8)], labels=("", "\ud800caf\udce9.py"), label=np.ones(1, np.uint32))
+    assert trace.labels == ("", "?caf?.py")
+    assert holders(trace)["place"].tolist() == ["?caf?.py"]
+
+
 def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> None:
     trace = with_modules(training(), label5=("head", ""))
     rows = holders(trace)
