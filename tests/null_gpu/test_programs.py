@@ -141,6 +141,23 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
 
 
 @of_each_version
+def test_random_numbers_of_the_gpu_are_drawn_on_the_host(version: str, tmp_path: Path) -> None:
+    found = seen("drawn", tmp_path, version=version)
+    assert found == {
+        "reads": {},
+        "unlike": {},  # of 2,000 numbers, a quarter is selected
+        "different": 1.0,
+        "of the host": True,
+        "repeated": [True] * 3,
+        "targets": [32],
+        "drawn targets": [32],
+        "edges": 2,
+        "too many": [0],
+        "not known": [0.0, 0.0],
+    }
+
+
+@of_each_version
 def test_functions_that_are_followed_are_those_of_pytorch(version: str, tmp_path: Path) -> None:
     found = seen("replaced_functions", tmp_path, version=version)
     assert found == {"before": 6, "after": 0}  # the call of torch.compile
@@ -204,6 +221,7 @@ def test_masks_and_positions_are_known_if_they_are_from_the_host(
         "converted": [True] * 3,
         "hiding": [False] * 4,
         "computed": [True, True, False],
+        "drawn": [True, False],
         "bytes": False,  # most bytes of whole numbers are 0
         "one sequence": [False] * 3,
         "packed": [True] * 3,

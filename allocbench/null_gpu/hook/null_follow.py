@@ -51,7 +51,7 @@ class _HostCopies(Protocol):
     """`HostCopies` of null_host_copies."""
 
     def is_small(self, tensor: Any) -> bool: ...
-    def may_have(self, tensor: Any) -> bool: ...
+    def may_have(self, tensor: Any, **limits: int) -> bool: ...
     def knows(self, tensor: Any) -> bool: ...
     def get(self, tensor: Any) -> Any: ...
     def keep(self, tensor: Any, values: Any) -> None: ...
@@ -151,7 +151,7 @@ class Follower:
             if on_host is _NOT_KNOWN and not numbers:
                 return original(*arguments, **options)
             with self._answering(numbers or [0]):
-                result = self._run(original, arguments, options)
+                result = self.run(original, arguments, options)
             if name == "index_put" and numbers and any(numbers):
                 self._answer_backward(result, numbers)
             if not reads and self._fits(result):
@@ -165,8 +165,8 @@ class Follower:
 
         @self._functions.instead_of(original)
         def assumed(*arguments: Any, **options: Any) -> Any:
-            result = self._run(original, arguments, options)
-            if self._can_keep(result):
+            result = self.run(original, arguments, options)
+            if self.can_keep(result):
                 values = self._torch.full(result.shape, name == "isfinite", device="cpu")
                 if computes and self._reaches_known(arguments):
                     values = self._values(original, self._on_host(arguments, options))
@@ -180,8 +180,8 @@ class Follower:
 
         @self._functions.instead_of(original)
         def created(*arguments: Any, **options: Any) -> Any:
-            result = self._run(computed, arguments, options)
-            if self._can_keep(result) and not self._copies.knows(result):
+            result = self.run(computed, arguments, options)
+            if self.can_keep(result) and not self._copies.knows(result):
                 self._keep(result, original, arguments, options | {"device": "cpu"})
             return result
 
@@ -190,8 +190,8 @@ class Follower:
     def _like(self, name: str, original: Any) -> Any:
         @self._functions.instead_of(original)
         def created(like: Any, *arguments: Any, **options: Any) -> Any:
-            result = self._run(original, (like, *arguments), options)
-            if self._can_keep(result):
+            result = self.run(original, (like, *arguments), options)
+            if self.can_keep(result):
                 shape = like.shape if name.endswith("_like") else ()
                 empty = self._torch.empty(shape, dtype=like.dtype, device="cpu")
                 self._keep(result, original, (empty, *arguments), options | {"device": "cpu"})
@@ -203,14 +203,14 @@ class Follower:
         @self._functions.instead_of(original)
         def converted(tensor: Any, *arguments: Any, **options: Any) -> Any:
             if not self._is_gpu(tensor):
-                result = self._run(original, (tensor, *arguments), options)
-                if self._can_keep(result) and self._copies.is_small(tensor):
+                result = self.run(original, (tensor, *arguments), options)
+                if self.can_keep(result) and self._copies.is_small(tensor):
                     self._copies.keep(result, tensor.detach())
                 return result
             if (values := self.host_copy(tensor)) is None:
                 return original(tensor, *arguments, **options)
             with self._answering([0]):
-                result = self._run(original, (tensor, *arguments), options)
+                result = self.run(original, (tensor, *arguments), options)
             return self._settled(result, values)
 
         return converted
@@ -220,7 +220,7 @@ class Follower:
         def changed(tensor: Any, *arguments: Any, **options: Any) -> Any:
             on_gpu, reaches = self._is_gpu(tensor), self._reaches_known(arguments)
             former = self.host_copy(tensor) if on_gpu else None
-            is_new = former is None and name in self._names.OVERWRITING and self._is_whole(tensor)
+            is_new = former is None and name in self._names.OVERWRITING and self.is_whole(tensor)
             if former is None and not reaches and not is_new:
                 return original(tensor, *arguments, **options)
             on_host = self._on_host(arguments, options)  # while the arguments are as they were
@@ -250,7 +250,7 @@ class Follower:
 
         return changed
 
-    def _run(self, original: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    def run(self, original: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Call a function; its result is a tensor whose changes PyTorch counts."""
         if not self._torch.is_inference_mode_enabled():
             return original(*arguments, **options)
@@ -260,18 +260,18 @@ class Follower:
     def _is_gpu(self, value: Any) -> bool:
         return isinstance(value, self._tensor) and bool(value.is_cuda)
 
-    def _can_keep(self, result: Any) -> bool:
-        """Whether the result of a function can have a host copy."""
-        return self._is_gpu(result) and self._copies.may_have(result) and self._is_usual()
+    def can_keep(self, result: Any, **limits: int) -> bool:
+        """Whether the result of a function can have a host copy. limits: of `may_have`."""
+        return self._is_gpu(result) and self._copies.may_have(result, **limits) and self._is_usual()
 
     def _fits(self, result: Any) -> bool:
         """Whether all results of a function can have host copies."""
         parts = result if isinstance(result, (tuple, list)) else (result,)
-        return all(map(self._can_keep, parts))
+        return all(map(self.can_keep, parts))
 
-    def _is_whole(self, tensor: Any) -> bool:
+    def is_whole(self, tensor: Any) -> bool:
         """Whether a tensor can have a host copy, and nothing else is in its memory."""
-        if not self._can_keep(tensor) or not tensor.is_contiguous():
+        if not self.can_keep(tensor) or not tensor.is_contiguous():
             return False
         return bool(tensor.nbytes == tensor.untyped_storage().nbytes())
 
@@ -320,6 +320,11 @@ class Follower:
             return list(map(self._known, arguments)), known
         except _UnknownError:
             return _NOT_KNOWN
+
+    def on_host(self, original: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
+        """What the function returns on the host if it knows the arguments; None: not known."""
+        values = self._values(original, self._on_host(arguments, options))
+        return None if values is _NOT_KNOWN else values
 
     def _values(self, original: Any, on_host: Any, *first: Any) -> Any:
         """What the function returns on the host, or _NOT_KNOWN. first: more arguments."""

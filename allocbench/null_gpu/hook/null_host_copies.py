@@ -19,7 +19,10 @@ _NEVER = ()
 MOST = 1 << 20
 """Elements of the largest tensor with a host copy, if they are whole numbers or truth values."""
 MOST_REAL = 1 << 16
-"""Elements of the largest tensor with a host copy, if they are real numbers."""
+"""Elements of the largest tensor with a host copy, if they are real numbers.
+
+Those that were drawn from an interval may be as many as MOST, because they choose edges and tokens.
+"""
 _MOST_BYTES = 16 * MOST
 
 
@@ -35,21 +38,22 @@ class HostCopies:
         """From now on, nothing is known."""
         self._usual = None
 
-    def is_small(self, tensor: Any) -> bool:
+    def is_small(self, tensor: Any, most_real: int = MOST_REAL) -> bool:
         """Whether it is a plain tensor, on any device, that is small enough for a host copy."""
         if type(tensor) is not self._usual or tensor.layout is not self._torch.strided:
             return False
         if tensor.is_complex() or tensor.is_nested:
             return False
-        return bool(tensor.numel() <= (MOST_REAL if tensor.is_floating_point() else MOST))
+        return bool(tensor.numel() <= (most_real if tensor.is_floating_point() else MOST))
 
-    def may_have(self, tensor: Any) -> bool:
+    def may_have(self, tensor: Any, most_real: int = MOST_REAL) -> bool:
         """Whether a tensor on the GPU can have a host copy.
 
         A parameter, or what depends on one, has none. Neither has a tensor of inference mode, whose
         changes PyTorch does not count.
         """
-        return self.is_small(tensor) and not (tensor.requires_grad or tensor.is_inference())
+        is_small = self.is_small(tensor, most_real)
+        return is_small and not (tensor.requires_grad or tensor.is_inference())
 
     def knows(self, tensor: Any) -> bool:
         """Whether there is a valid host copy of a tensor."""
@@ -101,7 +105,7 @@ class HostCopies:
         if type(tensor) is not self._usual or tensor.numel() > MOST:
             return None
         there = _storage(tensor)
-        if not (note := getattr(there, _COPY, None)) or not self.may_have(tensor):
+        if not (note := getattr(there, _COPY, None)) or not self.may_have(tensor, MOST):
             return None
         memory, *versions = note
         is_same = versions == self._versions(tensor) and memory.nbytes() == there.nbytes()

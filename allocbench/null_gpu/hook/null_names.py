@@ -45,6 +45,11 @@ OVERWRITING = ("copy_", "fill_", "zero_")
 """In place; the former values do not matter."""
 REPEATABLE = (*OVERWRITING, "__setitem__", "index_fill_", "masked_fill_")
 """In place; a second call does not change the result."""
+DRAWN = "rand randint randn randperm"
+DRAWN_FROM = "bernoulli multinomial"
+"""Their first argument has probabilities."""
+DRAWN_LIKE = "rand_like randint_like randn_like"
+DRAWN_IN_PLACE = "bernoulli_ normal_ random_ uniform_"
 READ = """
 allclose equal is_nonzero item numpy tolist __bool__ __contains__ __float__ __index__ __int__
 """

@@ -53,12 +53,15 @@ class Process:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
         self._reads.watch(torch)
-        self.copies = _sibling("null_host_copies").HostCopies(torch, self._core)
+        host = _sibling("null_host_copies")
+        self.copies = host.HostCopies(torch, self._core)
         null_functions = _sibling("null_functions")
         functions = null_functions.Functions(torch, self.copies.end)
         names, follow = _sibling("null_names"), _sibling("null_follow")
         follower = follow.Follower(torch, names, functions, self.copies, self._reads)
         follower.follow()
+        draws = _sibling("null_random").Draws(torch, follower, self.copies, host.MOST)
+        draws.follow(functions, names)
         _sibling("null_sparse").count_distinct(functions, self.copies, self._reads)
         _sibling("null_lengths").copy_lengths(torch, functions)
         _sibling("null_writes").Writes(torch, functions, self.copies).watch()

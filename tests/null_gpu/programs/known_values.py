@@ -72,7 +72,7 @@ lines = EXPRESSIONS.strip().splitlines()
 both = zip(lines, found("cpu"), found("cuda"), strict=True)
 seen = {"different": [line for line, there, here in both if there != here]}
 
-x, wide = torch.tensor([3, 0, 5, 2, 2]).cuda(), torch.randn(5, 7, device="cuda")
+x, wide = torch.tensor([3, 0, 5, 2, 2]).cuda(), torch.randn(5, 7, device="cuda").erf()
 changed = torch.zeros(2, 3, device="cuda")
 changed[:, 1] = 4
 changed[0, :1] += 2
@@ -84,8 +84,8 @@ with torch.inference_mode():
 seen["changed"] = [changed.tolist(), here.tolist(), flags.tolist()]
 changed += wide[:2, :3]
 flags = x.clone()
-flags.random_(1, 9)
-part = torch.rand(4, device="cuda")
+flags.geometric_(0.5)
+part = torch.rand(4, device="cuda").erf()
 part[1:].zero_()
 try:
     x[9]

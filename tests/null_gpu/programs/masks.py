@@ -68,6 +68,7 @@ _, grown = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask
 grown = utils.GenerationMixin()._update_model_kwargs_for_generation(None, grown)["attention_mask"]
 _, hiding = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask=part.cuda())
 drawn = torch.randint(9, (2, 8), device="cuda")
+hidden = torch.gcd(drawn, drawn)
 rising, anew = torch.arange(8)[None], torch.tensor([[0, 1, 2, 0, 1, 0, 1, 2]])
 searching, criteria = utils.GenerationMixin(), utils.StoppingCriteriaList()
 searched = []
@@ -78,9 +79,10 @@ seen = {
     "known": [ignored(mask) for mask in (None, whole, known, without_versions)],
     "converted": [ignored(known.bool()), ignored(known.view(8, 2)), ignored(known.int().cuda())],
     "hiding": [ignored(mask) for mask in (part, part.cuda(), changed, known - 1)],
-    "computed": [ignored(known.clone()), ignored(torch.ones_like(drawn)), ignored(drawn < 9)],
+    "computed": [ignored(known.clone()), ignored(torch.ones_like(hidden)), ignored(hidden < 9)],
+    "drawn": [ignored(drawn < 9), ignored(drawn > 9)],
     "bytes": ignored(known.view(torch.uint8)),
-    "one sequence": [packed(rising), packed(rising.cuda()), packed(drawn)],
+    "one sequence": [packed(rising), packed(rising.cuda()), packed(hidden)],
     "packed": [packed(anew), packed(anew.cuda()), packed(anew.to("cuda").long())],
     "grown": [ignored(grown), list(grown.shape), ignored(hiding["attention_mask"])],
     "searched": searched,

@@ -219,7 +219,7 @@ def written(world, r):
         lambda: x.tril_(),
         lambda: x.masked_scatter_(world.flags(r, x.shape), value),
         lambda: x.put_(torch.tensor([0], device=x.device), value.flatten()[:1]),
-        lambda: x.random_(0, 2, generator=torch.Generator(x.device)),
+        lambda: x.geometric_(0.5, generator=torch.Generator(x.device)),
         lambda: x.untyped_storage().fill_(0),
         lambda: x.untyped_storage().copy_(unknown.contiguous().untyped_storage()),
         lambda: x.resize_(x.numel() + 1).fill_(1),
