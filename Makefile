@@ -60,10 +60,11 @@ build/packages/.done: tests/null_gpu/packages.txt | $(BIN)/pip
 
 build/torch/%/.done: tests/null_gpu/requirements.txt
 	$(PYTHON) -m venv build/torch/$*
-	build/torch/$*/bin/pip install --quiet --no-deps torch===$* accelerate
+	build/torch/$*/bin/pip install --quiet --no-deps torch===$* accelerate "torchvision==$$($(VISION))"
 	build/torch/$*/bin/pip install --quiet -r $<
 	build/torch/$*/bin/pip install --quiet --no-deps "$$(build/torch/$*/bin/python -c '$(TRITON)')"
 	touch $@
+VISION = echo $* | awk -F. '{ print "0." $$2 + 15 "." $$3 }'
 TRITON := from importlib.metadata import requires; \
   print(*(one.split(";")[0] for one in requires("torch") if one.startswith("triton")))
 

@@ -132,6 +132,7 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
         "backward": [[5, 7], [5, 7], [8, 4, 4]],
         "finite": [True, False],
         "distinct": 15,
+        "without padding": [3, 6],
         "compiled": [],
         "scripted": 9.0,
     }
@@ -155,6 +156,42 @@ def test_random_numbers_of_the_gpu_are_drawn_on_the_host(version: str, tmp_path:
         "too many": [0],
         "not known": [0.0, 0.0],
     }
+
+
+@of_each_version
+def test_a_beam_search_returns_its_maximum_length(version: str, tmp_path: Path) -> None:
+    needs("transformers", version)
+    found = seen("beams", tmp_path, version=version)
+    assert found == {"found": [4, 10], "heard": [[2, 7]] * 2}
+
+
+@of_each_version
+def test_lbfgs_makes_all_of_its_iterations(version: str, tmp_path: Path) -> None:
+    found = seen("lbfgs", tmp_path, version=version)
+    assert found["cpu"][0] == found["cuda"][0] == [18, 18, 5]
+    iterations, evaluations, history = found["cuda"][1]  # with a line search
+    assert (iterations, history) == (18, found["cpu"][1][2])
+    assert evaluations == 3 + iterations  # one for each, and one at the begin of a step
+    assert found["close"] == [True, False]
+    assert summary(tmp_path).reads == {}
+
+
+@of_each_version
+def test_detectors_of_torchvision_select_as_many_boxes_as_on_the_cpu(
+    version: str, tmp_path: Path
+) -> None:
+    needs("torchvision", version)
+    found = seen("detectors", tmp_path, version=version)
+    sampled = found["sampled"]
+    (boxes, objects, detected), there = sampled["cuda"], sampled["cpu"]
+    assert boxes == there[0] == [1024, 2000]
+    assert objects == [256, 200]  # a quarter in training; fewer with random weights
+    assert objects[0] >= there[1][0]
+    assert detected == there[2] == [100, 100]
+    (anchors,), (few,) = (found["classified"][device] for device in ("cuda", "cpu"))
+    assert 0.95 * anchors < few <= anchors  # the loss leaves out some of them
+    assert found["detected"] == [100, 300, 100]
+    assert not [site for site in found["shapes"] if "torchvision" in site or "where" in site]
 
 
 @of_each_version
@@ -252,6 +289,7 @@ def test_one_rank_of_many_runs_without_the_others(version: str, tmp_path: Path) 
     found = seen("distributed", tmp_path, version=version, on="null:h100,rank=3,world=64")
     assert (found["rank"], found["world"]) == (3, 64)
     assert found["whole"] == 64 * found["shard"] == 64 * MIB
+    assert summary(tmp_path).shapes == {}  # batch normalization asks which ranks have elements
 
 
 @of_each_version

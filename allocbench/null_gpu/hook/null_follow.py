@@ -110,12 +110,12 @@ class Follower:
             with self._answering() as given:
                 result = computed(tensor, index)
             if any(given):
-                self._answer_backward(result, given)
+                self.answer_backward(result, given)
             return result
 
         return selected
 
-    def _answer_backward(self, result: Any, numbers: Sequence[int]) -> None:
+    def answer_backward(self, result: Any, numbers: Sequence[int]) -> None:
         """The backward pass reads the numbers again, in a thread of its own."""
         if node := result.grad_fn:
             node.register_prehook(lambda _gradients: self._answer(numbers))
@@ -129,7 +129,7 @@ class Follower:
             numbers = [1, matrices.shape[:-2].numel()]  # groups, matrices in the group
             with self._answering(numbers):
                 result = original(matrices, *arguments, **options)
-            self._answer_backward(result, numbers)
+            self.answer_backward(result, numbers)
             return result
 
         return in_one_group
@@ -153,7 +153,7 @@ class Follower:
             with self._answering(numbers or [0]):
                 result = self.run(original, arguments, options)
             if name == "index_put" and numbers and any(numbers):
-                self._answer_backward(result, numbers)
+                self.answer_backward(result, numbers)
             if not reads and self._fits(result):
                 values = self._values(original, on_host)
             return result if values is _NOT_KNOWN else self._settled(result, values)
@@ -234,7 +234,7 @@ class Follower:
                 result = original(tensor, *arguments, **options)
             if numbers and any(numbers):
                 changed_in = tensor if tensor._base is None else tensor._base
-                self._answer_backward(changed_in, numbers)
+                self.answer_backward(changed_in, numbers)
             if again:
                 self._values(original, on_host, tensor.detach())
             elif former is not None:

@@ -45,8 +45,8 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
-        known = _sibling("null_known")
-        self._reads = _sibling("null_reads").Reads(self._core, told["values"], known)
+        known, libraries = _sibling("null_known"), _sibling("null_libraries")
+        self._reads = _sibling("null_reads").Reads(self._core, told["values"], known, libraries)
         self._workspaces = _sibling("null_workspaces").Workspaces(self._core)
 
     def watch(self, torch: ModuleType) -> None:
@@ -62,7 +62,9 @@ class Process:
         follower.follow()
         draws = _sibling("null_random").Draws(torch, follower, self.copies, host.MOST)
         draws.follow(functions, names)
-        _sibling("null_sparse").count_distinct(functions, self.copies, self._reads)
+        null_sparse = _sibling("null_sparse")
+        null_sparse.count_distinct(functions, self.copies, self._reads)
+        null_sparse.count_padding(functions, self.copies, follower)
         _sibling("null_lengths").copy_lengths(torch, functions)
         _sibling("null_writes").Writes(torch, functions, self.copies).watch()
         _sibling("null_sizes").know_sizes(torch, names, functions, follower)

@@ -44,6 +44,12 @@ class _Known(Protocol):
     def in_operators(self, names: Iterable[str], size: int) -> int | None: ...
 
 
+class _Libraries(Protocol):
+    """The module null_libraries."""
+
+    def known(self, frame: FrameType) -> int | None: ...
+
+
 class Reads:
     """The reads of one process.
 
@@ -51,9 +57,16 @@ class Reads:
     loss.item()". chosen: number of reads that returned a value chosen by the user.
     """
 
-    def __init__(self, core: ctypes.CDLL, values: Mapping[str, float], known: _Known) -> None:
+    def __init__(
+        self,
+        core: ctypes.CDLL,
+        values: Mapping[str, float],
+        known: _Known,
+        libraries: _Libraries,
+    ) -> None:
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
         self._core, self._values, self._known = core, values, known
+        self._libraries = libraries
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
 
@@ -113,6 +126,9 @@ class Reads:
         assumed: int | None = getattr(self._last, "assumed", None)
         if assumed is not None and self._value(site) is None:
             return assumed
+        outside = _outside(caller) if self._value(site) is None else None
+        if outside and (number := self._libraries.known(outside)) is not None:
+            return self._given(number)
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
             place = (operators or ["*"])[-1]
@@ -180,9 +196,15 @@ class Reads:
 
 def call_site(frame: FrameType | None) -> str:
     """ "train.py:88 loss.item()" for the innermost line that is not PyTorch's, or ""."""
+    outside = _outside(frame)
+    return _site(outside.f_code.co_filename, outside.f_lineno) if outside else ""
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is not PyTorch's."""
     while frame is not None and _is_internal(frame):
         frame = frame.f_back
-    return _site(frame.f_code.co_filename, frame.f_lineno) if frame else ""
+    return frame
 
 
 @functools.cache

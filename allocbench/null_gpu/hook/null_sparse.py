@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many elements a sparse tensor on a null GPU has once it is coalesced.
+"""How many elements sparse tensors on a null GPU have.
 
-PyTorch reads this from the GPU. Unknown indices count as distinct: the result is as large as it can
-be.
+PyTorch reads this from the GPU, when it coalesces a tensor and when it makes the sparse gradient of
+an embedding, which has no padding. Unknown indices count as distinct and as no padding: the result
+is as large as it can be.
 """
 
 from __future__ import annotations
@@ -30,3 +31,25 @@ def count_distinct(functions: Any, copies: Any, reads: Any) -> None:
         return functions.instead_of(original)(coalesced)
 
     functions.replace("coalesce", replaced)
+
+
+_PADDING, _SPARSE = 2, 4
+"""Positions of the arguments of `torch.embedding`."""
+
+
+def count_padding(functions: Any, copies: Any, follower: Any) -> None:
+    """Replace `torch.embedding`. follower: `Follower` of the module beside this one."""
+
+    def replaced(_name: str, original: Any) -> Any:
+        def embedded(*arguments: Any, **options: Any) -> Any:
+            result = original(*arguments, **options)
+            if len(arguments) > _SPARSE and arguments[_SPARSE] and arguments[_PADDING] >= 0:
+                indices = arguments[1]
+                known = copies.get(indices) if indices.is_cuda else None
+                used = indices.numel() if known is None else int((known != arguments[2]).sum())
+                follower.answer_backward(result, [used])
+            return result
+
+        return functions.instead_of(original)(embedded)
+
+    functions.replace("embedding", replaced)

@@ -24,7 +24,9 @@ dist.barrier()
 
 model = nn.parallel.DistributedDataParallel(nn.Linear(512, 512).cuda())
 model(torch.randn(4, 512, device="cuda")).sum().backward()
-del model
+synchronized = nn.SyncBatchNorm(4).cuda()
+synchronized(torch.randn(2, 4, 3, device="cuda")).sum().backward()
+del model, synchronized
 torch.cuda.empty_cache()
 
 layers = nn.Sequential(*(nn.Linear(2048, 2048, bias=False, device="cuda") for _ in range(4)))

@@ -112,6 +112,12 @@ optimizer = torch.optim.SparseAdam(sparse.parameters())
 sparse(torch.randint(9, (3, 5), device="cuda")).sum().backward()
 optimizer.step()
 seen["distinct"] = sparse.weight.grad.coalesce()._nnz()
+padded = torch.nn.Embedding(9, 4, padding_idx=0, sparse=True, device="cuda")
+looked_up = torch.tensor([[0, 3, 4], [0, 0, 4]]).cuda()
+for index in (looked_up, torch.gcd(looked_up, looked_up)):
+    padded.weight.grad = None
+    padded(index).sum().backward()
+    seen.setdefault("without padding", []).append(padded.weight.grad._nnz())
 compiled = torch.compile(lambda x: (x + torch.ones_like(x)).sum(), backend="eager")
 seen["compiled"] = list(compiled(x).shape)
 
