@@ -346,16 +346,21 @@ class Follower:
     def _settled(self, result: Any, values: Any) -> Any:
         """The result of a function whose values are known, with them."""
         if isinstance(values, self._tensor):
-            if not self._is_gpu(result):
-                result.copy_(values)
-            elif self._copies.may_have(result) and not self._copies.knows(result):
-                self._copies.keep(result, values)
+            self._settle([result], [values])
             return result
         if isinstance(values, (tuple, list)) and any(map(self._is_gpu, result)):
-            for part, known in zip(result, values, strict=True):
-                self._settled(part, known)
+            self._settle(result, values)
             return result
         return values.copy() if hasattr(values, "copy") else values  # numpy() shares memory
+
+    def _settle(self, results: Sequence[Any], values: Sequence[Any]) -> None:
+        """Give tensors their values. They may share memory, as those of `torch.where` do."""
+        known = [self._is_gpu(result) and self._copies.knows(result) for result in results]
+        for result, value, is_known in zip(results, values, known, strict=True):
+            if not self._is_gpu(result):
+                result.copy_(value)
+            elif self._copies.may_have(result) and not is_known:
+                self._copies.keep(result, value)
 
     def _numbers(
         self, name: str, arguments: Sequence[Any], options: Mapping[str, Any], values: Any

@@ -67,11 +67,17 @@ class HostCopies:
         return self._set(self._torch.empty(0, dtype=tensor.dtype, device="cpu"), memory, *place)
 
     def keep(self, tensor: Any, values: Any) -> None:
-        """Note the values of a tensor on the GPU that nothing has a view of yet."""
+        """Note the values of a tensor on the GPU that nothing has a view of yet.
+
+        If the memory already has a host copy, only the part that is the tensor's changes.
+        """
         there = tensor.untyped_storage()  # larger than the tensor if a function estimates its size
         if there.nbytes() > _MOST_BYTES or values.shape != tensor.shape:
             return
         if getattr(there, _COPY, None) == _NEVER:
+            return
+        if self.knows(tensor):
+            self.get(tensor).copy_(values.detach())
             return
         storage = self._torch.UntypedStorage(there.nbytes(), device="cpu")
         setattr(there, _COPY, (storage, *self._versions(tensor)))

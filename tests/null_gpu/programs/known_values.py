@@ -58,6 +58,8 @@ functional.pad(x.cumsum(0), (1, 0)).tolist()
 list(wide[x > 1].shape)
 list(wide.masked_select((x > 2)[:, None]).shape)
 list(wide.repeat_interleave(x, 0).shape)
+[part.tolist() for part in torch.where(x[:, None] > torch.arange(3, device=x.device))]
+[part.tolist() for part in x.view(5, 1).expand(5, 2).contiguous().nonzero(as_tuple=True)]
 """
 
 
