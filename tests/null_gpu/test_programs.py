@@ -159,6 +159,17 @@ def test_random_numbers_of_the_gpu_are_drawn_on_the_host(version: str, tmp_path:
 
 
 @of_each_version
+def test_a_router_sends_tokens_evenly_to_experts(version: str, tmp_path: Path) -> None:
+    found = seen("experts", tmp_path, version=version)
+    for each in (1, 2, 3):
+        assert found[str(each)] == [40 * each // 8] * 8
+        assert found[f"{each}, inference"] == [80 * each // 8] * 8
+    assert found["known"] == [[0, 2], [1, 2]]
+    assert found["different"] == [2] * 12
+    assert (found["reads"], found["not known"]) == ({}, 2)
+
+
+@of_each_version
 def test_a_beam_search_returns_its_maximum_length(version: str, tmp_path: Path) -> None:
     needs("transformers", version)
     found = seen("beams", tmp_path, version=version)

@@ -70,6 +70,7 @@ class Process:
         _sibling("null_sizes").know_sizes(torch, names, functions, follower)
         kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
         _sibling("null_subscript").replace(self._core, kinds, follower.subscript())
+        _sibling("null_routing").send_evenly(torch, functions, follower, self.copies)
         self._workspaces.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
