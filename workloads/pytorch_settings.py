@@ -22,6 +22,7 @@ _IN_CONF_ALONE = (
     "large_segment_size_mb",
     "per_process_memory_fraction",
 )
+_FLAGS_IN_CONF_ALONE = ("throw_on_cudamalloc_oom",)
 _CONFS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 _FLAGS = {"true": "True", "false": "False"}
 _NOT_IN_CONF = ("version", "conf")
@@ -72,6 +73,9 @@ class Settings:
             for name in _IN_CONF_ALONE
             if (match := re.search(rf"(?:^|[\s,]){name}\s*:\s*([\d.]+)", self.conf))
         }
+        for name in _FLAGS_IN_CONF_ALONE:
+            if re.search(rf"(?:^|[\s,]){name}\s*:\s*true\b", self.conf, re.IGNORECASE):
+                by_name[name] = "true"
         if self.max_split is not None:
             by_name["max_split_size_mb"] = str(self.max_split // MIB)
         if self.threshold > 0:

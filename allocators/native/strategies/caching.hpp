@@ -28,7 +28,7 @@
 // parts of a segment. PyTorch returns even such a part to the device when that refuses a request,
 // which is an error or frees memory in use, so here the request fails.
 //
-// Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13, reproduced block for block.
+// Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.13 to 2.15, reproduced block for block.
 #pragma once
 
 #include <cstdint>

@@ -295,6 +295,28 @@ class TestExpandableSegments:
         assert allocator.device.stats().map_calls == 3
 
 
+def test_throwing_early_returns_no_cached_memory_to_the_device(make: Make) -> None:
+    """What the real allocator does is in the recorded placements (see data/caching)."""
+    for setting, served in (("false", True), ("true", False)):
+        allocator = make(f"caching:throw_on_cudamalloc_oom={setting}", capacity="64MiB")
+        allocator.deallocate(allocator.allocate(40 * MIB))
+        if served:
+            allocator.allocate(50 * MIB)
+        else:
+            with pytest.raises(allocators.OutOfMemory):
+                allocator.allocate(50 * MIB)
+            assert segments(allocator) == [40 * MIB]
+        assert allocator.device.stats().free_calls == int(served)
+
+
+def test_throwing_early_is_kept_when_settings_change(make: Make) -> None:
+    allocator = make("caching:conf=throw_on_cudamalloc_oom:True", capacity="64MiB")
+    allocator.change_settings("max_split_size_mb:40")
+    allocator.deallocate(allocator.allocate(30 * MIB))
+    with pytest.raises(allocators.OutOfMemory):
+        allocator.allocate(50 * MIB)
+
+
 def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
     conf = (
         "backend:native, max_split_size_mb:32,pinned_use_background_threads:True,"
@@ -309,7 +331,7 @@ def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ("version=2.14", "must be 2.1 to 2.13"),
+        ("version=2.16", "must be 2.1 to 2.15"),
         ("large_segment_size_mb=32,version=2.10", "must be 20 in version 2.10"),
         ("max_split_size_mb=19", "must be a whole number of at least 20"),
         ("max_split_size_mb=20.5", "must be a whole number"),

@@ -21,6 +21,9 @@ namespace {
 constexpr std::string_view kLike2_9[] = {"2.1", "2.2", "2.3", "2.4", "2.5",
                                          "2.6", "2.7", "2.8", "2.9"};
 
+// Versions that follow the rules of 2.13.
+constexpr std::string_view kLike2_13[] = {"2.13", "2.14", "2.15"};
+
 constexpr Size kOwnSegment = 10 * kMiB;  // the smallest request that does not share its segment
 
 // Keys of a conf that change no placement, because they concern pinned host memory, locks or
@@ -162,8 +165,8 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
     settings.ties = Ties::kAddress;
   else if (version == "2.12")
     settings.ties = Ties::kBlock;
-  else if (version != "2.13")
-    given.reject("version", "must be 2.1 to 2.13");
+  else if (std::ranges::find(kLike2_13, version) == std::end(kLike2_13))
+    given.reject("version", "must be 2.1 to 2.15");
   if (is_2_9 || is_2_10)
     settings.minor = is_2_9 ? 9 : 10;
   else
@@ -190,7 +193,9 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
   settings.expandable = given.flag("expandable_segments");
   if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
-  settings.kept = given.written({"version", "expandable_segments", "large_segment_size_mb"});
+  settings.throws_early = given.flag("throw_on_cudamalloc_oom");
+  settings.kept = given.written(
+      {"version", "expandable_segments", "large_segment_size_mb", "throw_on_cudamalloc_oom"});
   if (!settings.resets_rounding())
     settings.kept.merge(given.written({"max_non_split_rounding_mb"}));
   return settings;

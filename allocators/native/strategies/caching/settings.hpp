@@ -19,7 +19,7 @@ namespace allocbench {
 struct CachingSettings {
   static constexpr Option options[] = {
       {"version", OptionType::kText, "2.13",
-       "PyTorch version to follow, 2.1 to 2.13; the versions differ in the choice among free "
+       "PyTorch version to follow, 2.1 to 2.15; the versions differ in the choice among free "
        "blocks of equal size, in the meaning of a memory fraction of 1, and in the last interval "
        "of a list of divisions"},
       {"conf", OptionType::kText, "",
@@ -40,6 +40,10 @@ struct CachingSettings {
        "released; default: never; requires per_process_memory_fraction"},
       {"per_process_memory_fraction", OptionType::kNumber, "",
        "fraction of the device's capacity, from 0 to 1, that may be reserved; default: all"},
+      {"throw_on_cudamalloc_oom", OptionType::kFlag, "false",
+       "fail a request at once, without returning cached memory to the device, if its segment is "
+       "larger than the memory that the device has left; has no effect with a memory fraction "
+       "below 1"},
       {"expandable_segments", OptionType::kFlag, "false",
        "use segments of virtual memory that grow and shrink page by page"},
   };
@@ -70,6 +74,11 @@ struct CachingSettings {
   Size rounded(Size requested) const;
   // Bytes requested from the device for a rounded size.
   Size segment(Size rounded) const;
+  // Whether PyTorch throws an OutOfMemoryError instead of requesting a segment from the device. It
+  // checks a limit first, and exceeding that is no reason to throw.
+  bool rejects(Size reserved, Size segment, Size capacity) const {
+    return throws_early && !limit && reserved + segment > capacity;
+  }
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
   bool collects() const { return limit && collection_threshold > 0; }
@@ -90,6 +99,7 @@ struct CachingSettings {
   double collection_threshold = 0;
   std::optional<Size> limit;  // bytes that may be reserved
   bool expandable = false;
+  bool throws_early = false;
   // Options as they were given that PyTorch does not reset when it reads settings again.
   std::map<std::string, std::string> kept;
 };
