@@ -49,7 +49,7 @@ test-null: $(VENV)/.test build/headers/.done $(TORCH:%=build/torch/%/.done)  ## 
 	ALLOCBENCH_TEST_TORCH="$(TORCH)" $(BIN)/python -m pytest -n auto --dist worksteal tests/null_gpu
 
 test-torch:  ## the same with all versions that the null GPU is tested with
-	$(MAKE) test-null TORCH="2.13.0 2.11.0 2.9.1 2.5.1"
+	$(MAKE) test-null TORCH="2.14.1 2.13.0 2.11.0 2.9.1 2.5.1"
 
 test-packages: $(VENV)/.test build/packages/.done  ## CuPy, RMM and Numba on the null GPU's driver; 230 MB of downloads
 	ALLOCBENCH_TEST_PACKAGES=1 $(BIN)/python -m pytest tests/null_gpu/test_packages.py
@@ -60,7 +60,7 @@ build/packages/.done: tests/null_gpu/packages.txt | $(BIN)/pip
 
 build/torch/%/.done: tests/null_gpu/requirements.txt
 	$(PYTHON) -m venv build/torch/$*
-	build/torch/$*/bin/pip install --quiet --no-deps torch===$* accelerate "torchvision==$$($(VISION))"
+	build/torch/$*/bin/pip install --quiet --no-deps torch===$* accelerate "torchvision===$$($(VISION))"
 	build/torch/$*/bin/pip install --quiet -r $<
 	build/torch/$*/bin/pip install --quiet --no-deps "$$(build/torch/$*/bin/python -c '$(TRITON)')"
 	touch $@

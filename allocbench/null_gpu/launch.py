@@ -149,7 +149,12 @@ def environment(
         "values": dict(limits.values),
         "alone": device.world is not None,
     }
-    variables = {VARIABLE: json.dumps(settings), **hook_variables(_HOOK, os.environ)}
+    variables = {
+        VARIABLE: json.dumps(settings),
+        **hook_variables(_HOOK, os.environ),
+        # The processes in which torch.compile would compile find no libraries of the null GPU.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
     if device.world is not None:
         variables |= {
             "RANK": str(device.rank),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-OLDEST, NEWEST = (2, 5), (2, 13)
+OLDEST, NEWEST = (2, 5), (2, 15)
 """The tested versions of PyTorch."""
 
 

@@ -22,7 +22,7 @@ from allocbench.null_gpu import device, launch
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-VERSIONS = ("2.13.0", "2.11.0", "2.9.1", "2.5.1")
+VERSIONS = ("2.13.0", "2.14.1", "2.11.0", "2.9.1", "2.5.1")
 NEWEST = VERSIONS[0]
 
 

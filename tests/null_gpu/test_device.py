@@ -141,8 +141,8 @@ def test_an_unsuitable_host_is_an_error(
     ("version", "cuda", "complaint"),
     [
         ("2.13.0+cpu", "None", "torch 2.13.0+cpu in {site} is not built for CUDA"),
-        ("2.4.1", "'12.4'", "torch 2.4.1 in {site}: the null GPU works with torch 2.5 to 2.13"),
-        ("2.14.0", "'13.2'", "torch 2.14.0 in {site}: the null GPU works with torch 2.5 to 2.13"),
+        ("2.4.1", "'12.4'", "torch 2.4.1 in {site}: the null GPU works with torch 2.5 to 2.15"),
+        ("2.16.0", "'13.2'", "torch 2.16.0 in {site}: the null GPU works with torch 2.5 to 2.15"),
     ],
 )
 def test_an_unsuitable_torch_is_an_error(

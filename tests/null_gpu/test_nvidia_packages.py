@@ -15,7 +15,7 @@ from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu import PROGRAMS, VERSIONS, python
 
 SYSTEM = {"ld-linux-x86-64", "libc", "libdl", "libgcc_s", "libm", "libpthread", "librt"}
-SYSTEM |= {"libstdc++"}
+SYSTEM |= {"libquadmath", "libstdc++", "libz"}
 FOLDERS = ("cublas", "cuda_runtime", "cuda_nvrtc", "cudnn", "nccl", "cu13")
 
 

@@ -1,8 +1,10 @@
-// null_gpu/errors.cpp: the names and texts of errors, in the runtime and in the driver.
+// null_gpu/errors.cpp: the names and texts of errors, in the runtime and in the driver; its log.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>
 
+#include "null_gpu/contexts.hpp"
+#include "null_gpu/machine.hpp"
 #include "null_gpu/runtime.hpp"
 
 using namespace allocbench::null_gpu;
@@ -77,4 +79,16 @@ NULL_GPU_API int null_cuGetErrorString(int status, char const** text) {
   Error const* const error = find(status);
   *text = error == nullptr ? nullptr : error->text;
   return error == nullptr ? kInvalidValue : kSuccess;
+}
+
+// The null GPU logs nothing, so it never calls the function.
+NULL_GPU_API int null_cuLogsRegisterCallback(void (*)(void*, int, char*, Size), void*,
+                                             Handle* registered) {
+  if (Status const status = entered_driver("cuLogsRegisterCallback")) return status;
+  *registered = Machine::get().new_handle();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuLogsUnregisterCallback(Handle) {
+  return entered_driver("cuLogsUnregisterCallback");
 }

@@ -144,7 +144,8 @@ int Machine::device_of(void const* address) const {
 }
 
 Handle Machine::new_handle() {
-  return reinterpret_cast<Handle>((handle_ += kMostDevices) + current_device());
+  Address const first = handle_ += kHandleAlignment * kMostDevices;
+  return reinterpret_cast<Handle>(first + kHandleAlignment * current_device());
 }
 
 int Machine::kernel_version() const {
@@ -181,7 +182,8 @@ void leave_context() {
 }
 int device_of(Handle handle) {
   auto const number = reinterpret_cast<Address>(handle);
-  return number < kFirstHandle ? current_device() : static_cast<int>(number % kMostDevices);
+  if (number < kFirstHandle) return current_device();
+  return static_cast<int>(number / kHandleAlignment % kMostDevices);
 }
 DeviceMemory& current_memory() { return Machine::get().memory(current_device()); }
 

@@ -38,6 +38,8 @@ struct Settings {
 
 inline constexpr Address kFirstContext = 0xC000;
 inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams
+// Handles are aligned like pointers: PyTorch stores its own numbers of streams as odd handles.
+inline constexpr Address kHandleAlignment = 16;
 
 class Machine {
  public:

@@ -145,5 +145,26 @@ NULL_GPU_API int null_cudaLibraryGetKernel(Handle* kernel, Handle, char const*) 
   return kSuccess;
 }
 
+NULL_GPU_API int null_cudaLibraryLoadFromFile(Handle* library) {
+  return null_cudaLibraryLoadData(library);
+}
+
+NULL_GPU_API int null_cudaLibraryGetUnifiedFunction(Handle* function, Handle library,
+                                                    char const* name) {
+  return null_cudaLibraryGetKernel(function, library, name);
+}
+
+// A library is not read, so it has no variables, and its kernels are not counted.
+NULL_GPU_API int null_cudaLibraryGetGlobal(void**, Size*, Handle, char const*) {
+  return failed(kNotFound);
+}
+NULL_GPU_API int null_cudaLibraryGetManaged(void**, Size*, Handle, char const*) {
+  return failed(kNotFound);
+}
+NULL_GPU_API int null_cudaLibraryGetKernelCount(unsigned* count, Handle) {
+  *count = 0;
+  return kSuccess;
+}
+
 NULL_GPU_API int null_cudaLibraryUnload(Handle) { return kSuccess; }
 NULL_GPU_API int null_cudaKernelSetAttributeForDevice(Handle, int, int, int) { return kSuccess; }

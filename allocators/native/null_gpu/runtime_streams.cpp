@@ -5,6 +5,7 @@
 #include "null_gpu/machine.hpp"
 #include "null_gpu/pools.hpp"
 #include "null_gpu/streams.hpp"
+#include "null_gpu/user_objects.hpp"
 #include "null_gpu/values.hpp"
 
 using namespace allocbench::null_gpu;
@@ -178,11 +179,13 @@ NULL_GPU_API int null_cudaGraphCreate(Handle* graph, unsigned) {
 
 NULL_GPU_API int null_cudaGraphDestroy(Handle graph) {
   Streams::get().destroy_graph(graph);
+  UserObjects::get().drop(graph);
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaGraphInstantiate(Handle* executable, Handle, unsigned long long) {
+NULL_GPU_API int null_cudaGraphInstantiate(Handle* executable, Handle graph, unsigned long long) {
   *executable = Machine::get().new_handle();
+  UserObjects::get().share(graph, *executable);
   return kSuccess;
 }
 
@@ -191,7 +194,10 @@ NULL_GPU_API int null_cudaGraphInstantiateWithFlags(Handle* executable, Handle g
   return null_cudaGraphInstantiate(executable, graph, flags);
 }
 
-NULL_GPU_API int null_cudaGraphExecDestroy(Handle) { return kSuccess; }
+NULL_GPU_API int null_cudaGraphExecDestroy(Handle executable) {
+  UserObjects::get().drop(executable);
+  return kSuccess;
+}
 
 NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
   Streams::get().enqueue(stream);
