@@ -47,6 +47,7 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:system_reserve": "a limit",
     "bfc:retry_seconds": "waits for other threads, and a replay has none",
     "caching:per_process_memory_fraction": "a limit",
+    "caching:throw_on_cudamalloc_oom": "fails requests that others serve",
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "all other options in one string",
     "cuda_async:release_threshold": "does not work on a simulated device",

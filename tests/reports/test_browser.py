@@ -44,6 +44,11 @@ def bundle(workload: str, trace: Trace, specs: list[str], device: str = "sim:80G
     return Bundle(results.frame(rows), join(parts))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _in_chromium() -> None:
+    needs_chromium()
+
+
 @pytest.fixture(scope="module")
 def given() -> Bundle:
     return bundle("gpt2-train", catalog.load("gpt2-train"), SPECS)
@@ -51,7 +56,6 @@ def given() -> Bundle:
 
 @pytest.fixture(scope="module")
 def page(given: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    needs_chromium()
     path = tmp_path_factory.mktemp("report") / "report.html"
     html.write(given, path, reference="caching")
     return path

@@ -20,8 +20,7 @@ Block Caching::do_allocate(Size requested, Stream stream) {
   Index block = find(pool, wanted);
   if (block == kNone) {
     if (settings_.collects() && returns_memory()) collect();
-    Size const segment = settings_.segment(wanted);
-    if (settings_.rejects(reserved(), segment, device().capacity())) return {};
+    if (settings_.rejects(wanted, reserved(), device().capacity())) return {};
     block = obtain(pool, wanted);
     if (block == kNone && settings_.lends_first()) block = lend(stream, wanted);
     if (block == kNone) block = obtain_after_release(pool, wanted, stream);

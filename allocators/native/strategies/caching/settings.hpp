@@ -41,9 +41,8 @@ struct CachingSettings {
       {"per_process_memory_fraction", OptionType::kNumber, "",
        "fraction of the device's capacity, from 0 to 1, that may be reserved; default: all"},
       {"throw_on_cudamalloc_oom", OptionType::kFlag, "false",
-       "fail a request at once, without returning cached memory to the device, if its segment is "
-       "larger than the memory that the device has left; has no effect with a memory fraction "
-       "below 1"},
+       "fail at once, without returning cached memory, if the device cannot serve a request; has "
+       "no effect with a memory fraction below 1"},
       {"expandable_segments", OptionType::kFlag, "false",
        "use segments of virtual memory that grow and shrink page by page"},
   };
@@ -74,10 +73,9 @@ struct CachingSettings {
   Size rounded(Size requested) const;
   // Bytes requested from the device for a rounded size.
   Size segment(Size rounded) const;
-  // Whether PyTorch throws an OutOfMemoryError instead of requesting a segment from the device. It
-  // checks a limit first, and exceeding that is no reason to throw.
-  bool rejects(Size reserved, Size segment, Size capacity) const {
-    return throws_early && !limit && reserved + segment > capacity;
+  // Whether PyTorch throws instead of requesting memory; it never does below a limit.
+  bool rejects(Size wanted, Size reserved, Size capacity) const {
+    return throws_early && !limit && reserved + segment(wanted) > capacity;
   }
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
