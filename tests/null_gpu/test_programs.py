@@ -171,6 +171,8 @@ def test_a_router_sends_tokens_evenly_to_experts(version: str, tmp_path: Path) -
 
 @of_each_version
 def test_a_beam_search_returns_its_maximum_length(version: str, tmp_path: Path) -> None:
+    if version == "2.5.1":
+        pytest.skip("transformers 5 needs PyTorch 2.6")
     needs("transformers", version)
     found = seen("beams", tmp_path, version=version)
     assert found == {"found": [4, 10], "heard": [[2, 7]] * 2}

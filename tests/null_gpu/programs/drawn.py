@@ -25,7 +25,7 @@ def draws(seed, shape=(2000,)):
     return {
         "rand": torch.rand(shape, device="cuda") < 0.25,
         "rand_like": torch.rand_like(ones) < 0.25,
-        "half": torch.rand_like(ones, dtype=torch.half, generator=None) < 0.25,
+        "half": torch.rand_like(ones, dtype=torch.half) < 0.25,
         "randn": torch.randn(shape, device="cuda") < -0.6745,
         "randn_like": torch.randn_like(ones) < -0.6745,
         "randint": torch.randint(4, shape, device="cuda") == 3,
