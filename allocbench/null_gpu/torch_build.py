@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OLDEST, NEWEST = (2, 5), (2, 15)
-"""The tested versions of PyTorch."""
+"""The versions of PyTorch that are accepted."""
 
 
 class NullGpuError(RuntimeError):

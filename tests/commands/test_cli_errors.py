@@ -157,7 +157,10 @@ def test_a_wrong_command_line_is_an_error(line: str, told: str) -> None:
     ("raised", "told"),
     [
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "Resource temporarily"),
-        (OSError(errno.EROFS, "Read-only file system", "/tmp/x"), "/tmp/x: Read-only file system"),
+        (
+            OSError(errno.EROFS, "Read-only file system", "trace.csv"),
+            "trace.csv: Read-only file system",
+        ),
         (
             FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"),
             "No u",

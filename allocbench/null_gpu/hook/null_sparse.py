@@ -46,7 +46,9 @@ def count_padding(functions: Any, copies: Any, follower: Any) -> None:
             if len(arguments) > _SPARSE and arguments[_SPARSE] and arguments[_PADDING] >= 0:
                 indices = arguments[1]
                 known = copies.get(indices) if indices.is_cuda else None
-                used = indices.numel() if known is None else int((known != arguments[2]).sum())
+                used = (
+                    indices.numel() if known is None else int((known != arguments[_PADDING]).sum())
+                )
                 follower.answer_backward(result, [used])
             return result
 
