@@ -61,7 +61,7 @@ def _objects(found: Mapping[str, Any], _line: str) -> int:
     return len(found["labels"]) // 4  # the usual share; the sampler is not at hand
 
 
-def _objects_of_image(found: Mapping[str, Any], line: str) -> int:
+def _objects_of_image(found: Mapping[str, Any], _line: str) -> int:
     count = len(found["labels"][found["img_id"]])
     return int(found["self"].fg_bg_sampler.positive_fraction * count)
 
@@ -80,7 +80,7 @@ def _anchors(found: Mapping[str, Any], line: str) -> int:
     return len(found["targets_per_image"]["labels"])
 
 
-def _matched(found: Mapping[str, Any], line: str) -> int:
+def _matched(found: Mapping[str, Any], _line: str) -> int:
     return sum(len(target["labels"]) for target in found["targets"])
 
 
