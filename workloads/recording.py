@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.base import children
+from allocbench.base.children import Ended
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
 from allocbench.workloads.relabeling import relabeled
@@ -50,13 +51,15 @@ class Recorded:
     """The exit code of a command, as in a shell, and its traces by name.
 
     The name of a trace is "" if it is the only one, otherwise for example "rank0-gpu1".
-    files: those of the Python modules that the recorded processes imported.
+    files: those of the Python modules that the recorded processes imported. signal: the SIGTERM or
+    SIGHUP that this process got meanwhile and passed on, or None.
     """
 
     code: int
     traces: Mapping[str, Trace]
     complaints: Sequence[str]
     files: frozenset[str] = frozenset()
+    signal: int | None = None
 
 
 def has_cuda() -> bool:
@@ -108,7 +111,7 @@ def record(
             "ALLOCBENCH_LAST": str(last or ""),
             "ALLOCBENCH_STEPS": str(steps or ""),
         }
-        code = _run(command, environment, stdout, stderr)
+        ended = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         try:
             traces = _traces(Path(folder), command, machine.name if machine else None)
@@ -117,7 +120,7 @@ def record(
                 for snapshot in Path(folder).glob("*.pickle"):
                     shutil.move(snapshot, keep)
         files = _files(Path(folder))
-        return Recorded(code, traces, complaints, files)
+        return Recorded(ended.code, traces, complaints, files, ended.signal)
 
 
 def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
@@ -130,7 +133,7 @@ def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
 
 def _run(
     command: Sequence[str], environment: Mapping[str, str], stdout: int | None, stderr: int | None
-) -> int:
+) -> Ended:
     try:
         return children.run(command, environment, stdout, stderr)
     except OSError as error:

@@ -10,6 +10,19 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended.
+
+    code: its exit code as a shell gives it, 128 + N after signal N. signal: the last SIGTERM or
+    SIGHUP that this process got meanwhile and passed on, or None.
+    """
+
+    code: int
+    signal: int | None = None
 
 
 def refusal(command: Sequence[str]) -> str | None:
@@ -27,31 +40,37 @@ def run(
     environment: Mapping[str, str],
     stdout: int | None = None,
     stderr: int | None = None,
-) -> int:
-    """Run a command; returns its exit code as a shell gives it, 128 + N after signal N.
+) -> Ended:
+    """Run a command until it ends.
 
     stdout, stderr: file descriptors; None for those of this process. A terminal sends interrupts to
     the command as well, so this process ignores them; SIGTERM and SIGHUP are passed on. This
     process then goes on when the command has ended. Raises OSError if it cannot be started.
     """
     process = subprocess.Popen(command, env=environment, stdout=stdout, stderr=stderr)
-    with _signals_of(process):
+    with _signals_of(process) as passed_on:
         code = process.wait()
-    return code if code >= 0 else 128 - code
+    return Ended(code if code >= 0 else 128 - code, passed_on[-1] if passed_on else None)
 
 
 @contextmanager
-def _signals_of(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Only the main thread gets signals, and can handle them."""
+def _signals_of(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Gives the signals that are passed on. Only the main thread gets signals."""
+    passed_on: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield passed_on
         return
+
+    def pass_on(number: int, _: object) -> None:
+        passed_on.append(number)
+        process.send_signal(number)
+
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as by nohup: by both
-            before[number] = signal.signal(number, lambda one, _: process.send_signal(one))
+            before[number] = signal.signal(number, pass_on)
     try:
-        yield
+        yield passed_on
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

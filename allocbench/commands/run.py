@@ -164,7 +164,7 @@ def _run_on(
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
     settings = with_allocator.Settings(spec, folder, record=record is not None, poison=poison)
     inherited = os.environ | (machine.environment if machine else {})
-    code = children.run(command, with_allocator.environment(settings, inherited))
+    code = children.run(command, with_allocator.environment(settings, inherited)).code
     reports = list(with_allocator.reports(folder))
     traces = {}
     if record:
@@ -186,7 +186,7 @@ def _run_native(
     environment = with_allocator.native_environment(folder, inherited)
     traces, complaints = {}, list[str]()
     if record is None:
-        code = children.run(command, environment)
+        code = children.run(command, environment).code
     else:
         if machine is not None:
             machine = replace(machine, environment=environment)

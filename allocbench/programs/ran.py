@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from allocbench.interrupts import Terminated
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.launch import Limits
 from allocbench.workloads import Trace, recording
@@ -79,7 +80,8 @@ def run(
     this process.
 
     Raises RecordError if it cannot be started, fails other than by running out of memory, or
-    records nothing; KeyboardInterrupt if it was interrupted; SpecError; NullGpuError.
+    records nothing; KeyboardInterrupt if it was interrupted; Terminated if this process got SIGTERM
+    or SIGHUP; SpecError; NullGpuError.
     """
     limit = None if limits.steps is None else limits.steps + WARM_UP
     # The recording itself counts the steps.
@@ -119,6 +121,8 @@ def _check(ran: Ran, command: Sequence[str], said: str) -> None:
     recorded, called = ran.recorded, shlex.join(command)
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
+    if recorded.signal is not None:
+        raise Terminated(recorded.signal)
     if recorded.code and not ran.ooms and not ran.complete:
         values = f". If a computed value caused this, set it with --value: {ran.unknown}"
         why = said + (values if ran.unknown else "")

@@ -158,15 +158,41 @@ def test_a_request_to_terminate_goes_to_the_program_that_runs(
     program = """
 import os, sys
 from allocbench.base import children
-sys.exit(children.run([sys.executable, "child.py"], os.environ))
+sys.exit(children.run([sys.executable, "child.py"], os.environ).code)
 """
-    tmp_path.joinpath("child.py").write_text(CHILD)
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path)
-    while not tmp_path.joinpath("began").exists():
+    assert signaled_with_a_child(program, sent, tmp_path) == (9, "")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_question_about_a_program_ends_with_it(sent: signal.Signals, tmp_path: Path) -> None:
+    """Whatever the exit code of the program is: there is no answer, and no error."""
+    program = """
+import sys
+from allocbench import interrupts
+from allocbench.null_gpu.launch import Limits
+from allocbench.programs import ran
+with interrupts.quiet():
+    ran.run([sys.executable, "child.py"], "child", "null:h100", Limits())
+"""
+    assert signaled_with_a_child(program, sent, tmp_path) == (128 + sent, "")
+
+
+def signaled_with_a_child(program: str, sent: signal.Signals, folder: Path) -> tuple[int, str]:
+    """The exit code of a program that gets a signal while its child runs, and its standard error.
+
+    The child must have got the signal as well.
+    """
+    folder.joinpath("child.py").write_text(CHILD)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    while not folder.joinpath("began").exists():
+        assert parent.poll() is None
         time.sleep(0.01)
     parent.send_signal(sent)
-    assert parent.wait() == 9
-    assert tmp_path.joinpath("ended").exists()
+    error = parent.communicate()[1]
+    assert folder.joinpath("ended").exists()
+    return parent.returncode, error
 
 
 @SIGNALS
