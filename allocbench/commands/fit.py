@@ -119,8 +119,8 @@ def _print(name: str, rows: pd.DataFrame, known: Bounds, traced_on: str) -> None
     out.print(Text(note(traced_on=traced_on)))
     for row in records(rows):
         if row["fails_above"] is not None:
-            above = f"it fails on {units.size(row['fails_above'])}, which is larger"
-            out.print(Text(f"{row['allocator']} is not monotone: {above}"))
+            more = units.size(row["fails_above"] - row["min_capacity"])
+            out.print(Text(f"{row['allocator']} is not monotone: it fails on {more} more than that"))
 
 
 def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:

@@ -26,7 +26,7 @@ from allocbench.workloads.importers.addresses import AddressedEvents, marks_befo
 from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
-from allocbench.workloads.importers.labels import mark_of, only_creates
+from allocbench.workloads.importers.labels import marks_of, only_creates
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
@@ -102,7 +102,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         label=label,
         time_ns=time[order],
         labels=tuple(labels),
-        marks=marks_before(time[order], profile.marks),
+        marks=marks_before(time[order], marks_of(profile.annotations)),
     )
     sizes = "requested" if chosen == _CPU else "allocated"
     extra = {"format": "PyTorch profiler trace", "sizes": sizes}
@@ -141,11 +141,11 @@ class _Memory:
 
 
 class _Profile:
-    """The relevant events: memory by device, operators by thread, and marks."""
+    """The relevant events: memory by device, operators by thread, and annotations."""
 
     def __init__(self) -> None:
         self.devices: dict[str, _Memory] = defaultdict(_Memory)
-        self.marks: list[tuple[int, str]] = []
+        self.annotations: list[tuple[int, str]] = []
         self.capacity: dict[str, int] = {}  # bytes, by the number of a GPU
         self.without_address = 0  # memory events
         self._operators: dict[_Thread, list[tuple[int, int, str]]] = defaultdict(list)
@@ -163,7 +163,7 @@ class _Profile:
             self._see_memory(event)
         elif phase == "X" and isinstance(name, str):
             if category == "user_annotation":
-                self.marks.append((_time(event), mark_of(name)))
+                self.annotations.append((_time(event), name))
             elif category in ("cpu_op", "Operator"):
                 begin = _time(event)
                 end = begin + _nanoseconds(event.get("dur", 0), event)

@@ -14,7 +14,9 @@ _NOT_THE_USERS = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3|/allocbench/null_gpu/hook/|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
-_STEP = re.compile(r"#*\s*ProfilerStep\b")
+_PROFILER_STEP = "ProfilerStep"
+_NUMBERED_STEP = re.compile(r"#*\s*ProfilerStep\b")
+_STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP)
 _ENGINE = "torch::autograd::Engine::thread_main"
 _TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
@@ -88,21 +90,22 @@ def is_backward(frames: Sequence[Any]) -> bool:
 def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     """The marks of annotated ranges, given when each begins and its name.
 
-    Steps of the optimizer, which `allocbench record` annotates, are the steps of a program that
-    does not annotate steps itself.
+    The steps are those of the profiler; without them, the program's own ranges with the name
+    "step"; without these, the steps of the optimizer, which `allocbench record` annotates. The
+    others of these ranges are left out, so that each step counts once.
     """
-    marks = [(when, mark_of(name)) for when, name in annotations]
-    own = any(name == "step" for _, name in marks)
+    marks = [(when, _mark_of(name)) for when, name in annotations]
+    found = {name for _, name in marks}
+    steps = next((name for name in _STEPS if name in found), None)
     return [
-        (when, "step" if name == _OPTIMIZER_STEP else name)
+        (when, "step" if name == steps else name)
         for when, name in marks
-        if not (own and name == _OPTIMIZER_STEP)
+        if name == steps or name not in _STEPS
     ]
 
 
-def mark_of(annotation: str) -> str:
-    """The label of the mark where an annotated range begins; the profiler's steps are steps."""
-    return "step" if _STEP.match(annotation) else annotation[:_MOST]
+def _mark_of(annotation: str) -> str:
+    return _PROFILER_STEP if _NUMBERED_STEP.match(annotation) else annotation[:_MOST]
 
 
 @lru_cache(1 << 16)

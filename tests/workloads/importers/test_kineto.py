@@ -96,6 +96,17 @@ def test_operators_on_the_same_thread_are_labels() -> None:
     assert "profile" in output(f"compare profile.dat {QUICK}")
 
 
+def test_each_step_counts_once() -> None:
+    path = profile(
+        ran("ProfilerStep#1", 1, 900, cat="user_annotation"),
+        ran("step", 2, 800, cat="user_annotation"),
+        memory(5, 0xA00, 512),
+    )
+    trace = read(path)
+    assert trace.steps == 1
+    assert trace.op.tolist() == [MARK, ALLOC]
+
+
 def test_devices() -> None:
     path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 1))
     assert read(path).size.tolist() == [8, 0, 9]  # the only GPU, and not the processor
