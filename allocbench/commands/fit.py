@@ -120,7 +120,7 @@ def _print(name: str, rows: pd.DataFrame, known: Bounds, traced_on: str) -> None
     for row in records(rows):
         if row["fails_above"] is not None:
             more = units.size(row["fails_above"] - row["min_capacity"])
-            out.print(Text(f"{row['allocator']} is not monotone: it fails on {more} more than that"))
+            out.print(Text(f"{row['allocator']} is not monotone: it fails on {more} more"))
 
 
 def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
