@@ -85,11 +85,10 @@ def advise(
     unfit = "" if chosen.option else _unfit(load, capacity, name)
     second = _line("allocator", other, default, options, capacity, name, unfit)
     next_best = other.option
-    if next_best and chosen.option is default is not None and _needs_more(next_best, default):
-        need = f"{units.size(next_best.need or 0)}{_against(next_best, default)}"
+    if next_best and next_best.need and chosen.option is default is not None:
         second = (
-            f"Best allocator: keep the default. The next best, {next_best.name}, needs"
-            f" {need}.{_time(next_best, default)}{other.doubt}"
+            f"Best allocator: keep the default. The next best, {next_best.name},"
+            f" {_need(next_best, default)}.{_time(next_best, default)}{other.doubt}"
         )
     lines = _line("setting", setting, default, options, capacity, name, unfit), second
     return Advice(
@@ -147,13 +146,12 @@ def _line(
         return f"{head}{best.name}"
     keeps = best.kind == "default"
     other = None if keeps else default
-    against = _against(best, other)
     fits = consequence(
         best.need, best.fits, capacity, device, None if other is None else (other.need, other.fits)
     )
-    words = f"{'needs' if best.searched else 'reserves'} {units.size(best.need)}{against}"
+    words = _need(best, other)
     if fits:
-        words += f"{',' if against else ''} and {fits}"
+        words += f"{',' if _against(best, other) else ''} and {fits}"
     name = "keep the default" if keeps else best.name
     time = "" if keeps else _time(best, other)
     unknown = "" if fits or best.card else " The capacity of the device is not known."
@@ -165,10 +163,6 @@ def _unfit(load: int, capacity: int | None, device: str) -> str:
     if capacity and load > capacity:
         return f"the load of {units.size(load)} exceeds {device}"
     return f"nothing that was tried fits {device}"
-
-
-def _needs_more(option: Option, default: Option) -> bool:
-    return option.searched and (option.need or 0) > (default.need or 0) > 0
 
 
 def _none(what: str, options: Sequence[Option], words: str) -> str:
@@ -184,6 +178,11 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
     least = min(needs, key=lambda option: option.need or 0)
     card = f", smallest card {least.card}" if least.card else ""
     return f"{words}; {least.name} needs the least, {units.size(least.need or 0)}{card}."
+
+
+def _need(best: Option, default: Option | None) -> str:
+    verb = "needs" if best.searched else "reserves"
+    return f"{verb} {units.size(best.need or 0)}{_against(best, default)}"
 
 
 def _against(best: Option, default: Option | None) -> str:
