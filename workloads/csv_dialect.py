@@ -18,6 +18,7 @@ from allocbench.workloads.vocabulary import TraceError
 ENCODING = "utf-8-sig"  # a byte order mark is dropped
 _DELIMITERS = ",;\t|"
 _NUMBER = re.compile(r"([0-9]+)(?:\.0*)?|[0-9]+\.?[0-9]*e\+?[0-9]{1,2}", re.IGNORECASE | re.ASCII)
+_MAYBE_THOUSANDS = re.compile(r"[0-9]{1,3}[.,]000", re.ASCII)
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}", re.ASCII)
 _MOST_SHOWN = 60  # letters of a line
 
@@ -48,13 +49,16 @@ def header(
 def whole_number(text: str, delimiter: str) -> int | None:
     """A whole number, which may have a fraction of zeros or an exponent; None for other text.
 
-    It may be hexadecimal with 0x. A decimal comma is accepted if the delimiter is not a comma.
+    It may be hexadecimal with 0x. If the delimiter is not a comma, a decimal comma is accepted, and
+    text such as 1.000 or 1,000 is not a number, because it may mean 1 or 1000.
     """
     if text.isdecimal() and text.isascii():
         return int(text) if len(text) <= 20 else None
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
     if delimiter != ",":
+        if _MAYBE_THOUSANDS.fullmatch(text):
+            return None
         text = text.replace(",", ".")
     match = _NUMBER.fullmatch(text)
     if not match or len(text) > 40:

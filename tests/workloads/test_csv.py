@@ -107,6 +107,17 @@ def test_a_spelling_may_change_far_down(tmp_path: Path) -> None:
     assert int(trace.size[-1]) == 4
 
 
+@pytest.mark.parametrize("size", ["1.000", "512,000"])
+def test_a_size_that_may_have_a_separator_of_thousands_is_refused(
+    size: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"op;id;size\na;0;{size}\n")
+    assert f"size '{size}' is not a whole number" in message_of(lambda: read(path))
+    path.write_text(f"op;id;size\na;0;{size}0\n")
+    assert read(path).size.tolist() == [int(size[:-4])]
+
+
 BYTES = f"not a whole number of bytes from 1 to {2**63 - 1}; expected a,ID,SIZE for an alloc"
 WRONG = {
     "a,2,x": f"size 'x' is {BYTES}",
