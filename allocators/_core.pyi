@@ -490,8 +490,8 @@ def time_each(trace: TraceParts, allocator: Allocator, seen: Callable[[Annotated
     Calls `seen` for each part with the seconds of each alloc and of each free, without the cost of reading the timer. Returns that cost.
     """
 
-def completes(trace: TraceParts, allocator: Allocator) -> bool:
-    """Whether every request succeeds. Stops at the first failure."""
+def failing_event(trace: TraceParts, allocator: Allocator) -> int | None:
+    """The first event whose request fails, or None. The replay stops there."""
 
 class Latency:
     """The durations of many calls. Percentiles are at most 1/32 too high."""

@@ -264,11 +264,21 @@ def time_each(trace: Trace, allocator: Allocator) -> tuple[Seconds, Seconds, flo
     return *calls[-1], timer  # a trace in memory is one part
 
 
+def failing_event(
+    trace: Trace | TraceInParts, allocator: Allocator, changes: Iterable[Change] = ()
+) -> int | None:
+    """The first event whose request fails, where the replay stops; None if every one succeeds.
+
+    changes: as for `replay`.
+    """
+    return _core.failing_event(_parts(trace, changes), allocator)
+
+
 def completes(
     trace: Trace | TraceInParts, allocator: Allocator, changes: Iterable[Change] = ()
 ) -> bool:
-    """Whether every request succeeds; stops at the first failure. `changes`: as for `replay`."""
-    return _core.completes(_parts(trace, changes), allocator)
+    """Whether every request succeeds; arguments as for `failing_event`."""
+    return failing_event(trace, allocator, changes) is None
 
 
 def _joined(parts: list[Columns]) -> Columns:

@@ -34,14 +34,14 @@ PYTHON_FLOORS = {
 # itself and from lower floors; those of the last floor also import each other.
 FLOORS_OF_ALLOCBENCH = (
     {"base"},
-    {"cards"},
+    {"cards", "interrupts"},
     {"null_gpu"},
     {"errors"},
     {"asv", "output", "programs", "replays", "verification"},
     {"arguments", "gpu", "questions", "sweeps"},
     {"answers"},
     {"commands"},
-    {"__main__", "api", "cli", "interrupts", "peak_change", "pytest_plugin", "testing"},
+    {"__main__", "api", "cli", "peak_change", "pytest_plugin", "testing"},
 )
 # folder of the native code -> the other folders that it may include
 NATIVE_FLOORS = {

@@ -177,11 +177,13 @@ class TrialPass : public Pass {
 
   bool alloc(std::size_t event) {
     end = event + 1;
-    return completed = allocate(event).size != 0;
+    if (allocate(event).size != 0) return true;
+    failing = in_trace(event);
+    return false;
   }
 
-  bool completed = true;
-  std::size_t end = 0;  // one past the last alloc in the current part
+  std::optional<std::size_t> failing;  // the event
+  std::size_t end = 0;                 // one past the last alloc in the current part
 };
 
 }  // namespace
@@ -226,11 +228,11 @@ double time_each(TraceView const& trace, Allocator& allocator, LatencySink const
   return pass.timer_seconds();
 }
 
-bool completes(TraceView const& trace, Allocator& allocator) {
+std::optional<std::size_t> failing_event(TraceView const& trace, Allocator& allocator) {
   TrialPass pass(trace, allocator);
   run(pass);
   pass.free_the_rest(pass.end);
-  return pass.completed;
+  return pass.failing;
 }
 
 }  // namespace allocbench

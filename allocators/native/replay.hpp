@@ -74,7 +74,7 @@ using LatencySink = std::function<void(Latencies)>;
 // which are subtracted from each latency.
 double time_each(TraceView const& trace, Allocator& allocator, LatencySink const& sink);
 
-// True if every request succeeds. Stops at the first failure.
-bool completes(TraceView const& trace, Allocator& allocator);
+// The first event whose request fails, where the replay stops; nothing if every request succeeds.
+std::optional<std::size_t> failing_event(TraceView const& trace, Allocator& allocator);
 
 }  // namespace allocbench

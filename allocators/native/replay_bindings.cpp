@@ -224,13 +224,14 @@ void bind_replay(nb::module_& m) {
       "cost "
       "of reading the timer. Returns that cost.");
   m.def(
-      "completes",
+      "failing_event",
       [](TraceParts const& trace, Allocator& allocator) {
         Reading reading(trace);
         nb::gil_scoped_release release;
-        return completes(reading.view(), allocator);
+        return failing_event(reading.view(), allocator);
       },
-      "trace"_a, "allocator"_a, "Whether every request succeeds. Stops at the first failure.");
+      "trace"_a, "allocator"_a,
+      "The first event whose request fails, or None. The replay stops there.");
 }
 
 }  // namespace allocbench

@@ -64,22 +64,21 @@ class Failure:
 def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     """The first request that fails, or None if every request is served. Raises SpecError.
 
-    The trace is replayed to the end for its placements and device calls, and once more up to
-    the request, for the allocator's own view of its memory.
+    The trace is then replayed up to the request for its placements and device calls, and once more
+    for the allocator's own view of its memory.
     """
-    replayed = fresh(allocator, device, trace)
-    result = allocators.replay(trace, replayed, detail=True)
-    assert result.detail is not None
-    placements = result.detail["placements"]
-    failed = np.flatnonzero(placements["size"] == 0)
-    if not len(failed):
+    event = allocators.failing_event(trace, fresh(allocator, device, trace))
+    if event is None:
         return None
-    workload = Prepared.of(trace.name, trace)
-    calls = result.detail["device_calls"]
-    blocks_map = address_map(workload, placements, calls, replayed.device.capacity, most=1)
+    replayed, tried = fresh(allocator, device, trace), before(trace, event + 1)
+    result = allocators.replay(tried, replayed, keep=True, detail=True)
+    assert result.detail is not None
+    placements, calls = result.detail["placements"], result.detail["device_calls"]
+    capacity = replayed.device.capacity
+    blocks_map = address_map(Prepared.of(trace.name, tried), placements, calls, capacity, most=1)
     assert blocks_map.failure is not None
-    number = int(failed[0])
-    event = int(workload.first[number])
+    workload = Prepared.of(trace.name, trace)
+    number = len(placements["size"]) - 1
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
 
     again = fresh(allocator, device, trace)
@@ -102,7 +101,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         live=int(workload.size[alive].sum()),
         allocated=stats.allocated,
         reserved=stats.reserved,
-        capacity=replayed.device.capacity,
+        capacity=capacity,
         largest_free=again.largest_free(),
         segments=again.snapshot(),
         pins=blocks_map.pins,

@@ -112,12 +112,18 @@ class LargeRunner:
 
     def _counted(self, spec: str) -> Row:
         allocator = fresh(spec, self.device, self.trace)
-        return counted(self.trace, allocator, changes=self.changes)
+        row = counted(self.trace, allocator, changes=self.changes)
+        self._known[spec, self.capacity] = not row["failures"]
+        return row
 
     def _completes(self, spec: str, capacity: int | None = None) -> bool:
-        if capacity is None or capacity == self.capacity:
-            return not self.counted(spec)["failures"]
-        return self._completes_on(spec, capacity)
+        if capacity is not None and capacity != self.capacity:
+            return self._completes_on(spec, capacity)
+        key = spec, self.capacity
+        if key not in self._known:
+            allocator = fresh(spec, self.device, self.trace)
+            self._known[key] = allocators.completes(self.trace, allocator, self.changes)
+        return self._known[key]
 
     def _completes_on(self, spec: str, capacity: int) -> bool:
         key = spec, capacity
@@ -149,6 +155,12 @@ class Runner(LargeRunner):
     """A runner of a trace in memory."""
 
     trace: Trace
+
+    def _bounds(self, spec: str) -> dict[str, int]:
+        load = self.trace.max_load
+        if load <= self.capacity or self.completes(spec):
+            return super()._bounds(spec)
+        return {"max_load": load, "peak_reserved": load}  # without a replay that fails many times
 
 
 def fresh(allocator: str, device: str, trace: AnyTrace | None = None) -> Allocator:

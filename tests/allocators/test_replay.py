@@ -325,6 +325,15 @@ def test_completes_is_true_if_every_request_succeeds() -> None:
         assert allocator.stats().allocated == 0
 
 
+def test_a_trial_stops_at_the_first_request_that_fails() -> None:
+    trace = trace_of([(ALLOC, 0, 6), (ALLOC, 1, 5), (FREE, 1, 0), (ALLOC, 2, 4), (ALLOC, 3, 1)])
+    allocator = allocators.make("naive", allocators.SimulatedDevice(10))
+    assert allocators.failing_event(trace, allocator) == 1
+    assert (allocator.stats().allocations, allocator.stats().allocated) == (1, 0)
+    large = allocators.make("naive", allocators.SimulatedDevice(11))
+    assert allocators.failing_event(trace, large) is None
+
+
 def test_a_trial_frees_the_blocks_of_a_layout_that_it_adopted() -> None:
     held, layout = held_at_start()
     for rest, completes in (([], True), ([(FREE, 0, 0)], True), ([(ALLOC, 2, GIB)], False)):

@@ -213,29 +213,6 @@ def test_annotations_are_marks_where_they_begin(named: Named) -> None:
     assert trace.steps == 1
 
 
-@pytest.mark.parametrize(
-    ("names", "marks"),
-    [
-        (["ProfilerStep#0", "step", "allocbench.optimizer_step"], ["step"]),
-        (["step", "ProfilerStep#0", "step"], ["step"]),
-        (["step", "allocbench.optimizer_step", "forward"], ["step", "forward"]),
-        (["allocbench.optimizer_step"], ["step"]),
-        (["steps"], ["steps"]),
-    ],
-)
-def test_each_step_counts_once(names: list[str], marks: list[str], named: Named) -> None:
-    """A program may annotate its steps itself, use the profiler, and be recorded by allocbench."""
-    recorder = Recorder()
-    recorder.alloc(8)
-    time = recorder.events[-1]["time_us"]
-    data = snapshot(recorder)
-    data["external_annotations"] = [
-        {"device": 0, "name": name, "stage": "START", "time_us": time - 1} for name in names
-    ]
-    trace = read(named(data))
-    assert [trace.labels[block] for op, block, *_ in rows(trace) if op == MARK] == marks
-
-
 def test_a_snapshot_of_several_devices(named: Named) -> None:
     one, three = Recorder(1), Recorder(3)
     one.alloc(11)
