@@ -4,8 +4,12 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
+
+_SHOWN = 50  # characters of a name, of up to 4 bytes each; a file system allows 255 bytes
+_numbers = count()
 
 
 @contextmanager
@@ -21,7 +25,8 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
         with target.open("wb") as sink:
             yield sink
         return
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    unique = f"{os.getpid()}-{next(_numbers)}"
+    partial = target.with_name(f".{target.name[:_SHOWN]}.{unique}.partial")
     try:
         with partial.open("wb") as sink:
             yield sink

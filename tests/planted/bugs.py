@@ -156,7 +156,7 @@ BUGS = (
     Bug(
         "a file is written in place",
         "allocbench/base/whole_file.py",
-        'target.with_name(f".{target.name}.{os.getpid()}.partial")',
+        'target.with_name(f".{target.name[:_SHOWN]}.{unique}.partial")',
         "target",
         (
             "tests/commands/test_interrupts.py"
