@@ -26,6 +26,7 @@ VARIABLE = "ALLOCBENCH_NULL"
 _HOOK = Path(__file__).parent / "hook" / "null_process.py"
 _ROOT = Path(__file__).parents[2]
 _SITES = 3  # named in a note
+_NOWHERE = "no line that it names read a computed value"
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,10 @@ class Summary:
 
     reads: reads of values that a kernel would have computed, by call site. kernels: launched.
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
-    value chosen by the user. unknown: requests of NVIDIA's libraries for a workspace that got 0
-    bytes, by rule of `workspaces.json`. unrelated: whether each process that read values ended with
-    an exception that does not depend on them, such as a missing file.
+    value chosen by the user. unused: the names of such values that no process read. unknown:
+    requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
+    unrelated: whether each process that read values ended with an exception that does not depend on
+    them, such as a missing file.
     """
 
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class Summary:
     chosen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
     unrelated: bool = False
+    unused: Sequence[str] = ()
 
 
 @dataclass
@@ -171,6 +174,7 @@ def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
     reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
     kernels, chosen, unrelated = 0, 0, True
+    unused = list[set[str]]()
     for path in sorted(Path(folder).glob("*.null.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
         reads.update(report["reads"])
@@ -179,12 +183,18 @@ def summary(folder: str | Path) -> Summary:
         kernels += report["kernels"]
         chosen += report["chosen"]
         unrelated &= report["unrelated"] or not report["reads"]
-    return Summary(reads, shapes, kernels, chosen, unknown, unrelated)
+        unused.append(set(report["unused"]))
+    nowhere = sorted(set.intersection(*unused)) if unused else []
+    return Summary(reads, shapes, kernels, chosen, unknown, unrelated, nowhere)
 
 
 def notes(summary: Summary) -> list[str]:
     """Notes for the user on what the null GPU did not know, one per line."""
-    return [*_notes_on_reads(summary), *_notes_on_workspaces(summary.unknown)]
+    return [
+        *_notes_on_reads(summary),
+        *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
+        *_notes_on_workspaces(summary.unknown),
+    ]
 
 
 def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:

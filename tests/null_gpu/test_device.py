@@ -111,6 +111,7 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
+        told |= {"unused": ["lss", f"rank{number}"]}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
@@ -118,6 +119,7 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         "26 reads of computed values, 1 of them set by --value, the others 0; "
         "24 at train.py:88 loss.item(), 2 at train.py:3 x.nonzero()",
         "2 of them determine a shape, which is then empty; 2 at train.py:3 x.nonzero()",
+        "--value lss has no effect: no line that it names read a computed value",
         "1 call of NVIDIA's libraries got a workspace of 0 bytes, mostly because its size is not"
         " known (allocbench list workspaces): solver_workspace 1",
     ]

@@ -82,7 +82,7 @@ def test_reads_give_the_values_that_the_user_chose(version: str, tmp_path: Path)
     limits = Limits(values={"computed": 7, "values.py:21": 1, "other": 3})
     found = seen("values", tmp_path, version=version, limits=limits)
     assert (found["computed"], found["true"], found["saved"][1]) == (7, True, 1.0)
-    assert summary(tmp_path).chosen == 2
+    assert (summary(tmp_path).chosen, summary(tmp_path).unused) == (2, ["other"])
 
 
 @of_each_version

@@ -150,6 +150,7 @@ class Process:
         self._core.null_counters(counters)
         reads = self._reads
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
+        report |= {"unused": reads.unused}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         report |= {"unrelated": isinstance(getattr(sys, "last_value", None), _UNRELATED)}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"

@@ -54,7 +54,8 @@ class Reads:
     """The reads of one process.
 
     sites, shapes: number of reads, and of those that make a shape empty, by call site: "train.py:88
-    loss.item()". chosen: number of reads that returned a value chosen by the user.
+    loss.item()". chosen: number of reads that returned a value chosen by the user. unused: the
+    names of such values that no read had, in the user's order.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Reads:
     ) -> None:
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
         self._core, self._values, self._known = core, values, known
+        self.unused = [*values]
         self._libraries = libraries
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
@@ -190,6 +192,8 @@ class Reads:
         source = _whole_lines.get(site, site)
         for name, value in self._values.items():
             if name in ("*", place) or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", source):
+                if name in self.unused:
+                    self.unused.remove(name)
                 return value
         return None
 
