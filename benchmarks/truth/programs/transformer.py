@@ -27,7 +27,9 @@ def main() -> None:
 
     def text() -> Batch:
         ids = torch.ones(told.batch, TOKENS, dtype=torch.long)
-        return {"input_ids": ids, "attention_mask": ids.clone(), "labels": ids.clone()}
+        mask = ids.clone()
+        mask[1:, TOKENS // 2 :] = 0  # the other lines are shorter, so models cannot drop the mask
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.clone()}
 
     def images() -> Batch:
         shape = (told.batch, config.num_channels, config.image_size, config.image_size)
