@@ -88,7 +88,7 @@ def advise(
     if next_best and next_best.need and chosen.option is default is not None:
         second = (
             f"Best allocator: keep the default. The next best, {next_best.name},"
-            f" {_need(next_best, default)}.{_time(next_best, default)}{other.doubt}"
+            f" {_need(next_best, default)}.{_time(next_best, default)}"
         )
     lines = _line("setting", setting, default, options, capacity, name, unfit), second
     return Advice(
