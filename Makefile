@@ -85,7 +85,7 @@ build/headers/.large: $(GET_HEADERS)
 # The training programs need a CUDA build of PyTorch with torchvision and transformers: build/truth.
 ROWS ?= ../shared/data/xmem/xmem.csv
 truth: $(VENV)/.test  ## compare peaks predicted on the null GPU with measured ones; ROWS=file.csv
-	$(BIN)/python -m benchmarks.truth --rows $(ROWS)
+	$(BIN)/python -m benchmarks.workshop.truth --rows $(ROWS)
 
 # Tests of reading, comparing and reporting, without torch. What `tune` finds depends on Optuna's version,
 # and the pages show what the newest one finds.
@@ -153,10 +153,10 @@ bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results
 # The bundled traces are made on a null GPU with a CUDA build of this PyTorch.
 TRACES := build/torch/2.13.0
 traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces, byte for byte; NAMES="gpt2-train" for some
-	$(BIN)/python -m allocbench.programs.recreating --python $(TRACES)/bin/python $(NAMES)
+	$(BIN)/python -m benchmarks.workshop.recreating --python $(TRACES)/bin/python $(NAMES)
 
 check-traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces elsewhere and compare the bytes
-	$(BIN)/python -m allocbench.programs.recreating --python $(TRACES)/bin/python --check
+	$(BIN)/python -m benchmarks.workshop.recreating --python $(TRACES)/bin/python --check
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
@@ -182,15 +182,15 @@ stub: $(VENV)/.test  ## re-create the type stubs of the native modules
 # the tests need. NULL=null:h100 goes through it at full size on a null GPU, with a CUDA build of PyTorch.
 ifdef DRY
 gpu: $(VENV)/.test
-	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.null_driver) PYTHONPATH=. $(BIN)/python -m allocbench.gpu \
+	LD_LIBRARY_PATH=$$($(BIN)/python -m tests.null_driver) PYTHONPATH=. $(BIN)/python -m benchmarks.workshop.gpu \
 	  --dry --into $(or $(INTO),build/gpu-dry) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(JOBS),--jobs $(JOBS))
 else ifdef NULL
 gpu: $(VENV)/.test build/torch/$(TORCH)/.done
-	PYTHONPATH=.:$$(echo build/torch/$(TORCH)/lib/python3*/site-packages) $(BIN)/python -m allocbench.gpu \
+	PYTHONPATH=.:$$(echo build/torch/$(TORCH)/lib/python3*/site-packages) $(BIN)/python -m benchmarks.workshop.gpu \
 	  --null $(NULL) --into $(or $(INTO),build/gpu-null) $(if $(ONLY),--only $(ONLY)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(JOBS),--jobs $(JOBS))
 else
 gpu: in-place  ## every measurement on a real GPU
-	PYTHONPATH=. $(PYTHON) -m allocbench.gpu $(if $(ONLY),--only $(ONLY)) \
+	PYTHONPATH=. $(PYTHON) -m benchmarks.workshop.gpu $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(INTO),--into $(INTO)) $(if $(JOBS),--jobs $(JOBS))
 endif
 

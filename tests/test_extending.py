@@ -215,7 +215,7 @@ PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0, frozenset(), frozens
 """,
     )
     recreating = """
-from allocbench.programs.recreating import main
+from benchmarks.workshop.recreating import main
 assert main() == 0
 sys.argv.append("--check")
 sys.exit(main())

@@ -3,8 +3,8 @@
 
     python -m docs.generate.agreement REAL NULL FORMULAS
 
-Writes `comparison.json` from folders of `python -m allocbench.gpu --only agreement`: REAL of a GPU,
-the others with `--null`, FORMULAS with other rules for workspaces (`allocbench list workspaces`).
+Writes `comparison.json` from folders of `make gpu ONLY=agreement`: REAL of a GPU, the others with
+`--null`, FORMULAS with other rules for workspaces (`allocbench list workspaces`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu.tasks import observations
 from allocbench.workloads import catalog
 from allocbench.workloads.files import read_recording
+from benchmarks.workshop.gpu.tasks import observations
 from docs.generate import gpu_pairs
 from docs.generate.gpu_pairs import STAGE, values
 

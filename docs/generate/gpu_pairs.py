@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from allocbench.gpu.tasks import observations
 from allocbench.verification.verify import Verdict, verify
 from allocbench.workloads import ALLOC, FREE, Trace, TraceError, alignment
 from allocbench.workloads.files import read_recording
 from allocbench.workloads.recordings import CALLS, Recording
+from benchmarks.workshop.gpu.tasks import observations
 
 STAGE = "agreement"
 _MODELLED = re.compile(r"\s*\[modelled: \w+\]$")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu import contestants
 from allocbench.reports import units
+from benchmarks.workshop.gpu import contestants
 
 RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results" / "gpu"
 HEADINGS = (

@@ -3,8 +3,9 @@
 
     python -m docs.generate.real_gpu REAL NULL [--json FILE]
 
-REAL and NULL are folders of `python -m allocbench.gpu --only agreement`, the latter with `--null`
-and the same PyTorch. Prints Markdown; FILE gets every difference.
+REAL and NULL are folders of `make gpu ONLY=agreement`, the latter with `NULL=` and the same
+PyTorch.
+Prints Markdown; FILE gets every difference.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from allocbench.gpu.tasks import observations
 from allocbench.verification.verify import Verdict
+from benchmarks.workshop.gpu.tasks import observations
 from docs.generate.gpu_pairs import STAGE, Pair, checks, pairs, peak_bytes, values
 
 _MOST_SHOWN = 12  # allocs in only one of the two

@@ -18,7 +18,15 @@ from tests.null_gpu import ROOT, python
 def walk(into: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     site = subprocess.run([python(), "-c", code], capture_output=True, text=True, check=True)
-    command = [sys.executable, "-m", "allocbench.gpu", "--null", "null:h100", "--into", str(into)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.workshop.gpu",
+        "--null",
+        "null:h100",
+        "--into",
+        str(into),
+    ]
     path = os.pathsep.join([str(ROOT), site.stdout.strip()])
     return subprocess.run(
         [*command, *arguments],

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.gpu.driver.compare import differences
+from benchmarks.workshop.gpu.driver.compare import differences
 from tests.null_driver import environment
 from tests.null_gpu import ROOT
 
@@ -45,7 +45,7 @@ def measured() -> dict[str, Any]:
 
 def on_null_gpu(name: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "allocbench.gpu.driver.scenarios", name],
+        [sys.executable, "-m", "benchmarks.workshop.gpu.driver.scenarios", name],
         env=environment({"memory": 85017493504, "context": 552402944, "count": 1}),
         capture_output=True,
         text=True,

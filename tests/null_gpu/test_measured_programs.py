@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of `benchmarks.measured`: predicted by `fit`, then run, both on a null GPU."""
+"""A program of `benchmarks.workshop.measured`: predicted by `fit`, then run, both on a null GPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import read
-from benchmarks.measured import measure, plan, predict, report
+from benchmarks.workshop.measured import measure, plan, predict, report
 from tests.null_gpu import python
 from tests.null_gpu.test_program_workloads import a_cache_of_its_own
 

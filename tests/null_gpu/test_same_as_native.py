@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from allocbench.gpu.tasks import same_results
 from allocbench.reports import results
+from benchmarks.workshop.gpu.tasks import same_results
 from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
 
 CARD = "null:h100,memory=2GiB,count=2"

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench.programs import recreating
 from allocbench.programs.capturing import FAKE, NULL, Where
 from allocbench.questions.holding import PARAMETERS, STATE, holders
 from allocbench.verification.verify import verify
@@ -19,6 +18,7 @@ from allocbench.workloads import ALLOC, MARK, Trace, again, catalog, read, write
 from allocbench.workloads.fake_cuda import CaptureError
 from allocbench.workloads.recording import has_cuda
 from benchmarks import gpu_programs
+from benchmarks.workshop import recreating
 from tests.null_gpu import NEWEST, PROGRAMS, ROOT, allocbench, python
 from tests.traces import assert_same
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.truth import environment, predict, report
-from benchmarks.truth.__main__ import device_options, main
-from benchmarks.truth.predict import device
-from benchmarks.truth.rows import Prediction, Row, Run, TruthError, read
+from benchmarks.workshop.truth import environment, predict, report
+from benchmarks.workshop.truth.__main__ import device_options, main
+from benchmarks.workshop.truth.predict import device
+from benchmarks.workshop.truth.rows import Prediction, Row, Run, TruthError, read
 
 COLUMNS = (
     "experiment,kind,model,optimizer,batch,zero_grad_mode,gpu,gpu_total_bytes,torch,"
@@ -152,7 +152,7 @@ def test_a_missing_table_says_how_to_name_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "rows.csv"
-    monkeypatch.setattr("benchmarks.truth.__main__.ROWS", missing)
+    monkeypatch.setattr("benchmarks.workshop.truth.__main__.ROWS", missing)
     assert main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {missing} is not there: name a table with --rows FILE.csv")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training programs behind `benchmarks.truth`: which model a row names, and what trains it."""
+"""The training programs of `make truth`: which model a row names, and what trains it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.truth.programs.networks import AUXILIARY_WEIGHT, loss_of, network, side
+from benchmarks.workshop.truth.programs.networks import AUXILIARY_WEIGHT, loss_of, network, side
 
 KNOWN = (
     "convnext_tiny",
@@ -128,7 +128,7 @@ def test_auxiliary_classifiers_are_trained_too() -> None:
 
 
 def test_each_configuration_names_its_kind_of_model() -> None:
-    path = Path("benchmarks/truth/programs/models.json")
+    path = Path("benchmarks/workshop/truth/programs/models.json")
     table = json.loads((Path(__file__).parents[2] / path).read_text(encoding="utf-8"))
     assert all("model_type" in values for values in table.values())
     own_names = {name.rpartition("/")[2].lower(): values for name, values in table.items()}

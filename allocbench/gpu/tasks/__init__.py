@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The tasks, one module each: `python -m allocbench.gpu.tasks.hunt --output FILE`."""

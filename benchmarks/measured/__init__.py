@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Peaks predicted by `fit` before they were measured on a GPU: `python -m benchmarks.measured`."""
