@@ -15,11 +15,11 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from allocbench.base import units
 from allocbench.errors import USER_ERRORS
 from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramWorkload, Settings
 from allocbench.questions import peaks
 from allocbench.questions.peaks import Peak
-from allocbench.reports import units
 
 _WRONG = 2
 

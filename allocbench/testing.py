@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from allocbench.allocators.devices import parse_bytes
+from allocbench.base import units
 from allocbench.errors import UsageError
 from allocbench.programs import functions
 from allocbench.programs.program import DEFAULT_DEVICE, Settings
 from allocbench.questions import peaks
-from allocbench.reports import units
 
 INSIDE = "ALLOCBENCH_INSIDE_LIMIT_PEAK"
 """Variable that is set in the process where the limited code itself runs."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.packages import allocators, catalog, units, workloads
+from benchmarks.packages import allocators, catalog, workloads
 
 DEVICE = "sim:200GiB"
 PASSES = 4
@@ -110,6 +110,7 @@ def frame() -> pd.DataFrame:
 
 def markdown(table: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:
     """Two tables: bytes, with the reduction relative to `caching`, and times."""
+    from allocbench.base import units
 
     def less(row: pd.Series, way: str, than: str) -> str:
         return f"{units.size(row[way])} (-{1 - row[way] / row[than]:.1%})"

@@ -3,12 +3,10 @@
 
 try:
     from allocbench import allocators, workloads
-    from allocbench.reports import units
     from allocbench.workloads import catalog
 except ImportError:
     import allocators  # type: ignore[no-redef]
     import workloads  # type: ignore[no-redef]
-    from reports import units  # type: ignore[no-redef]
     from workloads import catalog  # type: ignore[no-redef]
 
-__all__ = ["allocators", "catalog", "units", "workloads"]
+__all__ = ["allocators", "catalog", "workloads"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocbench.reports import units
+from allocbench.base import units
 
 CALLS: Mapping[str, str] = {
     "malloc": "cudaMalloc",

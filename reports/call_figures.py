@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports import units
 
 with needs_extra("report"):
     import seaborn

@@ -4,6 +4,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from allocbench.base import units
+
 Unit: TypeAlias = Literal["bytes", "seconds", "ratio", "count", "bits", ""]
 Group: TypeAlias = Literal[
     "identity",
@@ -39,3 +41,24 @@ class Column:
     median: str = ""
     low: str = ""
     high: str = ""
+
+    def text(self, number: float | int | None) -> str:
+        """The number in the column's unit, "n/a" for None."""
+        if number is None:
+            return units.NOT_AVAILABLE
+        if self.unit == "bytes":
+            return units.size(number)
+        if self.unit == "seconds":
+            return units.seconds(number)
+        if self.unit == "ratio":
+            return units.percent(number) if self.fraction else units.times(number)
+        if self.unit == "bits":
+            return f"{number:.2f} bits"
+        return f"{number:,}"
+
+    def exact(self, number: float | int | None) -> str:
+        """The number unrounded, with its unit."""
+        if number is None:
+            return units.NOT_AVAILABLE
+        digits = f"{number:,}" if isinstance(number, int) else repr(number)
+        return f"{digits} {self.unit}" if self.unit in ("bytes", "seconds", "bits") else digits

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pandas as pd
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.reports.choosing import ROOM
 from allocbench.reports.recommending import Advice
 from allocbench.reports.results import records

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.reports.ranking import Case, ranked
 from allocbench.reports.results import SCHEMA
 

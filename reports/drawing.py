@@ -18,7 +18,7 @@ from matplotlib.ticker import (
 )
 from numpy.typing import NDArray
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.reports.ranking import Case, interval, marks, text
 from allocbench.reports.results import SCHEMA, Column
 from allocbench.reports.theme import FAINT, FLOOR, INK, PAPER, Look

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
+from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports import units
 from allocbench.reports.ranking import Case, cases
 from allocbench.reports.results import SCHEMA, Column
 

@@ -4,7 +4,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from allocbench.reports import ranking, units
+from allocbench.base import units
+from allocbench.reports import ranking
 from allocbench.reports.assumptions import condition
 from allocbench.reports.choosing import kind
 from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked, tells_apart

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.reports.asv_cells import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
 from allocbench.reports.results import SCHEMA
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports import units
 
 with needs_extra("report"):
     import seaborn

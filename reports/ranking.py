@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import pandas as pd
 
-from allocbench.reports import assumptions, units
+from allocbench.base import units
+from allocbench.reports import assumptions
 from allocbench.reports.assumptions import Estimate
 from allocbench.reports.output import ResultError
 from allocbench.reports.results import SCHEMA, Column
@@ -142,9 +143,9 @@ def text(rows: pd.DataFrame, name: str, column: Column) -> str:
     """A number of a row for people: an estimate as its range."""
     value = plain(rows.at[name, column.name])
     if value is None or column.name != "device_seconds" or column.unit != "seconds":
-        return units.value(column, value)
+        return column.text(value)
     if measured(rows, name, column):
-        return units.value(column, value)
+        return column.text(value)
     return units.seconds_range(*interval(rows, name, column))
 
 

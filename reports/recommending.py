@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.reports.choosing import WEIGHTS, Best, Case, Kind, Option, Weights, kind
 from allocbench.reports.results import records
 

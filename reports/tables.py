@@ -13,7 +13,8 @@ import rich.box
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allocbench.reports import ranking, units
+from allocbench.base import units
+from allocbench.reports import ranking
 from allocbench.reports.assumptions import largest_ratio
 from allocbench.reports.ranking import Case, Mark, cases, interval, marks, plain
 from allocbench.reports.results import COLUMNS, SCHEMA, Column
@@ -225,12 +226,12 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
 
 def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | None) -> str:
     """The number unrounded, with the interval of its passes or of its assumed costs, if any."""
-    text = units.exact(column, value)
+    text = column.exact(value)
     low, high = interval(rows, name, column)
     if value is None or low == high or not math.isfinite(high):
         return text
     what = "the passes" if ranking.measured(rows, name, column) else "within the assumed costs"
-    return f"{text}; {what}: {units.value(column, low)} to {units.value(column, high)}"
+    return f"{text}; {what}: {column.text(low)} to {column.text(high)}"
 
 
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports import units
 from allocbench.reports.ranking import Case, ranked
 from allocbench.reports.results import SCHEMA, Column
 
@@ -193,7 +193,7 @@ def _cells(
         for row, name in enumerate(names):
             value = case.number(name, column.name) if name in case.rows.index else None
             failed = name in case.failed and not anywhere
-            texts[row, n] = "failed" if failed else units.value(column, value)
+            texts[row, n] = "failed" if failed else column.text(value)
             if value and best and not failed:
                 ratios[row, n] = max(1.0, value / best)
     return ratios, texts

@@ -2,7 +2,7 @@
 """The driver of the null GPU, for tests of the code that uses a real GPU through CUDA's driver.
 
 Kernels and events end at once, device memory is addresses alone, and the rules of the driver hold:
-see `allocators/native/null_gpu`. `control.cpp` there has what tests ask of it and tell it.
+see `null_gpu/native`. `control.cpp` there has what tests ask of it and tell it.
 
 `python -m tests.null_driver` writes it into a folder and prints the folder.
 """

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from allocbench import allocators
+from allocbench.base import units
 from allocbench.cli import app
-from allocbench.reports import units
 from tests.commands import output
 
 ROOT = Path(__file__).parent.parent

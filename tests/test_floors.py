@@ -25,17 +25,17 @@ PYTHON_FLOORS = {
     "allocators": {"base"},
     "workloads": {"base"},
     "reports": {"base"},
-    "allocbench": {"base", "allocators", "workloads", "reports"},
-    "benchmarks": {"base", "allocators", "workloads", "reports", "allocbench"},
-    "docs": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks"},
-    "tests": {"base", "allocators", "workloads", "reports", "allocbench", "benchmarks", "docs"},
+    "null_gpu": {"base", "allocators", "workloads"},
+    "allocbench": {"base", "allocators", "workloads", "reports", "null_gpu"},
+    "benchmarks": {"base", "allocators", "workloads", "reports", "null_gpu", "allocbench"},
 }
+PYTHON_FLOORS["docs"] = PYTHON_FLOORS["benchmarks"] | {"benchmarks"}
+PYTHON_FLOORS["tests"] = PYTHON_FLOORS["docs"] | {"docs"}
 # The floors of the folder `allocbench`, the lowest first. A folder or module imports only from
 # itself and from lower floors; those of the last floor also import each other.
 FLOORS_OF_ALLOCBENCH = (
     {"base"},
-    {"cards", "interrupts"},
-    {"null_gpu"},
+    {"interrupts"},
     {"errors"},
     {"asv", "output", "programs", "replays", "verification"},
     {"arguments", "questions", "sweeps"},
@@ -51,7 +51,6 @@ NATIVE_FLOORS = {
     "planners": {"core", "parts"},
     "strategies": {"core", "parts", "planners"},
     "wrappers": {"core", "parts"},
-    "null_gpu": set[str](),
     "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
 }
 # sources below the devices that include headers of the system: the lock asks for memory barriers,
@@ -105,7 +104,7 @@ def folder(root: Path, package: str) -> Path:
 def imports(tree: ast.AST) -> Iterator[str]:
     """The folders whose packages a module imports, those named to `import_module` included.
 
-    `base`, `allocators`, `workloads` and `reports` are subpackages of `allocbench`.
+    The folders of `PYTHON_FLOORS` below `allocbench` are subpackages of it.
     """
     for node in ast.walk(tree):
         modules: list[str | None] = []
@@ -138,7 +137,7 @@ def native_violations(root: Path) -> list[str]:
                 allowed = may_include(path, folder, Path(header))
             else:  # a header of the standard library has no extension
                 allowed = (
-                    folder in {"", "devices", "null_gpu"}
+                    folder in {"", "devices"}
                     or str(path) in CALL_THE_KERNEL
                     or re.fullmatch(r"\w+", header) is not None
                 )
@@ -220,13 +219,13 @@ def test_a_planted_circle_is_found(tmp_path: Path) -> None:
         ("replays/a.py", "from allocbench.output.files import STDOUT"),
         ("questions/a.py", "def f() -> None:\n    from allocbench.answers.vary import answer"),
         ("commands/a.py", "from allocbench import cli"),
-        ("cards.py", "import allocbench.null_gpu.device"),
+        ("errors.py", "import allocbench.output.files"),
     ],
 )
 def test_a_planted_import_inside_of_allocbench_is_found(
     tmp_path: Path, path: str, text: str
 ) -> None:
-    files = ("questions/tune", "output/files", "answers/vary", "cli", "null_gpu/device", "errors")
+    files = ("questions/tune", "output/files", "answers/vary", "cli", "errors")
     for name in files:
         plant(tmp_path, f"allocbench/{name}.py", "")
     plant(tmp_path, "allocbench/api.py", "from allocbench import cli, errors")
@@ -242,7 +241,7 @@ def test_native_includes_go_down() -> None:
 def test_every_folder_of_the_native_code_has_a_floor() -> None:
     folders = {path.name for path in (ROOT / NATIVE).iterdir() if path.is_dir()}
     assert folders <= NATIVE_FLOORS.keys()
-    assert {"core", "devices", "null_gpu", "parts", "planners", "strategies", "wrappers"} <= folders
+    assert {"core", "devices", "parts", "planners", "strategies", "wrappers"} <= folders
 
 
 def plant(root: Path, path: str, text: str) -> None:
@@ -355,7 +354,7 @@ def test_the_folders_of_tests_mirror_the_packages() -> None:
 
 def test_there_is_one_import_name() -> None:
     """A program's own `workloads.py` must never be taken for ours, nor ours for it."""
-    for name in ("allocators", "reports", "workloads"):
+    for name in ("allocators", "null_gpu", "reports", "workloads"):
         assert (ROOT / "allocbench" / name).resolve() == ROOT / name
         assert importlib.import_module(f"allocbench.{name}").__name__ == f"allocbench.{name}"
     top_level = {

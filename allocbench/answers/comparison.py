@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from allocbench.arguments import inputs, options
-from allocbench.cards import note
+from allocbench.base.cards import note
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import Write, written

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pandas as pd
 from rich.text import Text
 
+from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions import explain
 from allocbench.questions.explain import Explanation
 from allocbench.questions.holding import by_kind, by_module, holders, places_in_words
-from allocbench.reports import units
 from allocbench.workloads import Trace
 
 _MODULES = 8  # shown

@@ -10,8 +10,9 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from allocbench.base import units
+from allocbench.base.cards import label, note
 from allocbench.base.spec import options_of
-from allocbench.cards import label, note
 from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
@@ -24,7 +25,6 @@ from allocbench.questions.searching import Trial
 from allocbench.questions.switching import how
 from allocbench.replays.recorded import in_force
 from allocbench.replays.runner import Runner
-from allocbench.reports import units
 from allocbench.reports.assumptions import condition
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records

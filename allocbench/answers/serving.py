@@ -8,11 +8,11 @@ from dataclasses import asdict
 
 from rich.text import Text
 
+from allocbench.base import units
 from allocbench.output.files import open_output
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.serving import Answer
 from allocbench.questions.serving_load import Load
-from allocbench.reports import units
 from allocbench.workloads.serving.engines import SGLANG
 
 _MIB = 1 << 20

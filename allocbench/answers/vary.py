@@ -10,6 +10,7 @@ import pandas as pd
 from rich.text import Text
 
 from allocbench.allocators import make_device
+from allocbench.base import units
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
@@ -18,7 +19,6 @@ from allocbench.programs import program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
 from allocbench.questions.vary import Between, Largest, Probe, Variation
-from allocbench.reports import units
 from allocbench.workloads import recording
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from allocbench.base.cards import Card, cards, find
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
-from allocbench.cards import Card, cards, find
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import is_null, read
 from allocbench.workloads.serving.models import MODELS

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
+from allocbench.base import units
+from allocbench.base.cards import label, note
 from allocbench.base.text import one_line
-from allocbench.cards import label, note
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports import units
 from allocbench.reports.recommending import consequence
 from allocbench.reports.results import records
 

@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
-from allocbench.cards import cards, find, note, of_device
+from allocbench.base import units
+from allocbench.base.cards import cards, find, note, of_device
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports import units
 from allocbench.reports.results import records
 
 if TYPE_CHECKING:

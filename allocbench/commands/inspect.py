@@ -12,9 +12,10 @@ from rich.text import Text
 
 from allocbench import allocators
 from allocbench.arguments import options
+from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.output.terminal import console, plain_table
-from allocbench.reports import results, units
+from allocbench.reports import results
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, POOL_EVENTS, TRIM
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _features(trace: AnyTrace) -> Table:
     described = trace.features if isinstance(trace, StreamedTrace) else features(trace)
     for name, value in asdict(described).items():
         column = results.SCHEMA[name]
-        table.add_row(column.heading, units.value(column, value))
+        table.add_row(column.heading, column.text(value))
     return table
 
 

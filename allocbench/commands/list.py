@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import allocators
-from allocbench.cards import cards
+from allocbench.base import units
+from allocbench.base.cards import cards
 from allocbench.null_gpu import workspaces
 from allocbench.output.terminal import console, plain_table
-from allocbench.reports import units
 from allocbench.workloads import catalog, serving
 from allocbench.workloads.formats import FORMATS
 

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
+from allocbench.base import units
 from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import written
 from allocbench.output.terminal import console, plain_table
-from allocbench.reports import units
 
 if TYPE_CHECKING:
     from allocbench.workloads.alignment import Agreement

@@ -17,6 +17,7 @@ from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
 from allocbench.arguments import options
+from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT, check_outputs, open_output
@@ -24,7 +25,6 @@ from allocbench.output.keeping import written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.model_plan import ALIGNMENT as _ALIGNMENT_OF_MODEL
 from allocbench.questions.model_plan import ModelPlan, plan_model
-from allocbench.reports import units
 
 if TYPE_CHECKING:
     from allocbench.workloads import OperatorGraph

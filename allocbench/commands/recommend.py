@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
+from allocbench.base import units
+from allocbench.base.cards import label, note
 from allocbench.base.spec import SpecSyntaxError, parse_options
-from allocbench.cards import label, note
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs
@@ -20,7 +21,6 @@ from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.switching import how
-from allocbench.reports import units
 from allocbench.reports.assumptions import per_event
 from allocbench.reports.choosing import WEIGHTS, Weights, kind
 from allocbench.reports.recommending import LOSSES

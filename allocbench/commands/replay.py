@@ -16,7 +16,7 @@ from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import Write, written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.replays import PASSES
-from allocbench.reports import results, units
+from allocbench.reports import results
 
 if TYPE_CHECKING:
     from allocbench.replays.runner import Arrays, Row
@@ -147,6 +147,6 @@ def _metrics(row: Row) -> Table:
         group = column.group
         source = f" ({row['device_seconds_source']})" if column.name == "device_seconds" else ""
         number = row[column.name]
-        shown = units.value(column, number), units.exact(column, number)
+        shown = column.text(number), column.exact(number)
         table.add_row(column.heading + source, *shown)
     return table

@@ -21,13 +21,13 @@ from allocbench import allocators
 from allocbench.allocators.spec import parse
 from allocbench.arguments import options
 from allocbench.arguments.options import NATIVE
-from allocbench.base import children
+from allocbench.base import children, units
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.terminal import plain_table
-from allocbench.reports import results, units
+from allocbench.reports import results
 
 if TYPE_CHECKING:
     from allocbench.programs.with_allocator import Report
@@ -294,7 +294,5 @@ def _table(report: Report, allocator: str, null_name: str | None) -> Table:
             continue  # not a time of a GPU
         if column.unit and value is not None:
             source = " (measured)" if column.name == "device_seconds" else ""
-            table.add_row(
-                column.heading + source, units.value(column, value), units.exact(column, value)
-            )
+            table.add_row(column.heading + source, column.text(value), column.exact(value))
     return table

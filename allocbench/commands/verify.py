@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.arguments import options
+from allocbench.base import units
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs, write_text
 from allocbench.output.terminal import console, fitting, left_out, plain_table
-from allocbench.reports import units
 
 if TYPE_CHECKING:
     from allocbench.verification.verify import Verdict

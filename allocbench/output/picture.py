@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.allocators import Segment
-from allocbench.reports import units
+from allocbench.base import units
 
 FREE, PARTLY, FULL, PIN = "·", "▒", "█", "X"
 MARGIN = 31

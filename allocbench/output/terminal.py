@@ -22,7 +22,6 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base.text import printable
-from allocbench.reports import units
 
 Row: TypeAlias = Mapping[str, Any]
 Built = TypeVar("Built")
@@ -218,7 +217,7 @@ def _so_far(rows: Sequence[Row], most: int) -> Table:
     for row in rows[-most:]:
         rivals = [other for other in rows if other["workload"] == row["workload"]]
         cells = [
-            Text(units.value(SCHEMA[name], row[name]), "green" if leads(row, rivals, name) else "")
+            Text(SCHEMA[name].text(row[name]), "green" if leads(row, rivals, name) else "")
             for name in _WATCHED
         ]
         table.add_row(Text(row["workload"]), Text(row["allocator"]), *cells)

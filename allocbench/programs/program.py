@@ -15,7 +15,7 @@ from pathlib import Path
 
 from allocbench import __version__
 from allocbench.allocators import SpecError
-from allocbench.base import children
+from allocbench.base import children, units
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
@@ -25,7 +25,6 @@ from allocbench.programs import kept
 from allocbench.programs.kept import Entry
 from allocbench.programs.ran import AMPLE, Ran, run
 from allocbench.programs.steps import sentences, steps
-from allocbench.reports import units
 from allocbench.workloads import Trace, recording
 from allocbench.workloads.recording import program_name
 

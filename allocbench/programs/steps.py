@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.workloads import MARK, Trace
 
 

@@ -10,11 +10,11 @@ from typing import Literal, TypeAlias
 import pandas as pd
 
 from allocbench import allocators
+from allocbench.base import units
 from allocbench.questions import search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import Growth, growths
 from allocbench.replays.runner import Runner, fresh, innermost
-from allocbench.reports import units
 from allocbench.workloads import Trace
 
 Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]

@@ -11,7 +11,7 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
-from allocbench.cards import find
+from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside, occupancy
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from allocbench.base import units
 from allocbench.base.text import one_line
-from allocbench.reports import units
 from allocbench.workloads import MARK, Trace
 from allocbench.workloads.trace import spans
 

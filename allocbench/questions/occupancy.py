@@ -3,7 +3,7 @@
 
 Outside are the CUDA context with the libraries and their loaded kernels, NCCL's buffers, and other
 processes. The handles of cuBLAS and cuDNN are in the estimate of the context, and their workspaces
-in what PyTorch reserves. The numbers and their sources are in `allocbench/cards.json`.
+in what PyTorch reserves. The numbers and their sources are in `allocbench/base/cards.json`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocbench.cards import Card
+from allocbench.base.cards import Card
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from allocbench.base import units
 from allocbench.base.spec import parse
 from allocbench.base.text import one_line
 from allocbench.base.whole_file import whole_file
@@ -21,7 +22,6 @@ from allocbench.programs.program import ProgramWorkload
 from allocbench.programs.ran import AMPLE
 from allocbench.questions.holding import by_kind, holders, places_in_words
 from allocbench.replays.runner import Runner
-from allocbench.reports import units
 from allocbench.workloads import Trace
 
 _ENDLESS = f"sim:{AMPLE}"

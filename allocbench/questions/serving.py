@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from allocbench import allocators
-from allocbench.cards import Card
+from allocbench.base import units
+from allocbench.base.cards import Card
 from allocbench.questions.occupancy import Outside
-from allocbench.reports import units
 from allocbench.workloads import Provenance
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving import engines

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from allocbench.cards import Card
+from allocbench.base.cards import Card
 from allocbench.questions.serving import Answer
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle

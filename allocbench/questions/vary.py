@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from allocbench import allocators, cards
+from allocbench import allocators
+from allocbench.base import cards
 from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load_all

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import Allocator, Change, Device, ReplayResult, SpecError, StrategyInfo
 from allocbench.allocators.spec import parse
-from allocbench.cards import Card, cards, context
+from allocbench.base.cards import Card, cards, context
 from allocbench.replays import PASSES
 from allocbench.replays.assumed import assumed, time_source
 from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, rough_capacity

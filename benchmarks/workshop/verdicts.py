@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allocbench.cards import Card, find
+from allocbench.base import units
+from allocbench.base.cards import Card, find
 from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
-from allocbench.reports import units
 from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.workloads import catalog
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from allocbench.reports import units
+from allocbench.base import units
 from benchmarks.workshop.gpu import contestants
 
 RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results" / "gpu"

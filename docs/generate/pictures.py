@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from allocbench import allocators
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 
 FOLDER = Path(__file__).parent.parent / "strategies" / "pictures"

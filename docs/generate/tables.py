@@ -20,10 +20,10 @@ from typer.main import get_command
 
 from allocbench import allocators
 from allocbench.allocators.devices import cost_model
-from allocbench.cards import cards as all_cards
+from allocbench.base import units
+from allocbench.base.cards import cards as all_cards
 from allocbench.cli import app
 from allocbench.null_gpu.workspaces import Rule, rules
-from allocbench.reports import units
 from allocbench.reports.assumptions import CALLS
 from allocbench.reports.results import COLUMNS, Column
 from allocbench.workloads import catalog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports import units
+from allocbench.base import units
 from allocbench.workloads import TraceError, again, catalog
 from benchmarks import fragmentation
 

@@ -99,8 +99,8 @@ def test_a_hook_that_is_given_twice_runs_once_also_in_children(site: Path) -> No
     "file",
     [
         "allocbench/base/hook/sitecustomize.py",
-        "allocbench/null_gpu/hook/null_process.py",
-        "allocbench/null_gpu/hook/null_peers.py",
+        "null_gpu/inside/null_process.py",
+        "null_gpu/inside/null_peers.py",
         "workloads/module_hook.py",
         "workloads/recording_hook.py",
     ],

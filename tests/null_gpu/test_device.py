@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.allocators import SpecError
-from allocbench.cards import cards
+from allocbench.base.cards import cards
 from allocbench.null_gpu.device import read
 from allocbench.null_gpu.launch import Limits, environment, limits_of, notes, session, summary
 from allocbench.null_gpu.torch_build import NullGpuError, find

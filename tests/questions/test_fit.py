@@ -15,7 +15,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.arguments.options import device_of
-from allocbench.cards import cards, context, find, label, note, read
+from allocbench.base.cards import cards, context, find, label, note, read
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
 from allocbench.replays.capacity import STEP, boundary, completes_on
@@ -119,7 +119,7 @@ def test_each_card_shows_the_bytes_left_or_lacking() -> None:
 
 
 def test_every_card_has_its_reported_bytes_and_their_source() -> None:
-    table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
+    table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
     assert all(row["source"] for row in table["cards"])
     assert [card.name for card in cards() if not 0.9 < card.usable / card.nominal < 1] == []
     assert len({card.name for card in cards()}) == len(cards())
@@ -128,7 +128,7 @@ def test_every_card_has_its_reported_bytes_and_their_source() -> None:
 
 
 def test_the_model_of_the_context_is_close_to_reports() -> None:
-    table = json.loads(files("allocbench").joinpath("cards.json").read_text(encoding="utf-8"))
+    table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
     for seen in table["context"]["seen"]:
         bytes_of_card = context(seen["card"])
         assert bytes_of_card is not None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocbench.cards import find
+from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside
 from allocbench.questions.serving import Answer, Asked, answer
 from allocbench.questions.serving_load import load

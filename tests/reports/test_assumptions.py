@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocbench.reports import assumptions, findings, html, ranking, tables, units
+from allocbench.base import units
+from allocbench.reports import assumptions, findings, html, ranking, tables
 from allocbench.reports.assumptions import Cost, Estimate, condition, largest_ratio, to_text
 from allocbench.reports.output import ResultError
 from allocbench.reports.ranking import cases

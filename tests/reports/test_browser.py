@@ -14,10 +14,11 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
+from allocbench.base import units
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
-from allocbench.reports import html, results, units
+from allocbench.reports import html, results
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.details import join, of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog

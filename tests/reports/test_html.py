@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
-from allocbench.reports import figures, html, tables, units
+from allocbench.reports import figures, html, tables
 from allocbench.reports.bundle import Bundle
 from allocbench.reports.output import ResultError
 from allocbench.reports.results import SCHEMA, frame
@@ -140,7 +140,7 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
             if SCHEMA[name].unit and value is not None:
                 if name in ("device_seconds_low", "device_seconds_high"):
                     continue  # the ends are next to the number, rounded
-                assert units.exact(SCHEMA[name], value) in shown, (given["allocator"], name)
+                assert SCHEMA[name].exact(value) in shown, (given["allocator"], name)
                 assert str(value) in values
     cells = page.text_in("span")
     table = tables.comparison(frame(ROWS), tables.SUMMARY)[0]

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench.reports import results, units
+from allocbench.base import units
+from allocbench.reports import results
 from allocbench.reports.results import COLUMNS, SCHEMA, ResultError
 from tests.result_rows import row
 

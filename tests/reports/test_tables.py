@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from allocbench.reports import findings, tables, units
+from allocbench.reports import findings, tables
 from allocbench.reports.ranking import best, cases, marks
 from allocbench.reports.results import SCHEMA, ResultError, frame
 from allocbench.reports.tables import Cell, Table
@@ -47,8 +47,8 @@ def test_every_number_in_the_table_is_the_row_s() -> None:
             found = cell(table, given["allocator"], column.name)
             assert found.value == value, column.name
             if column.name != "device_seconds":
-                assert found.text == units.value(column, value)
-            assert found.exact.partition(";")[0] == units.exact(column, value)
+                assert found.text == column.text(value)
+            assert found.exact.partition(";")[0] == column.exact(value)
             checked += 1
     assert checked == 3 * len(table.headings) > 100
     assert cell(table, "b", "external_fragmentation").text == "n/a"

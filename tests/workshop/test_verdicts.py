@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allocbench.cards import cards
+from allocbench.base.cards import cards
 from allocbench.questions.explain import explain
 from allocbench.questions.fit import Bounds, fit
 from allocbench.questions.recommend import EXPANDABLE, study

@@ -11,7 +11,7 @@ from typing import Any
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
 _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
 _NOT_THE_USERS = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python3|/allocbench/null_gpu/hook/|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
+    r"/(?:site|dist)-packages/|/lib/python3|/null_gpu/(?:hook|inside)/|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _PROFILER_STEP = "ProfilerStep"

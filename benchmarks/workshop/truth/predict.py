@@ -46,7 +46,7 @@ def fingerprint() -> str:
 
     These are the training programs, the native library, the cards and the workspaces.
     """
-    from allocbench import cards
+    from allocbench.base import cards
     from allocbench.null_gpu import launch
 
     read = [*sorted(path for path in PROGRAMS.iterdir() if path.is_file()), launch.core()]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from allocbench.reports import units
+from allocbench.base import units
 
 
 def results(folder: Path, stage: str) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`null:h100,memory=70GiB,count=2` -> the cards that a program sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from allocbench.allocators import SpecError
+from allocbench.allocators.devices import parse_bytes
+from allocbench.base import cards
+from allocbench.base.cards import Card, Compute
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
+from allocbench.null_gpu import workspaces
+
+KIND = "null"
+MOST_DEVICES = 16
+"""The native library has addresses for this many."""
+_OPTIONS = (
+    "card",
+    "memory",
+    "context",
+    "count",
+    "rank",
+    "world",
+    "addresses",
+    "fail",
+)
+FAILING = (
+    *("cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
+    *("cudaMemPoolCreate", "cudaHostAlloc", "cudaDeviceSynchronize", "cudaStreamSynchronize"),
+    "cudaEventCreateWithFlags",
+    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
+    *("cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer"),
+    *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),
+    *("cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
+    *("cuCtxGetDevice", "cuCtxSynchronize"),
+    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuMemHostAlloc", "cuMemsetD8_v2"),
+    *("cuMemsetD8Async", "cuMemsetD32_v2", "cuMemsetD32Async", "cuMemGetAllocationGranularity"),
+    *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),
+    *("cuMemUnmap", "cuMemSetAccess", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo"),
+    *("cuMemPoolSetAccess", "cuMemPoolSetAttribute", "cuMemPoolGetAttribute"),
+    *("cuMemAllocFromPoolAsync", "cuMemAllocAsync", "cuMemFreeAsync"),
+    *("cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamGetCtx"),
+    *("cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent", "cuStreamBeginCapture_v2"),
+    *("cuStreamIsCapturing", "cuStreamEndCapture", "cuEventCreate", "cuEventRecord"),
+    *("cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy_v2"),
+)
+"""CUDA's functions that the option `fail` can make fail."""
+
+
+@dataclass(frozen=True)
+class NullDevice:
+    """A machine without GPUs that appears to have some identical ones. Bytes.
+
+    memory: what the driver reports of each. context: what one process's CUDA context uses. rank,
+    world: what a program sees as its rank and world size; None: unchanged. addresses: "down" if
+    later allocations are below earlier ones, otherwise "up". workspaces: by rule of
+    `workspaces.json`, where it is not the default. fail: calls that return an error,
+    "FUNCTION:NUMBER:ERROR", separated by commas.
+    """
+
+    card: Card
+    compute: Compute
+    memory: int
+    context: int
+    count: int = 1
+    rank: int | None = None
+    world: int | None = None
+    addresses: str = "down"
+    workspaces: Mapping[str, str] = field(default_factory=dict)
+    fail: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in provenance: "null:rtx4090", with the overridden options."""
+        name = f"{KIND}:{self.card.slug}"
+        if self.memory != self.card.usable:
+            name += f",memory={self.memory}"
+        if self.context != self.card.context:
+            name += f",context={self.context}"
+        if self.addresses != "down":
+            name += f",addresses={self.addresses}"
+        if self.fail:
+            name += f",fail={self.fail}"
+        name += "".join(f",{rule}={text}" for rule, text in self.workspaces.items())
+        if self.world is not None:
+            name += f",rank={self.rank},world={self.world}"
+        return name
+
+    def settings(self) -> dict[str, str | int]:
+        """The variables for the native library."""
+        compute = self.compute
+        return {
+            "name": compute.product,
+            "compute_capability": compute.capability,
+            "multiprocessors": compute.multiprocessors,
+            "shared_per_multiprocessor": compute.shared_per_multiprocessor,
+            "shared_per_block": compute.shared_per_block,
+            "threads_per_multiprocessor": compute.threads_per_multiprocessor,
+            "blocks_per_multiprocessor": compute.blocks_per_multiprocessor,
+            "l2_bytes": compute.l2,
+            "bus_bits": compute.bus_bits,
+            "clock_khz": compute.clock_mhz * 1000,
+            "memory_clock_khz": compute.memory_clock_mhz * 1000,
+            "memory": self.memory,
+            "context": self.context,
+            "count": self.count,
+            "addresses_ascend": int(self.addresses == "up"),
+            "fail": self.fail,
+            **{name: rule.default for name, rule in workspaces.rules().items()},
+            **self.workspaces,
+        }
+
+
+def is_null(text: str) -> bool:
+    """Whether a device spec names a null GPU."""
+    return name_of(text) == KIND
+
+
+def read(text: str) -> NullDevice:
+    """The device of a spec; raises SpecError for an unknown card or option."""
+    try:
+        spec = parse(text, first="card")
+    except SpecSyntaxError as error:
+        raise SpecError(str(error)) from error
+    if spec.name != KIND:
+        raise SpecError(f"'{text}': the only device here is {KIND}:CARD, such as {KIND}:h100")
+    valid = (*_OPTIONS, *workspaces.rules())
+    if unknown := [option for option in spec.options if option not in valid]:
+        raise SpecError(f"{KIND} has no option {unknown[0]}; its options: {', '.join(valid[1:])}")
+    card = _card(spec.options.get("card", ""))
+    assert card.compute is not None
+    options = spec.options
+    return _checked(
+        NullDevice(
+            card,
+            card.compute,
+            memory=parse_bytes(options.get("memory", card.usable)),
+            context=parse_bytes(options.get("context", card.context)),
+            count=_whole("count", options, 1) or 1,
+            rank=_whole("rank", options, 0),
+            world=_whole("world", options, 1),
+            addresses=options.get("addresses", "down"),
+            workspaces=_workspaces(options),
+            fail=_failures(options.get("fail", "")),
+        )
+    )
+
+
+def _checked(device: NullDevice) -> NullDevice:
+    if device.context >= device.memory:
+        raise SpecError(
+            f"{device.card.name}: context={device.context} leaves nothing of memory={device.memory}"
+        )
+    if device.addresses not in ("down", "up"):
+        raise SpecError(
+            f"addresses={device.addresses} must be down, as on most Linux systems, or up"
+        )
+    if device.count > MOST_DEVICES:
+        raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")
+    if (device.rank is None) != (device.world is None):
+        raise SpecError("rank and world must be given together: rank=3,world=64")
+    if device.rank is not None and device.world is not None and device.rank >= device.world:
+        raise SpecError(f"rank={device.rank} is not below world={device.world}")
+    return device
+
+
+def _card(name: str) -> Card:
+    with_compute = [card for card in cards.cards() if card.compute is not None]
+    names = ", ".join(card.slug for card in with_compute)
+    matching = [card for card in cards.find(name) if card.compute is not None]
+    if not matching:
+        near = _nearest(name.lower(), [card.slug for card in with_compute])
+        suggestion = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
+        raise SpecError(f"'{name}' is not a card that the null GPU supports; {suggestion}")
+    if len({card.nominal for card in matching}) > 1:
+        several = ", ".join(card.slug for card in matching)
+        raise SpecError(f"'{name}' is the name of several cards: {several}")
+    return max(matching, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+
+
+def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
+    """The slugs whose beginning up to a dash is most like a name: h100, h100-sxm, h100-sxm-80gb."""
+    begins = dict[str, str]()
+    for slug in slugs:
+        for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):
+            if any(letter.isdigit() for letter in slug[:end]):
+                begins.setdefault(slug[:end], slug)
+    return list(dict.fromkeys(begins[text] for text in get_close_matches(name, begins)))
+
+
+def _workspaces(options: Mapping[str, str]) -> dict[str, str]:
+    """By rule, what an option says that is not the default; raises SpecError."""
+    changed = dict[str, str]()
+    for name, rule in workspaces.rules().items():
+        text = rule.read(options.get(name, rule.default))
+        if text != rule.default:
+            changed[name] = text
+    return changed
+
+
+def _failures(text: str) -> str:
+    """The option `fail`, checked; raises SpecError."""
+    for call in filter(None, text.split(",")):
+        function, *numbers = call.split(":")
+        if len(numbers) not in (1, 2) or not all(number.isdecimal() for number in numbers):
+            raise SpecError(f"fail={call}: write FUNCTION:NUMBER or FUNCTION:NUMBER:ERROR")
+        if function not in FAILING:
+            known = ", ".join(get_close_matches(function, FAILING) or FAILING)
+            raise SpecError(f"fail={call}: {function} cannot be made to fail; these can: {known}")
+        if numbers[1:] and int(numbers[1]) == 0:
+            raise SpecError(f"fail={call}: 0 is not an error of CUDA")
+    return text
+
+
+def _whole(option: str, options: Mapping[str, str], least: int) -> int | None:
+    if option not in options:
+        return None
+    text = options[option]
+    if not text.isdecimal() or int(text) < least:
+        raise SpecError(f"{option}={text} is not a whole number of at least {least}")
+    return int(text)

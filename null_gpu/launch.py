@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a program gets null GPUs: the environment of its processes, and the files they leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allocbench.allocators import SpecError
+from allocbench.base.caches import cache
+from allocbench.base.hooks import hook_variables
+from allocbench.base.spec import parse_option
+from allocbench.null_gpu.device import NullDevice, is_null, read
+from allocbench.null_gpu.stubs import CORE_SONAME
+from allocbench.null_gpu.torch_build import NullGpuError, check_host
+from allocbench.workloads.recording import Machine
+
+VARIABLE = "ALLOCBENCH_NULL"
+_HOOK = Path(__file__).parent / "inside" / "null_process.py"
+_ROOT = Path(__file__).parents[2]
+_SITES = 3  # named in a note
+_NOWHERE = "no line that it names read a computed value"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop a program that would not end by itself; None: never. Seconds of real time.
+
+    values: the results of reads of computed values, by a name in the reading line, "FILE:LINE" or
+    "*"; all others are 0.
+    """
+
+    steps: int | None = None
+    seconds: float | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+def limits_of(
+    steps: int | None, seconds: float | None, values: Sequence[str] | None = None
+) -> Limits:
+    """The limits of a command; values: as for `values_of`. Raises SpecError."""
+    return Limits(steps, seconds, values_of(values))
+
+
+def values_of(values: Sequence[str] | None) -> dict[str, float]:
+    """The values by name of "NAME=NUMBER" each; raises SpecError for another form."""
+    read = dict[str, float]()
+    for text in values or ():
+        try:
+            name, number = parse_option(text)
+            read[name] = float(number)
+        except ValueError as error:  # SpecSyntaxError is one
+            raise SpecError(f"--value {text}: write NAME=NUMBER, such as loss=1.0") from error
+    return read
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the processes of a program recorded.
+
+    reads: reads of values that a kernel would have computed, by call site. kernels: launched.
+    shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
+    value chosen by the user. unused: the names of such values that no process read. unknown:
+    requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
+    unrelated: whether each process that read values ended with an exception that does not depend on
+    them, such as a missing file.
+    """
+
+    reads: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    kernels: int = 0
+    chosen: int = 0
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    unrelated: bool = False
+    unused: Sequence[str] = ()
+
+
+@dataclass
+class Session:
+    """One program on null GPUs or, without a machine, on this machine's GPUs.
+
+    notes: lines for the user; reads: the one on reads of computed values if these can be why the
+    program failed, or "". Both are available after the session.
+    """
+
+    machine: Machine | None
+    notes: list[str] = field(default_factory=list)
+    reads: str = ""
+
+
+@contextmanager
+def session(device: str | None, limits: Limits) -> Iterator[Session]:
+    """Null GPUs of a spec for one program; None: this machine's GPUs.
+
+    Raises SpecError for an invalid spec or limits without a null GPU, and NullGpuError if a null
+    GPU is not possible; if the reason is the program's PyTorch, at the end of the block.
+    """
+    if device is None:
+        if limits != Limits():
+            raise SpecError("--steps, --timeout and --value are for null GPUs: --device null:h100")
+        yield Session(None)
+        return
+    if not is_null(device):
+        raise SpecError(f"--device {device}: write null:CARD, or leave it out for a real GPU")
+    described = read(device)
+    with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
+        session_made = Session(Machine(described.name, environment(described, folder, limits)))
+        yield session_made
+        if (refused := Path(folder) / "refused").exists():
+            raise NullGpuError(refused.read_text(encoding="utf-8"))
+        found = summary(folder)
+        session_made.notes = notes(found)
+        session_made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found)), "")
+
+
+def core() -> Path:
+    """The native library; raises NullGpuError if it was not built."""
+    from allocbench.allocators import _core
+
+    path = Path(str(_core.__file__)).with_name(CORE_SONAME)
+    if not path.exists():
+        raise NullGpuError(f"{path} is missing: allocbench was built without the null GPU")
+    return path
+
+
+def environment(
+    device: NullDevice, folder: str | Path, limits: Limits | None = None
+) -> dict[str, str]:
+    """The environment of a program that sees the device, added to this process's own.
+
+    folder: where its processes write what `summary` reads. Raises NullGpuError if a null GPU is not
+    possible.
+    """
+    check_host()
+    limits = limits or Limits()
+    settings = {
+        "settings": device.settings() | {"usage": str(Path(folder).resolve() / "usage")},
+        "core": str(core()),
+        "cache": str(cache() / "null-gpu"),
+        "python": sys.executable,
+        "path": str(_ROOT),
+        "folder": str(folder),
+        "steps": limits.steps,
+        "seconds": limits.seconds,
+        "values": dict(limits.values),
+        "alone": device.world is not None,
+    }
+    variables = {
+        VARIABLE: json.dumps(settings),
+        **hook_variables(_HOOK, os.environ),
+        # The processes in which torch.compile would compile find no libraries of the null GPU.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    if device.world is not None:
+        variables |= {
+            "RANK": str(device.rank),
+            "LOCAL_RANK": str((device.rank or 0) % device.count),
+            "WORLD_SIZE": str(device.world),
+            "LOCAL_WORLD_SIZE": str(min(device.count, device.world)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+        }
+    return variables
+
+
+def summary(folder: str | Path) -> Summary:
+    """The records of a program's processes in a folder, added up."""
+    reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
+    kernels, chosen, unrelated = 0, 0, True
+    unused = list[set[str]]()
+    for path in sorted(Path(folder).glob("*.null.json")):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        reads.update(report["reads"])
+        shapes.update(report["shapes"])
+        unknown.update(report["unknown"])
+        kernels += report["kernels"]
+        chosen += report["chosen"]
+        unrelated &= report["unrelated"] or not report["reads"]
+        unused.append(set(report["unused"]))
+    nowhere = sorted(set.intersection(*unused)) if unused else []
+    return Summary(reads, shapes, kernels, chosen, unknown, unrelated, nowhere)
+
+
+def notes(summary: Summary) -> list[str]:
+    """Notes for the user on what the null GPU did not know, one per line."""
+    return [
+        *_notes_on_reads(summary),
+        *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
+        *_notes_on_workspaces(summary.unknown),
+    ]
+
+
+def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
+    if not unknown:
+        return []
+    total = sum(unknown.values())
+    calls = f"{total:,} call{'s' * (total > 1)}"
+    counts = sorted(unknown.items(), key=lambda item: (-item[1], item))
+    by_rule = ", ".join(f"{rule} {count:,}" for rule, count in counts)
+    return [
+        f"{calls} of NVIDIA's libraries got a workspace of 0 bytes, mostly"
+        f" because its size is not known (allocbench list workspaces): {by_rule}"
+    ]
+
+
+def _notes_on_reads(summary: Summary) -> list[str]:
+    if not summary.reads:
+        return []
+    total = sum(summary.reads.values())
+    values = "all of them 0" if total > 1 else "which was 0"
+    if summary.chosen:
+        others = ", the others 0" if summary.chosen < total else ""
+        values = f"{summary.chosen:,} of them set by --value{others}"
+        if total == 1:
+            values = "set by --value"
+    reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
+    lines = [f"{reads}, {values}; {_most(summary.reads)}"]
+    if summary.shapes:
+        count = sum(summary.shapes.values())
+        verb = "determine" if count > 1 else "determines"
+        lines.append(
+            f"{count:,} of them {verb} a shape, which is then empty; {_most(summary.shapes)}"
+        )
+    return lines
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    """ "12 at train.py:88 loss.item(), 5 at ...": the sites with the highest counts."""
+    first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_SITES]
+    return ", ".join(f"{count:,} at {site}" for site, count in first)

@@ -1,0 +1,188 @@
+// null_gpu/libraries/cudnn.cpp: cuDNN's legacy API: handles, tensors, batch norm and dropout.
+// SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/native/libraries/cudnn.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "null_gpu/native/libraries/workspaces.hpp"
+#include "null_gpu/native/machine.hpp"
+
+namespace allocbench::null_gpu::cudnn {
+
+Tensor contiguous(int type, int rank, int const* sizes) {
+  Tensor tensor{type, 0, {sizes, sizes + std::clamp(rank, 0, kMostDimensions)}, {}};
+  tensor.strides.resize(tensor.sizes.size());
+  int stride = 1;
+  for (Size axis = tensor.sizes.size(); axis-- > 0;) {
+    tensor.strides[axis] = stride;
+    stride *= tensor.sizes[axis];
+  }
+  return tensor;
+}
+
+Tensors& Tensors::get() {
+  static auto* instance = new Tensors;
+  return *instance;
+}
+
+void Tensors::set(Handle descriptor, Tensor tensor) {
+  std::lock_guard const lock(mutex_);
+  tensors_[descriptor] = std::move(tensor);
+}
+
+Tensor Tensors::of(Handle descriptor) {
+  std::lock_guard const lock(mutex_);
+  auto const entry = tensors_.find(descriptor);
+  return entry == tensors_.end() ? Tensor{} : entry->second;
+}
+
+void Tensors::destroy(Handle descriptor) {
+  std::lock_guard const lock(mutex_);
+  tensors_.erase(descriptor);
+}
+
+namespace {
+
+int make(Handle* handle) {
+  *handle = Machine::get().new_handle();
+  return kSuccess;
+}
+
+// Bytes of the generators of random numbers (curandStateXORWOW_t) that dropout uses.
+Size states_of_generators() {
+  constexpr Size kBytes = 48, kThreads = 1024;
+  return static_cast<Size>(Machine::get().settings().multiprocessors) * kThreads * kBytes;
+}
+
+}  // namespace
+
+}  // namespace allocbench::null_gpu::cudnn
+
+using namespace allocbench::null_gpu;
+using namespace allocbench::null_gpu::cudnn;
+
+NULL_GPU_API Size null_cudnnGetVersion() {
+  return static_cast<Size>(Machine::get().settings().cudnn_version);
+}
+
+NULL_GPU_API Size null_cudnnGetCudartVersion() {
+  return static_cast<Size>(Machine::get().settings().cuda_version);
+}
+
+NULL_GPU_API int null_cudnnGetProperty(int type, int* value) {
+  int const version = Machine::get().settings().cudnn_version;
+  *value = type == 0 ? version / 10000 : type == 1 ? version / 100 % 100 : version % 100;
+  return kSuccess;
+}
+
+NULL_GPU_API char const* null_cudnnGetErrorString(int status) {
+  return status == kSuccess ? "CUDNN_STATUS_SUCCESS" : "not supported by the null GPU";
+}
+
+NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
+  if (size != 0) *text = '\0';
+}
+
+NULL_GPU_API int null_cudnnCreate(Handle* handle) { return make(handle); }
+
+NULL_GPU_API int null_cudnnGetStream(Handle, Handle* stream) {
+  *stream = nullptr;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnCreateActivationDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateCTCLossDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateConvolutionDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateDropoutDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateFilterDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreatePoolingDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateRNNDataDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateRNNDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateSpatialTransformerDescriptor(Handle* out) { return make(out); }
+NULL_GPU_API int null_cudnnCreateTensorDescriptor(Handle* out) { return make(out); }
+
+NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
+  Tensors::get().destroy(descriptor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnDestroyFilterDescriptor(Handle descriptor) {
+  Tensors::get().destroy(descriptor);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
+                                                 int const* sizes, int const* strides) {
+  Tensor tensor = contiguous(type, rank, sizes);
+  tensor.strides.assign(strides, strides + tensor.sizes.size());
+  Tensors::get().set(descriptor, std::move(tensor));
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, int* type,
+                                                 int* rank, int* sizes, int* strides) {
+  Tensor const tensor = Tensors::get().of(descriptor);
+  *type = tensor.type;
+  *rank = static_cast<int>(tensor.sizes.size());
+  std::copy_n(tensor.sizes.begin(), std::min(wanted, *rank), sizes);
+  std::copy_n(tensor.strides.begin(), std::min(wanted, *rank), strides);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnSetFilterNdDescriptor(Handle descriptor, int type, int format, int rank,
+                                                 int const* sizes) {
+  Tensor filter = contiguous(type, rank, sizes);
+  filter.format = format;
+  Tensors::get().set(descriptor, std::move(filter));
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetFilterNdDescriptor(Handle descriptor, int wanted, int* type,
+                                                 int* format, int* rank, int* sizes) {
+  Tensor const filter = Tensors::get().of(descriptor);
+  *type = filter.type;
+  *format = filter.format;
+  *rank = static_cast<int>(filter.sizes.size());
+  std::copy_n(filter.sizes.begin(), std::min(wanted, *rank), sizes);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
+  auto const& assumed = assumption(Rule::kDropoutStates);
+  *bytes = asked(Rule::kDropoutStates,
+                 assumed.is("generators") ? states_of_generators() : assumed.bytes);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    Handle, int, int, Handle, Handle, Handle, Handle, Handle, Size* bytes) {
+  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationBackwardExWorkspaceSize(Handle, int, int, Handle,
+                                                                        Handle, Handle, Handle,
+                                                                        Handle, Handle, Handle,
+                                                                        Size* bytes) {
+  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handle, int, int, Handle,
+                                                                           Handle, Size* bytes) {
+  *bytes = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize(Handle, Handle, Handle, int const*, int const*,
+                                                   int const*, int, Handle, Size* bytes) {
+  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize_v8(Handle, int, Handle, Handle, Handle,
+                                                      Size* bytes) {
+  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
+  return kSuccess;
+}

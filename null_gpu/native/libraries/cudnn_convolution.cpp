@@ -1,0 +1,145 @@
+// null_gpu/libraries/cudnn_convolution.cpp: a model of the workspace of convolutions.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensor Cores compute convolutions of tensors with contiguous channels (NHWC), aligned to 16
+// bytes: NVIDIA, "Convolutional Layers User's Guide", section "Tensor Layouts". Tensors in the
+// other layout (NCHW) are transposed before and after. In the model, the workspace holds these
+// copies. Grouped convolutions need no workspace. Three formulas say what is copied:
+//
+// "copies": all tensors of a convolution in NCHW, but not the output of a forward one.
+// "spatial": the same, but nothing for filters of one pixel. Their convolution is a product of
+// matrices, and each layout of the tensors is a layout of the matrices.
+// "layout": as measured on an H100 with cuDNN 9.19 (tests/data/h100). Nothing for filters of one
+// pixel. Each tensor is copied that is in NCHW or has channels to pad, the output of a forward
+// convolution as well. Floats of less than four input channels are not padded. The gradient of a
+// filter also has partial sums.
+#include "null_gpu/native/libraries/cudnn_convolution.hpp"
+
+#include <algorithm>
+
+#include "null_gpu/native/libraries/cudnn.hpp"
+#include "null_gpu/native/libraries/cudnn_graph.hpp"
+#include "null_gpu/native/libraries/workspaces.hpp"
+#include "null_gpu/native/machine.hpp"
+
+namespace allocbench::null_gpu::cudnn {
+
+namespace {
+
+constexpr Size kAlignment = 16;  // bytes
+constexpr Size kSmallTile = 64;  // rows and columns
+constexpr int kFewChannels = 4;
+constexpr int kVolta = 70;   // the first with Tensor Cores: for half precision
+constexpr int kAmpere = 80;  // the first whose Tensor Cores accept floats, as TF32
+
+Convolution convolution_of(Content const& operation) {
+  if (operation.at(kForwardInput) != nullptr) {
+    return {shape_of(operation.at(kForwardInput)), shape_of(operation.at(kForwardFilter)),
+            shape_of(operation.at(kForwardOutput)), Pass::kForward};
+  }
+  if (operation.at(kDataFilter) != nullptr) {
+    return {shape_of(operation.at(kDataInputGradient)), shape_of(operation.at(kDataFilter)),
+            shape_of(operation.at(kDataOutputGradient)), Pass::kInputGradient};
+  }
+  return {shape_of(operation.at(kFilterInput)), shape_of(operation.at(kFilterGradient)),
+          shape_of(operation.at(kFilterOutputGradient)), Pass::kFilterGradient};
+}
+
+bool of_one_pixel(Shape const& filter) {
+  return std::all_of(filter.sizes.begin() + 2, filter.sizes.end(),
+                     [](std::int64_t size) { return size == 1; });
+}
+
+bool on_tensor_cores(int type) {
+  int const capability = Machine::get().settings().compute_capability;
+  if (type == kFloat) return capability >= kAmpere;
+  return (type == kHalf || type == kBfloat16) && capability >= kVolta;
+}
+
+Size padded(std::int64_t channels, int type) {
+  Size const elements = kAlignment / element_bytes(type);
+  return (static_cast<Size>(channels) + elements - 1) / elements * elements;
+}
+
+// Bytes of a copy of a tensor or a filter, if its first two dimensions are as given.
+Size copy_bytes(Shape const& shape, Size first, Size second) {
+  Size bytes = first * second * element_bytes(shape.type);
+  for (Size axis = 2; axis < shape.sizes.size(); ++axis) {
+    bytes *= static_cast<Size>(shape.sizes[axis]);
+  }
+  return bytes;
+}
+
+Size copy_bytes(Shape const& shape) {
+  return copy_bytes(shape, static_cast<Size>(shape.sizes[0]), padded(shape.sizes[1], shape.type));
+}
+
+// Formulas "copies" and "spatial".
+Size transposed(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (input.channels_last()) return 0;
+  Size const bytes = copy_bytes(input) + copy_bytes(filter);
+  return pass == Pass::kForward ? bytes : bytes + copy_bytes(output);
+}
+
+// Formula "layout".
+Size transposed_or_padded(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  bool const few = input.type == kFloat && input.sizes[1] < kFewChannels;
+  Size const in = few ? static_cast<Size>(input.sizes[1]) : padded(input.sizes[1], input.type);
+  Size const out = padded(output.sizes[1], output.type);
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  auto const is_copied = [](Shape const& shape) {
+    return !shape.channels_last() || padded(shape.sizes[1], shape.type) != Size(shape.sizes[1]);
+  };
+  Size bytes = 0;
+  if (is_copied(input)) bytes += copy_bytes(input, batch, in);
+  if (is_copied(output)) bytes += copy_bytes(output, batch, out);
+  return bytes == 0 ? 0 : bytes + copy_bytes(filter, out, in) + kAlignment;
+}
+
+// Formula "layout": the sums of a filter's gradient are over all pixels of all images. The
+// multiprocessors share the sums of a tile, and the workspace holds their parts.
+Size partial_sums(Shape const& filter) {
+  if (filter.type != kFloat) return 0;
+  auto const rows = static_cast<Size>(filter.sizes[0]);
+  Size columns = 1;
+  for (Size axis = 1; axis < filter.sizes.size(); ++axis) {
+    columns *= static_cast<Size>(filter.sizes[axis]);
+  }
+  Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
+  Size const tiles = (rows + side - 1) / side * ((columns + side - 1) / side);
+  auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
+  Size const parts = tiles < processors ? processors / tiles * tiles : processors;
+  return parts * side * side * sizeof(float);
+}
+
+}  // namespace
+
+Size workspace_of(Convolution const& convolution) {
+  auto const& assumed = assumption(Rule::kConvolution);
+  if (assumed.is_bytes) return assumed.bytes;
+  auto const& [input, filter, output, pass] = convolution;
+  if (!input.valid() || !filter.valid() || !output.valid()) return 0;
+  bool const grouped = input.sizes[1] != filter.sizes[1];
+  if (grouped || !on_tensor_cores(input.type)) return 0;
+  if (of_one_pixel(filter) && !assumed.is("copies")) return 0;
+  if (!assumed.is("layout")) return transposed(convolution);
+  Size const sums = pass == Pass::kFilterGradient ? partial_sums(filter) : 0;
+  return transposed_or_padded(convolution) + sums;
+}
+
+bool has_convolution(Content const& graph) {
+  return std::ranges::any_of(operations_of(graph), [](auto const& operation) {
+    return operation != nullptr &&
+           (operation->at(kForwardFilter) != nullptr || operation->at(kDataFilter) != nullptr ||
+            operation->at(kFilterGradient) != nullptr);
+  });
+}
+
+Size convolution_workspace(Content const& graph) {
+  auto const& operations = operations_of(graph);
+  return operations.size() == 1 ? workspace_of(convolution_of(*operations.front())) : 0;
+}
+
+}  // namespace allocbench::null_gpu::cudnn

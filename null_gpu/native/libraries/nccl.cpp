@@ -1,0 +1,156 @@
+// null_gpu/libraries/nccl.cpp: NCCL. A collective ends at once, with this rank's data for all
+// ranks. SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/values.hpp"
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+struct Communicator {
+  int ranks, rank, device;
+};
+
+struct UniqueId {
+  char bytes[128];
+};
+
+Communicator& of(Handle communicator) { return *static_cast<Communicator*>(communicator); }
+
+int make(Handle* out, int ranks, int rank) {
+  *out = new Communicator{ranks, rank, current_device()};
+  return kSuccess;
+}
+
+Size bytes_of(int type, Size count) {
+  constexpr Size kBytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};  // by ncclDataType_t
+  return count * (type >= 0 && type < 12 ? kBytes[type] : 4);
+}
+
+int copy(void const* from, void* to, Size bytes) {
+  Values::get().copy(to, from, bytes);
+  return kSuccess;
+}
+
+}  // namespace
+
+NULL_GPU_API int null_ncclGetVersion(int* version) {
+  *version = Machine::get().settings().nccl_version;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclGetUniqueId(UniqueId* id) {
+  std::memset(id, 1, sizeof *id);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclCommInitRank(Handle* out, int ranks, UniqueId, int rank) {
+  return make(out, ranks, rank);
+}
+
+NULL_GPU_API int null_ncclCommInitRankConfig(Handle* out, int ranks, UniqueId, int rank, void*) {
+  return make(out, ranks, rank);
+}
+
+NULL_GPU_API int null_ncclCommInitRankScalable(Handle* out, int ranks, int rank) {
+  return make(out, ranks, rank);
+}
+
+NULL_GPU_API int null_ncclCommInitAll(Handle* out, int count, int const* devices) {
+  for (int rank = 0; rank < count; ++rank) {
+    out[rank] = new Communicator{count, rank, devices == nullptr ? rank : devices[rank]};
+  }
+  return kSuccess;
+}
+
+// One rank does not know how many ranks chose the same color, so the new communicator has as many
+// ranks as its parent.
+NULL_GPU_API int null_ncclCommSplit(Handle parent, int, int key, Handle* out, void*) {
+  return make(out, of(parent).ranks, key < of(parent).ranks ? key : 0);
+}
+
+NULL_GPU_API int null_ncclCommDestroy(Handle communicator) {
+  delete static_cast<Communicator*>(communicator);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclCommAbort(Handle communicator) {
+  return null_ncclCommDestroy(communicator);
+}
+
+NULL_GPU_API int null_ncclCommCount(Handle communicator, int* count) {
+  *count = of(communicator).ranks;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclCommUserRank(Handle communicator, int* rank) {
+  *rank = of(communicator).rank;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclCommCuDevice(Handle communicator, int* device) {
+  *device = of(communicator).device;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclCommGetAsyncError(Handle, int* error) {
+  *error = kSuccess;
+  return kSuccess;
+}
+
+NULL_GPU_API char const* null_ncclGetErrorString(int status) {
+  return status == kSuccess ? "no error" : "not supported by the null GPU";
+}
+
+NULL_GPU_API char const* null_ncclGetLastError(Handle) { return ""; }
+
+NULL_GPU_API int null_ncclCommRegister(Handle, void*, Size, Handle* handle) {
+  *handle = Machine::get().new_handle();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclMemAlloc(void** pointer, Size size) {
+  Address address = 0;
+  if (current_memory().allocate(size, &address) != kSuccess) return 1;  // ncclUnhandledCudaError
+  *pointer = reinterpret_cast<void*>(address);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclMemFree(void* pointer) {
+  int const device = Machine::get().device_of(pointer);
+  if (device < 0) return 4;  // ncclInvalidArgument
+  return Machine::get().memory(device).release(reinterpret_cast<Address>(pointer)) == 0 ? 0 : 4;
+}
+
+NULL_GPU_API int null_ncclRedOpCreatePreMulSum(int* operation, void*, int, int, void*) {
+  constexpr int kBuiltIn = 5;  // the number of built-in operations
+  *operation = kBuiltIn + 1;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_ncclAllReduce(void const* from, void* to, Size count, int type) {
+  return copy(from, to, bytes_of(type, count));
+}
+
+NULL_GPU_API int null_ncclReduce(void const* from, void* to, Size count, int type) {
+  return to == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
+}
+
+NULL_GPU_API int null_ncclBroadcast(void const* from, void* to, Size count, int type) {
+  return from == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
+}
+
+NULL_GPU_API int null_ncclReduceScatter(void const* from, void* to, Size count, int type) {
+  return copy(from, to, bytes_of(type, count));
+}
+
+NULL_GPU_API int null_ncclAllGather(void const* from, void* to, Size count, int type,
+                                    Handle communicator) {
+  Size const bytes = bytes_of(type, count);
+  for (int rank = 0; rank < of(communicator).ranks; ++rank) {
+    copy(from, static_cast<char*>(to) + rank * bytes, bytes);
+  }
+  return kSuccess;
+}

@@ -1,0 +1,60 @@
+// null_gpu/libraries/nvrtc.cpp: NVRTC and CUPTI, without compiling or tracing anything.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+
+#include "null_gpu/native/machine.hpp"
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+constexpr Size kCode = 16;  // bytes of a compiled program
+
+int size_is(Size* out, Size size) {
+  *out = size;
+  return kSuccess;
+}
+
+int code(char* out) {
+  std::memset(out, 0, kCode);
+  return kSuccess;
+}
+
+}  // namespace
+
+NULL_GPU_API int null_nvrtcVersion(int* major, int* minor) {
+  int const version = Machine::get().settings().cuda_version;
+  *major = version / 1000;
+  *minor = version % 1000 / 10;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_nvrtcCreateProgram(Handle* program) {
+  *program = Machine::get().new_handle();
+  return kSuccess;
+}
+
+NULL_GPU_API char const* null_nvrtcGetErrorString(int status) {
+  return status == kSuccess ? "NVRTC_SUCCESS" : "not supported by the null GPU";
+}
+
+NULL_GPU_API int null_nvrtcGetLoweredName(Handle, char const* name, char const** lowered) {
+  *lowered = name;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_nvrtcGetPTXSize(Handle, Size* size) { return size_is(size, kCode); }
+NULL_GPU_API int null_nvrtcGetCUBINSize(Handle, Size* size) { return size_is(size, kCode); }
+NULL_GPU_API int null_nvrtcGetProgramLogSize(Handle, Size* size) { return size_is(size, 1); }
+NULL_GPU_API int null_nvrtcGetPTX(Handle, char* out) { return code(out); }
+NULL_GPU_API int null_nvrtcGetCUBIN(Handle, char* out) { return code(out); }
+
+NULL_GPU_API int null_nvrtcGetProgramLog(Handle, char* log) {
+  *log = '\0';
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuptiGetResultString(int, char const** text) {
+  *text = "the null GPU has no CUPTI";
+  return kSuccess;
+}

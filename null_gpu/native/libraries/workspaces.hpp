@@ -1,0 +1,62 @@
+// null_gpu/libraries/workspaces.hpp: the memory that NVIDIA's libraries ask PyTorch for, a model.
+// SPDX-License-Identifier: Apache-2.0
+//
+// NVIDIA's libraries do not allocate their workspaces: they say how many bytes they need, and
+// PyTorch allocates them. null_gpu/workspaces.json has the rules and their sources.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "null_gpu/native/api.hpp"
+
+namespace allocbench::null_gpu {
+
+// The rules of workspaces.json, in its order.
+enum class Rule : int {
+  kConvolution,
+  kGraph,
+  kRnnWorkspace,
+  kRnnReserve,
+  kDropoutStates,
+  kBatchNorm,
+  kCtcLoss,
+  kSolver,
+  kSparse,
+  kFft,
+  kCount,
+};
+
+// What a rule assumes: the bytes that the user chose for every request, or the name of a formula.
+struct Assumption {
+  bool is_bytes = true;
+  Size bytes = 0;
+  std::string name;
+
+  [[nodiscard]] bool is(char const* formula) const { return !is_bytes && name == formula; }
+};
+
+// The assumption of a rule: what null_configure() was told, otherwise 0 bytes.
+Assumption const& assumption(Rule rule);
+// Set it from text, a number or a name; false if there is no rule of that name.
+bool assume(std::string const& rule, std::string const& text);
+
+// Remember that a library has asked for a workspace, which PyTorch allocates next; returns `bytes`.
+Size asked(Rule rule, Size bytes);
+// Remember that a library was called with the workspace at an address.
+void used(Rule rule, void const* address, Size bytes);
+// Remember that a library was called without a workspace.
+void used_none(Rule rule);
+
+// One workspace that PyTorch allocated. address: 0 where only its size is known, because the
+// library was asked for the size before the allocation. The layout is read by null_workspaces.py.
+struct WorkspaceUse {
+  std::uint64_t address;
+  std::uint64_t bytes;
+  std::uint64_t time_ns;  // since 1970
+  std::int32_t device;
+  std::int32_t rule;
+};
+static_assert(sizeof(WorkspaceUse) == 32);
+
+}  // namespace allocbench::null_gpu

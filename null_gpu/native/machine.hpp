@@ -1,0 +1,95 @@
+// null_gpu/machine.hpp: the cards of the null machine, and the state of each thread.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "null_gpu/native/api.hpp"
+#include "null_gpu/native/memory.hpp"
+
+namespace allocbench::null_gpu {
+
+// A card as described by `cards.json` and the user, and the library versions to report. Sizes are
+// in bytes unless the name has another unit.
+struct Settings {
+  std::string name = "null GPU";
+  int compute_capability = 90;
+  int multiprocessors = 132;
+  int shared_per_multiprocessor = 233472;
+  int shared_per_block = 232448;  // the most that a kernel can use after opting in
+  int threads_per_multiprocessor = 2048;
+  int blocks_per_multiprocessor = 32;
+  int l2_bytes = 52428800;
+  int bus_bits = 5120;
+  int clock_khz = 1980000;
+  int memory_clock_khz = 2619000;
+  Size memory = Size{80} << 30;    // the total that the driver reports
+  Size context = Size{512} << 20;  // used by the CUDA context of each process
+  int count = 1;
+  int cuda_version = 13000;
+  int cudnn_version = 91002;
+  int nccl_version = 22705;
+  int addresses_ascend = 0;  // 1: later allocations have higher addresses
+  std::string usage;         // the file in which the processes of a program count bytes in use
+};
+
+inline constexpr Address kFirstContext = 0xC000;
+inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams
+// Handles are aligned like pointers: PyTorch stores its own numbers of streams as odd handles.
+inline constexpr Address kHandleAlignment = 16;
+
+class Machine {
+ public:
+  // The machine of this process. The first call creates it with the settings of null_configure().
+  static Machine& get();
+
+  Settings const& settings() const { return settings_; }
+  int count() const { return static_cast<int>(devices_.size()); }
+  bool has(int device) const { return device >= 0 && device < count(); }
+  DeviceMemory& memory(int device) { return *devices_[device]; }
+  // The number of the card that a device of this process stands for (CUDA_VISIBLE_DEVICES).
+  int card(int device) const { return cards_[device]; }
+  // Changes the bytes of every card.
+  void resize(Size memory);
+  // The device whose memory contains an address, or -1.
+  int device_of(void const* address) const;
+  // A unique handle that identifies the current device: see device_of().
+  Handle new_handle();
+  // The compute capability of the machine code in PyTorch's wheels that this card would run.
+  int kernel_version() const;
+  // The number of blocks that fit on one multiprocessor, with kRegisters per thread.
+  int blocks_at_once(int threads, Size shared) const;
+
+  std::atomic<std::uint64_t> kernels{0};
+
+ private:
+  explicit Machine(Settings settings);
+
+  Settings settings_;
+  Usage usage_;
+  std::vector<std::unique_ptr<DeviceMemory>> devices_;
+  std::vector<int> cards_;
+  std::atomic<Address> handle_{kFirstHandle};
+};
+
+inline constexpr int kRegisters = 32;  // assumed per thread of every kernel
+
+int current_device();
+void set_current_device(int device);
+// Whether this thread has a current context: see contexts.hpp.
+bool has_context();
+void leave_context();
+// The device that was current when a handle was made; of a default stream, the current one.
+int device_of(Handle handle);
+DeviceMemory& current_memory();
+// Counts a call of a function that can fail on purpose; returns the error that it must return.
+Status entered(char const* function);
+// Returns its argument, and keeps it for cudaGetLastError if it is an error.
+Status failed(Status status);
+Status take_last_error();
+Status last_error();
+
+}  // namespace allocbench::null_gpu

@@ -1,0 +1,105 @@
+// null_gpu/pools.hpp: a model of the memory pools behind cudaMallocAsync.
+// SPDX-License-Identifier: Apache-2.0
+//
+// A pool keeps freed memory until it is trimmed; a synchronization returns what exceeds its release
+// threshold. See pool_space.hpp. Another stream gets memory that was freed on a stream when that
+// stream has ended its work, and a destroyed pool stays until its last block is freed.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "null_gpu/native/api.hpp"
+#include "null_gpu/native/held_streams.hpp"
+#include "null_gpu/native/memory.hpp"
+#include "null_gpu/native/pool_space.hpp"
+
+namespace allocbench::null_gpu {
+
+class DriverPools {
+ public:
+  static DriverPools& get();
+
+  Handle default_of(int device);
+  Handle create(int device, Size most = 0);
+  Status destroy(Handle pool);
+  Status allocate(Handle pool, Size size, Handle stream, Address* address);
+  // kInvalidValue if no pool has a block at the address.
+  Status release(Address address);
+  // The same in the order of a stream, which must be of the pool's device. In a capture, only
+  // memory that was allocated in it can be freed; anything else makes the capture invalid.
+  Status release(Address address, Handle stream);
+  // Returns free memory above `keep` reserved bytes to the card.
+  Status trim(Handle pool, Size keep);
+  // Settles what was freed on all streams, or on one; then trims every pool to its release
+  // threshold.
+  void synchronize();
+  void synchronize(Handle stream);
+  // Gives the card all free memory of the pools of a device; false if there was none.
+  bool give_all(int device);
+  Status attribute(Handle pool, int attribute, std::uint64_t* value);
+  Status set_attribute(Handle pool, int attribute, std::uint64_t value);
+  // The devices that may access the memory of a pool; its own always may.
+  Status set_access(Handle pool, AccessDescription const* access, std::size_t count);
+  Status allowed(Handle pool, int device, bool* allowed);
+  // The block that contains an address: of size 0 where the pool has no block, and none outside of
+  // all pools.
+  std::optional<Range> range_of(Address address);
+  // The pool of that block; null if none does.
+  Handle pool_of(Address address);
+
+  struct Counts {
+    std::size_t pools, blocks;  // pools that were created and not destroyed; blocks in use
+    Size reserved;              // bytes, of all pools
+  };
+  Counts counts();
+
+ private:
+  struct Freed {
+    std::uint64_t stream;
+    HeldStreams::Work work;  // after which it is free
+  };
+  struct DriverPool {
+    int device = 0;
+    Size most = 0;       // bytes that it may reserve; 0: all of the card
+    Size threshold = 0;  // reserved bytes that a synchronization leaves
+    Size used = 0, used_high = 0, reserved_high = 0;
+    std::array<int, 3> reuse = {1, 1, 1};  // the attributes 1 to 3, as the driver has them
+    Address begin = 0;                     // of its addresses; 0 before the first block
+    Size addresses = 0;                    // bytes
+    std::unique_ptr<PoolSpace> space = {};
+    std::vector<Freed> freed = {};  // that are not settled
+    std::set<int> peers = {};       // other devices that may access it
+    bool destroyed = false;
+  };
+  struct Block {
+    Handle pool;
+    Size size;
+    std::uint64_t capture;  // in which it was allocated, or 0
+  };
+  using Blocks = std::map<Address, Block>;
+
+  DriverPool* find(Handle pool);
+  Blocks::iterator block_at(Address address);
+  bool open(DriverPool& pool, Size size);
+  void free_block(Blocks::iterator block, std::uint64_t stream, HeldStreams::Work work);
+  void settle(DriverPool& pool, std::optional<std::uint64_t> stream = {});
+  void shrink(DriverPool& pool, Size most);
+  void drop_if_unused(Handle pool);
+
+  std::mutex mutex_;
+  std::unordered_map<Handle, DriverPool> pools_;
+  std::unordered_map<int, Handle> defaults_;
+  Blocks blocks_;
+};
+
+// Memory with an address, after the pools of the device gave up theirs if nothing else suffices.
+Status allocate_memory(int device, Size size, Address* address);
+
+}  // namespace allocbench::null_gpu

@@ -1,0 +1,118 @@
+// null_gpu/streams.hpp: streams, events and graph captures.
+// SPDX-License-Identifier: Apache-2.0
+//
+// All work ends at once, except on streams that a test holds.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "null_gpu/native/api.hpp"
+#include "null_gpu/native/held_streams.hpp"
+
+namespace allocbench::null_gpu {
+
+enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+enum CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+class Streams {
+ public:
+  struct Captured {
+    CaptureStatus status = kNone;
+    std::uint64_t id = 0;
+    Handle graph = nullptr;
+  };
+
+  static Streams& get();
+
+  // `blocking`: it waits for the default stream, and that for it.
+  Handle create(int priority, bool blocking);
+  Status destroy(Handle stream);
+  int priority(Handle stream);
+  // Puts a kernel or a copy on a stream. True if the stream is capturing; adds a node to its graph.
+  bool enqueue(Handle stream);
+
+  Handle create_event();
+  // Makes the event of another process known to this one.
+  void open_event(Handle event);
+  Status destroy_event(Handle event);
+  // The event and the stream must be of one device.
+  Status record(Handle event, Handle stream);
+  Status wait(Handle stream, Handle event);
+  Status elapsed(float* milliseconds, Handle begin, Handle end);
+  // kNotReady before the work ends; kCapturedEvent if the event was recorded in a capture.
+  Status query_event(Handle event);
+  Status synchronize_event(Handle event);
+
+  // As on a real GPU, waiting for a capturing stream is an error and makes the capture invalid.
+  Status query(Handle stream);
+  Status synchronize(Handle stream);
+  Status synchronize_all(int device);
+  // For calls that CUDA names potentially unsafe, such as cudaMalloc: an error, which invalidates
+  // the captures that forbid them. These are captures of this thread, and captures in the global
+  // mode of other threads if the mode of this thread is global, too; none if it is relaxed.
+  Status check_unsafe();
+
+  Status begin_capture(Handle stream, CaptureMode mode, Handle graph);
+  Status end_capture(Handle stream, Handle* graph);
+  Captured captured(Handle stream);
+  // Makes the capture of a stream invalid.
+  void invalidate(Handle stream);
+
+  // The work of a held stream up to now; empty for other streams.
+  HeldStreams::Work put(Handle stream);
+  bool ended(HeldStreams::Work const& work);
+  // The default stream of a device, and another stream that the driver has not made, count as
+  // streams of `device`.
+  void hold(Handle stream, int device, bool held);
+
+  // Destroys the streams and events of a device; returns the number of the events.
+  std::size_t destroy_all(int device);
+  struct Counts {
+    std::size_t streams, events;
+  };
+  Counts counts();
+
+  std::size_t nodes(Handle graph);
+  void add_node(Handle graph);
+  void destroy_graph(Handle graph);
+
+ private:
+  struct Capture {
+    Handle origin, graph;
+    CaptureMode mode;
+    int device;
+    std::thread::id thread;  // that began it
+    bool valid = true;
+  };
+  struct Stream {
+    int priority;
+    bool blocking;
+  };
+  struct Event {
+    std::optional<double> time = {};  // when it was recorded, in ms
+    std::uint64_t capture = 0;        // in which it was recorded
+    HeldStreams::Work work = {};      // for which it stands
+  };
+
+  Capture* capture_of(Handle stream);
+  HeldStreams::Queue queue_of(Handle stream, int device) const;
+
+  std::mutex mutex_;
+  std::atomic<int> capturing_ = 0;
+  std::unordered_map<Handle, Stream> streams_;
+  std::unordered_map<Handle, Event> events_;
+  HeldStreams held_;
+  std::unordered_map<std::uint64_t, Capture> captures_;
+  std::unordered_map<Handle, std::uint64_t> stream_captures_;
+  std::unordered_map<Handle, std::size_t> graph_nodes_;
+  std::uint64_t last_capture_ = 0;
+};
+
+// Exchanges the capture mode of this thread, as cudaThreadExchangeStreamCaptureMode does.
+void exchange_capture_mode(int* mode);
+
+}  // namespace allocbench::null_gpu
