@@ -36,8 +36,8 @@ from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Runner
-from allocbench.reports import asv
-from allocbench.reports.choosing import WEIGHTS, Weights
+from allocbench.reports.advice.choosing import WEIGHTS, Weights
+from allocbench.reports.rows import asv
 from allocbench.workloads import Trace
 
 Workload: TypeAlias = Trace | str | ProgramWorkload | Callable[[], object]
@@ -134,8 +134,8 @@ def recommend(
 ) -> pd.DataFrame:
     """The allocators ranked, best first: see `allocbench.questions.recommend.Study.rows`.
 
-    `attrs["advice"]` of the frame is the `allocbench.reports.recommending.Advice`, and
-    `attrs["confidence"]` the `allocbench.reports.confidence.Confidence`.
+    `attrs["advice"]` of the frame is the `allocbench.reports.advice.recommending.Advice`, and
+    `attrs["confidence"]` the `allocbench.reports.advice.confidence.Confidence`.
     Raises ModuleNotFoundError, naming the extra, when `budget` is not 0 and Optuna not installed.
     """
     trace, device = _case(workload, device)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from allocbench.reports.assumptions import Cost, Estimate, to_text
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.details import join, table
-from allocbench.reports.results import frame
+from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.details import join, table
+from allocbench.reports.rows.results import frame
 
 GIB = 2**30
 MALLOC = Cost("malloc", 20 * 2**20, 20e-6, 40e-6, 100e-6)

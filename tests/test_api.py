@@ -12,7 +12,7 @@ import pytest
 
 from allocbench import api
 from allocbench.errors import UsageError
-from allocbench.reports.results import records
+from allocbench.reports.rows.results import records
 from allocbench.workloads import catalog
 from tests.commands import folder, output
 

@@ -47,7 +47,7 @@ class Copy:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name in ("allocators", "workloads", "reports", "allocbench"):
+        for name in ("allocators", "workloads", "reports", "null_gpu", "allocbench"):
             ignored = shutil.ignore_patterns("native", "__pycache__", "*.parquet")
             shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
         for folder, module in (("allocators", _core), ("workloads", _native)):
@@ -87,7 +87,7 @@ def copy(tmp_path: Path) -> Copy:
 
 def test_a_metric(copy: Copy) -> None:
     copy.insert(
-        "reports/columns.py",
+        "reports/rows/columns.py",
         "COLUMNS: tuple[Column, ...] = (\n",
         '    Column("twice", "memory", "bytes", "twice the load", "Twice the max load.", True),\n',
     )
@@ -104,12 +104,12 @@ def test_a_metric(copy: Copy) -> None:
 
 def test_charts(copy: Copy) -> None:
     copy.insert(
-        "reports/charts.py",
+        "reports/charts/charts.py",
         "_KINDS = (\n",
         '    _Kind("toy", "A toy of rows", "About it.", figures.overhead, ("overhead",)),\n',
     )
     copy.insert(
-        "reports/case_charts.py",
+        "reports/charts/case_charts.py",
         "KINDS = (\n",
         """    Kind(
         "toy",

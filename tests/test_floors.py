@@ -258,7 +258,7 @@ def plant(root: Path, path: str, text: str) -> None:
         ("workloads/a.py", "import numpy, allocbench.allocators.spec as s"),
         (
             "workloads/a.py",
-            "from importlib import import_module\nimport_module('allocbench.reports.html')",
+            "from importlib import import_module\nimport_module('allocbench.reports.page.html')",
         ),
         ("reports/a.py", "import importlib\nimportlib.import_module('allocbench.allocators')"),
         ("reports/a.py", "from allocbench.workloads import Trace"),

@@ -66,21 +66,21 @@ def test_a_wheel_has_one_package(source: str, wheels: dict[str, set[str]]) -> No
 
 
 @pytest.mark.parametrize("source", ["tree", "sdist"])
-@pytest.mark.parametrize("folder", ["allocators", "reports", "workloads"])
+@pytest.mark.parametrize("folder", ["allocators", "null_gpu", "reports", "workloads"])
 def test_a_wheel_has_every_file_of_a_folder(
     source: str, folder: str, wheels: dict[str, set[str]]
 ) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", folder], cwd=ROOT, capture_output=True, text=True
     ).stdout.split("\0")[:-1]
-    native = ("allocators/native", "workloads/native")
+    native = ("allocators/native", "null_gpu/native", "workloads/native")
     expected = {f"allocbench/{name}" for name in listed if not name.startswith(native)}
     assert len(expected) > 10
     assert expected <= wheels[source]
 
 
 def test_a_program_may_have_modules_of_these_names(tmp_path: Path) -> None:
-    for name in ("allocators", "reports", "workloads"):
+    for name in ("allocators", "null_gpu", "reports", "workloads"):
         (tmp_path / f"{name}.py").write_text('OWN = "mine"\n')
     (tmp_path / "program.py").write_text(SCRIPT)
     environment = os.environ | {"PYTHONPATH": str(Path(allocbench.__file__).parents[1])}

@@ -21,9 +21,11 @@ from allocbench.output.terminal import console, dashboard, fitting, left_out
 from allocbench.questions.recommend import EXPANDABLE
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.reports import bundle, findings, ranking, results, tables
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.choosing import KEEP
+from allocbench.reports.advice import findings
+from allocbench.reports.advice.choosing import KEEP
+from allocbench.reports.page import tables
+from allocbench.reports.rows import bundle, ranking, results
+from allocbench.reports.rows.bundle import Bundle
 
 _SPARE = (
     "stable_address_share",
@@ -107,7 +109,7 @@ def compare(
 def _html_writer() -> Any:
     """The function that writes reports; raises UsageError if its packages are not installed."""
     try:
-        from allocbench.reports import html
+        from allocbench.reports.page import html
     except ModuleNotFoundError as error:
         raise UsageError(f"--html: {error}") from error
     return html.write

@@ -25,9 +25,9 @@ from allocbench.questions.searching import Trial
 from allocbench.questions.switching import how
 from allocbench.replays.recorded import in_force
 from allocbench.replays.runner import Runner
-from allocbench.reports.assumptions import condition
-from allocbench.reports.recommending import consequence
-from allocbench.reports.results import records
+from allocbench.reports.advice.recommending import consequence
+from allocbench.reports.rows.assumptions import condition
+from allocbench.reports.rows.results import records
 from allocbench.workloads import Trace
 from allocbench.workloads.trace import MARK
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from allocbench.errors import UsageError
-from allocbench.reports.asv_cells import Cell, cells
-from allocbench.reports.gate import Statement
+from allocbench.reports.rows.asv_cells import Cell, cells
+from allocbench.reports.rows.gate import Statement
 
 TRAILER = "Metric-change"
 CONFIG = "asv.conf.json"

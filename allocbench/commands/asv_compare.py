@@ -44,7 +44,7 @@ def run(
     Exit codes: 0 same, 1 changed, 2 wrong usage, 3 nothing ran, 4 failed.
     """
     from allocbench.asv import runs  # imported late: --help stays fast
-    from allocbench.reports import asv_cells, gate
+    from allocbench.reports.rows import asv_cells, gate
 
     check_outputs(markdown)
     commits = runs.commit(base), runs.commit(head)

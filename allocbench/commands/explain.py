@@ -17,8 +17,8 @@ from allocbench.base.text import one_line
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports.recommending import consequence
-from allocbench.reports.results import records
+from allocbench.reports.advice.recommending import consequence
+from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
     from allocbench.questions.explain import Change, Explanation

@@ -15,7 +15,7 @@ from allocbench.base.cards import cards, find, note, of_device
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports.results import records
+from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
     import pandas as pd

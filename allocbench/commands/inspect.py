@@ -15,7 +15,7 @@ from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.output.terminal import console, plain_table
-from allocbench.reports import results
+from allocbench.reports.rows import results
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, POOL_EVENTS, TRIM
 
 if TYPE_CHECKING:

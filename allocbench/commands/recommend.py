@@ -21,10 +21,10 @@ from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.switching import how
-from allocbench.reports.assumptions import per_event
-from allocbench.reports.choosing import WEIGHTS, Weights, kind
-from allocbench.reports.recommending import LOSSES
-from allocbench.reports.results import records
+from allocbench.reports.advice.choosing import WEIGHTS, Weights, kind
+from allocbench.reports.advice.recommending import LOSSES
+from allocbench.reports.rows.assumptions import per_event
+from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
     from allocbench.questions.recommend import Study

@@ -16,7 +16,7 @@ from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import Write, written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.replays import PASSES
-from allocbench.reports import results
+from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     from allocbench.replays.runner import Arrays, Row

@@ -61,8 +61,8 @@ def run(
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
     which charts are missing. If a sweep repeated a run, the last result counts.
     """
-    from allocbench.reports import asv, bundle  # imported late: --help stays fast
-    from allocbench.reports.markdown import render
+    from allocbench.reports.page.markdown import render
+    from allocbench.reports.rows import asv, bundle
 
     if output is None and figures is None and markdown is None:
         output = _DEFAULT
@@ -81,7 +81,8 @@ def run(
     if output is None and figures is None:
         return
     try:
-        from allocbench.reports import export, html
+        from allocbench.reports.charts import export
+        from allocbench.reports.page import html
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     if output:

@@ -27,7 +27,7 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.terminal import plain_table
-from allocbench.reports import results
+from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     from allocbench.programs.with_allocator import Report

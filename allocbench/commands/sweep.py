@@ -17,12 +17,12 @@ from allocbench.arguments import options
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.terminal import console, progress_bar
-from allocbench.reports import results
+from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allocbench.reports.runs import Key
+    from allocbench.reports.rows.runs import Key
     from allocbench.workloads import Trace
 
 EXAMPLES = (

@@ -19,9 +19,9 @@ from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions.switching import how, with_conf
-from allocbench.reports.assumptions import condition, per_event
-from allocbench.reports.recommending import consequence
-from allocbench.reports.results import records
+from allocbench.reports.advice.recommending import consequence
+from allocbench.reports.rows.assumptions import condition, per_event
+from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
-from allocbench.reports import results
+from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -210,7 +210,7 @@ def dashboard(stages: int) -> Iterator[tuple[Callable[[str], None], Callable[[Ro
 
 def _so_far(rows: Sequence[Row], most: int) -> Table:
     """The latest rows; the best of each workload so far is green."""
-    from allocbench.reports.results import SCHEMA  # imports pandas
+    from allocbench.reports.rows.results import SCHEMA  # imports pandas
 
     headings = [SCHEMA[name].heading for name in _WATCHED]
     table = plain_table("So far", "workload", "allocator", *headings, right=headings)

@@ -13,9 +13,9 @@ from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.hazards import breaks, caveats
 from allocbench.questions.switching import with_conf
 from allocbench.replays.runner import Runner
-from allocbench.reports.choosing import KEEP, WEIGHTS, Weights
-from allocbench.reports.confidence import Confidence, confidence
-from allocbench.reports.recommending import Advice, advise
+from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
+from allocbench.reports.advice.confidence import Confidence, confidence
+from allocbench.reports.advice.recommending import Advice, advise
 from allocbench.workloads import Trace
 from allocbench.workloads.perturbing import kinds_of_steps, perturbed
 

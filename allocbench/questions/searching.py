@@ -12,8 +12,8 @@ from typing import Any
 from allocbench.allocators import SpecError, spec
 from allocbench.base.extra import needs_extra
 from allocbench.replays.runner import Row
-from allocbench.reports.assumptions import Estimate, per_event
-from allocbench.reports.choosing import PROGRAM_SECONDS
+from allocbench.reports.advice.choosing import PROGRAM_SECONDS
+from allocbench.reports.rows.assumptions import Estimate, per_event
 
 with needs_extra("tune"):
     import optuna

@@ -7,7 +7,7 @@ from typing import Any
 
 from allocbench.allocators import Device, DeviceStats
 from allocbench.allocators.devices import COST_MODELS, cost_model
-from allocbench.reports.assumptions import Cost, Estimate, to_text
+from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
 
 
 def time_source(device: Device) -> str:

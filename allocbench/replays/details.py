@@ -14,8 +14,8 @@ from allocbench.allocators import ReplayResult
 from allocbench.replays.address_map import AddressMap, address_map
 from allocbench.replays.prepared import Prepared
 from allocbench.replays.timing import PERCENTILES
-from allocbench.reports.details import RUN, Details, table
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.details import RUN, Details, table
+from allocbench.reports.rows.results import SCHEMA
 
 INTERVALS = 500
 """The minimum and maximum of each interval are kept; a chart has about as many pixels."""

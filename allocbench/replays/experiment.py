@@ -38,8 +38,8 @@ from allocbench.replays.runner import (
     steady_calls,
 )
 from allocbench.replays.timing import Times, time_passes
-from allocbench.reports.details import Details, join
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.details import Details, join
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Features, StreamedTrace, Trace, features
 
 _MOST_AT_ONCE = 4  # runs in threads: each needs memory in proportion to the trace

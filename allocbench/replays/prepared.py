@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.base.text import one_line
-from allocbench.reports.details import Details, table
+from allocbench.reports.rows.details import Details, table
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
 
 _MOST_MARKS = 300

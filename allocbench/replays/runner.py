@@ -23,7 +23,7 @@ from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, 
 from allocbench.replays.recorded import in_force
 from allocbench.replays.stability import Stability
 from allocbench.replays.timing import device_seconds, time_passes
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Trace
 
 Row: TypeAlias = dict[str, Any]

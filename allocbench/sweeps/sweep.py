@@ -21,7 +21,7 @@ from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
-from allocbench.reports.runs import Key, Record, frame, key_of
+from allocbench.reports.rows.runs import Key, Record, frame, key_of
 from allocbench.sweeps.attempt import Runner, attempt, died
 from allocbench.sweeps.cluster import on_cluster
 from allocbench.sweeps.file import append, code_version, fingerprint, open_records
@@ -63,8 +63,8 @@ def sweep(
 
     Runs that are already in `path` are skipped, including failed ones unless `retry` is set. Each
     result is written to `path` when it arrives. A run that raises, or whose process dies, becomes a
-    row with an error: see `allocbench.reports.runs.frame`. An interrupt, an error or the end of
-    this process also ends its workers.
+    row with an error: see `reports.rows.runs.frame`. An interrupt, an error or the end of this
+    process also ends its workers.
 
     workers: processes of this machine; 0: one per processor. scheduler: the address of a Dask
     scheduler, whose workers are used instead; needs the extra `cluster`. total: called once with

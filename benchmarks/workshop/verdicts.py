@@ -22,7 +22,7 @@ from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
-from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
+from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.workloads import catalog
 
 CARDS = (

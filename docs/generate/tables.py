@@ -24,8 +24,8 @@ from allocbench.base import units
 from allocbench.base.cards import cards as all_cards
 from allocbench.cli import app
 from allocbench.null_gpu.workspaces import Rule, rules
-from allocbench.reports.assumptions import CALLS
-from allocbench.reports.results import COLUMNS, Column
+from allocbench.reports.rows.assumptions import CALLS
+from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
 from docs.generate import agreement, gpu_runs

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports import asv_cells
 from allocbench.reports.output import ResultError
+from allocbench.reports.rows import asv_cells
 from tests import asv_results as made
 
 OLD, NEW = "a" * 40, "b" * 40

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports import asv_cells
+from allocbench.reports.rows import asv_cells
 from tests import asv_results as made
 from tests.commands import error, folder, output
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from allocbench.reports import asv_cells, gate
-from allocbench.reports.gate import Comparison, Statement
+from allocbench.reports.rows import asv_cells, gate
+from allocbench.reports.rows.gate import Comparison, Statement
 from tests import asv_results as made
 from tests.commands import run
 

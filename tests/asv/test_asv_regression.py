@@ -18,7 +18,7 @@ from allocbench.workloads import _native
 from tests import clean_environment
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("allocators", "allocbench", "benchmarks", "reports", "workloads")
+COPIED = ("allocators", "allocbench", "benchmarks", "null_gpu", "reports", "workloads")
 FILES = (".gitignore", "asv.conf.json", "pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")
 FACTORY = Path("allocators/factory.py")
 PARSED = "parsed = spec.parse(text)"

@@ -13,8 +13,10 @@ import pytest
 pytest.importorskip("seaborn")
 
 from allocbench import api
-from allocbench.reports import asv, charts, describing, html, results
+from allocbench.reports.charts import charts, describing
 from allocbench.reports.output import ResultError
+from allocbench.reports.page import html
+from allocbench.reports.rows import asv, results
 from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import allocbench
 from allocbench.cli import app
-from allocbench.reports.chart import Chart
+from allocbench.reports.charts.chart import Chart
 from allocbench.workloads import ALLOC, FREE, Provenance, write
 from tests.traces import Event, make
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports without pictures: drawing them takes seconds, and `tests/reports` checks them."""
-    from allocbench.reports import html
+    from allocbench.reports.page import html
 
     def empty(chart: Chart, *, phone: bool = True) -> html.Figure:
         return html.Figure(chart, Markup("<svg></svg>"), None)

@@ -21,8 +21,8 @@ import pytest
 from allocbench import __version__, allocators
 from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.programs.capturing import Where
-from allocbench.reports import bundle, results
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows import bundle, results
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import (
     ALLOC,
     FREE,

@@ -15,7 +15,8 @@ import pytest
 from rich.text import Text
 
 from allocbench.output import terminal
-from allocbench.reports import bundle, html
+from allocbench.reports.page import html
+from allocbench.reports.rows import bundle
 from tests.commands import QUICK, folder, python, run, undrawn
 
 __all__ = ["folder", "undrawn"]  # the fixtures, by their imports

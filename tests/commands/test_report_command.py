@@ -17,8 +17,10 @@ import pytest
 from rich.console import Console
 
 from allocbench.output import terminal
-from allocbench.reports import island, markdown, results
-from allocbench.reports.results import frame
+from allocbench.reports.page import embedded_tables as island
+from allocbench.reports.page import markdown
+from allocbench.reports.rows import results
+from allocbench.reports.rows.results import frame
 from tests.commands import QUICK, error, folder, output, undrawn
 from tests.result_rows import HOSTILE, floor, row, sized
 

@@ -12,7 +12,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from allocbench import allocators
-from allocbench.reports.results import COLUMNS
+from allocbench.reports.rows.results import COLUMNS
 from docs.generate import tables
 
 ROOT = Path(__file__).parents[2]

@@ -25,8 +25,8 @@ from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.questions import model_plan
-from allocbench.reports import results, runs
 from allocbench.reports.output import ResultError
+from allocbench.reports.rows import results, runs
 from allocbench.workloads import (
     OperatorGraph,
     StreamedTrace,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from allocbench.reports import results
+from allocbench.reports.rows import results
 from allocbench.workloads import Trace, catalog, write_csv, write_parquet
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from tests.conftest import CASES

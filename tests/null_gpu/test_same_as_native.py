@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.reports import results
+from allocbench.reports.rows import results
 from benchmarks.workshop.gpu.tasks import same_results
 from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
 

@@ -20,7 +20,7 @@ from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
 from allocbench.replays.capacity import STEP, boundary, completes_on
 from allocbench.replays.runner import Runner
-from allocbench.reports.results import records
+from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
 from tests.commands import QUICK, error, folder, output
 from tests.traces import Event, make

@@ -14,10 +14,10 @@ from allocbench import allocators
 from allocbench.questions import tune as tuning
 from allocbench.questions.recommend import EXPANDABLE, stages, study
 from allocbench.replays.runner import Runner
-from allocbench.reports.assumptions import Cost, to_text
-from allocbench.reports.choosing import PROGRAM_SECONDS, Weights, kind
-from allocbench.reports.confidence import Confidence, confidence
-from allocbench.reports.recommending import advise
+from allocbench.reports.advice.choosing import PROGRAM_SECONDS, Weights, kind
+from allocbench.reports.advice.confidence import Confidence, confidence
+from allocbench.reports.advice.recommending import advise
+from allocbench.reports.rows.assumptions import Cost, to_text
 from allocbench.workloads import ALLOC, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import make

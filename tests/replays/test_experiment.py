@@ -19,10 +19,10 @@ from allocbench.replays import capacity, experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
 from allocbench.replays.timing import time_passes
-from allocbench.reports import results
-from allocbench.reports.assumptions import of_row
-from allocbench.reports.details import RUN, join, of_run
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows import results
+from allocbench.reports.rows.assumptions import of_row
+from allocbench.reports.rows.details import RUN, join, of_run
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.traces import Event, make, valid_traces
 

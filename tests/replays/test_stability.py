@@ -11,7 +11,7 @@ import pytest
 
 from allocbench.replays.experiment import Effort, run
 from allocbench.replays.stability import Stability
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.traces import make
 

@@ -21,7 +21,7 @@ from allocbench import allocators
 from allocbench.allocators import Change
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import (
     ALLOC,
     FREE,

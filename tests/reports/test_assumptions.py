@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.base import units
-from allocbench.reports import assumptions, findings, html, ranking, tables
-from allocbench.reports.assumptions import Cost, Estimate, condition, largest_ratio, to_text
+from allocbench.reports.advice import findings
 from allocbench.reports.output import ResultError
-from allocbench.reports.ranking import cases
-from allocbench.reports.results import SCHEMA, frame, from_json, to_json
+from allocbench.reports.page import html, tables
+from allocbench.reports.rows import assumptions, ranking
+from allocbench.reports.rows.assumptions import Cost, Estimate, condition, largest_ratio, to_text
+from allocbench.reports.rows.ranking import cases
+from allocbench.reports.rows.results import SCHEMA, frame, from_json, to_json
 from tests.result_rows import row
 
 MIB = 2**20

@@ -18,9 +18,10 @@ from allocbench.base import units
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
-from allocbench.reports import html, results
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.details import join, of_run
+from allocbench.reports.page import html
+from allocbench.reports.rows import results
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.details import join, of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from docs.generate import screenshot
 from docs.generate.browser import chromium, visit

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
-from allocbench.reports import (
+from allocbench.reports.charts import (
     case_charts,
     charts,
     describing,
@@ -28,11 +28,11 @@ from allocbench.reports import (
     theme,
     workload_figures,
 )
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.chart import Chart
-from allocbench.reports.details import join, none
-from allocbench.reports.ranking import cases
-from allocbench.reports.results import frame
+from allocbench.reports.charts.chart import Chart
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.details import join, none
+from allocbench.reports.rows.ranking import cases
+from allocbench.reports.rows.results import frame
 from allocbench.workloads import catalog
 from tests import panel_texts
 from tests.allocators.test_replay import program

@@ -15,7 +15,7 @@ from allocbench.replays import experiment
 from allocbench.replays.details import of_latency
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
-from allocbench.reports.details import of_run
+from allocbench.reports.rows.details import of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.allocators.test_replay import program
 from tests.traces import Event, make

@@ -19,9 +19,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from allocbench.reports import drawing, figures, svg, theme
-from allocbench.reports.ranking import cases
-from allocbench.reports.results import frame
+from allocbench.reports.charts import drawing, figures, svg, theme
+from allocbench.reports.rows.ranking import cases
+from allocbench.reports.rows.results import frame
 from tests import panel_texts
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
 

@@ -3,9 +3,9 @@
 
 from typing import Any
 
-from allocbench.reports import findings
-from allocbench.reports.ranking import cases
-from allocbench.reports.results import frame
+from allocbench.reports.advice import findings
+from allocbench.reports.rows.ranking import cases
+from allocbench.reports.rows.results import frame
 from tests.result_rows import GIB, floor, row, sized
 
 

@@ -13,10 +13,11 @@ import pytest
 pytest.importorskip("seaborn")
 pytest.importorskip("jinja2")
 
-from allocbench.reports import figures, html, tables
-from allocbench.reports.bundle import Bundle
+from allocbench.reports.charts import figures
 from allocbench.reports.output import ResultError
-from allocbench.reports.results import SCHEMA, frame
+from allocbench.reports.page import html, tables
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.results import SCHEMA, frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
 
 VOID = {"meta", "link", "br", "wbr", "hr", "img", "input"}

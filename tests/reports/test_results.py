@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.base import units
-from allocbench.reports import results
-from allocbench.reports.results import COLUMNS, SCHEMA, ResultError
+from allocbench.reports.rows import results
+from allocbench.reports.rows.results import COLUMNS, SCHEMA, ResultError
 from tests.result_rows import row
 
 
@@ -193,8 +193,9 @@ def test_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
 def test_rows_and_tables_need_neither_seaborn_nor_jinja() -> None:
     program = (
         "import sys; sys.modules.update({'seaborn': None, 'jinja2': None, 'matplotlib': None})\n"
-        "import reports.results, reports.tables, reports.findings\n"
-        "for name in ('figures', 'html'):\n"
+        "import allocbench.reports.rows.results, allocbench.reports.page.tables\n"
+        "import allocbench.reports.advice.findings\n"
+        "for name in ('charts.figures', 'page.html'):\n"
         "    try: __import__(f'allocbench.reports.{name}')\n"
         "    except ModuleNotFoundError as error: print(error)\n"
         "    else: print('imported')\n"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from allocbench.reports import findings, tables
-from allocbench.reports.ranking import best, cases, marks
-from allocbench.reports.results import SCHEMA, ResultError, frame
-from allocbench.reports.tables import Cell, Table
+from allocbench.reports.advice import findings
+from allocbench.reports.page import tables
+from allocbench.reports.page.tables import Cell, Table
+from allocbench.reports.rows.ranking import best, cases, marks
+from allocbench.reports.rows.results import SCHEMA, ResultError, frame
 from tests.result_rows import GIB, HOSTILE, floor, row, sized
 
 

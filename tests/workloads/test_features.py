@@ -14,8 +14,8 @@ from hypothesis import given, settings
 
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.reports import tables
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.page import tables
+from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Features, Trace, features
 from tests.commands import folder, output
 from tests.traces import Event, make, valid_traces

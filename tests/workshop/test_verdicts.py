@@ -18,8 +18,8 @@ from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.tune import tune
 from allocbench.replays.experiment import Effort, run
 from allocbench.replays.runner import Runner
-from allocbench.reports.choosing import CLOSE, KEEP, ROOM, kind
-from allocbench.reports.results import records
+from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
+from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from benchmarks.workshop.verdicts import CARDS, verdicts
 from tests.commands import folder, output

@@ -12,11 +12,11 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from allocbench.reports import case_charts, charts, theme
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.chart import Chart
+from allocbench.reports.charts import case_charts, charts, theme
+from allocbench.reports.charts.chart import Chart
 from allocbench.reports.output import ResultError, write_bytes
-from allocbench.reports.ranking import cases
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.ranking import cases
 
 DOTS_PER_INCH = 200
 

@@ -13,8 +13,8 @@ import pandas as pd
 
 from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports.ranking import Case, cases
-from allocbench.reports.results import SCHEMA, Column
+from allocbench.reports.rows.ranking import Case, cases
+from allocbench.reports.rows.results import SCHEMA, Column
 
 with needs_extra("report"):
     from matplotlib.axes import Axes
@@ -22,7 +22,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    from allocbench.reports import drawing, theme
+    from allocbench.reports.charts import drawing, theme
 
 Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
 Bound: TypeAlias = Callable[[Case], float | None]

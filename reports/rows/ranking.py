@@ -12,10 +12,10 @@ from typing import Literal, TypeAlias
 import pandas as pd
 
 from allocbench.base import units
-from allocbench.reports import assumptions
-from allocbench.reports.assumptions import Estimate
 from allocbench.reports.output import ResultError
-from allocbench.reports.results import SCHEMA, Column
+from allocbench.reports.rows import assumptions
+from allocbench.reports.rows.assumptions import Estimate
+from allocbench.reports.rows.results import SCHEMA, Column
 
 FEWEST_PASSES = 4
 """The passes of two equal allocators lie apart by chance in 1 of 35 runs with 4, 1 of 10 with 3."""

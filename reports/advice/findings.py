@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from allocbench.base import units
-from allocbench.reports import ranking
-from allocbench.reports.assumptions import condition
-from allocbench.reports.choosing import kind
-from allocbench.reports.ranking import FEWEST_PASSES, Case, best, extremes, ranked, tells_apart
-from allocbench.reports.recommending import Advice, advise
-from allocbench.reports.results import COLUMNS, SCHEMA
+from allocbench.reports.advice.choosing import kind
+from allocbench.reports.advice.recommending import Advice, advise
+from allocbench.reports.rows import ranking
+from allocbench.reports.rows.assumptions import condition
+from allocbench.reports.rows.ranking import FEWEST_PASSES, Case, best, extremes, ranked, tells_apart
+from allocbench.reports.rows.results import COLUMNS, SCHEMA
 
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
 

@@ -5,9 +5,10 @@ import re
 
 import pandas as pd
 
-from allocbench.reports import findings, tables
-from allocbench.reports.ranking import cases
-from allocbench.reports.tables import Cell, Row, Table
+from allocbench.reports.advice import findings
+from allocbench.reports.page import tables
+from allocbench.reports.page.tables import Cell, Row, Table
+from allocbench.reports.rows.ranking import cases
 
 _SIGNIFICANT = re.compile(r"[\\`*_{}\[\]<>#|~&$@]|(?<=:)/|(?<=www)\.")
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports.ranking import Case, ranked
-from allocbench.reports.results import SCHEMA, Column
+from allocbench.reports.rows.ranking import Case, ranked
+from allocbench.reports.rows.results import SCHEMA, Column
 
 with needs_extra("report"):
     import seaborn
@@ -20,7 +20,7 @@ with needs_extra("report"):
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    from allocbench.reports import theme
+    from allocbench.reports.charts import theme
 
 Looks = Mapping[str, theme.Look]
 _DARK, _LIGHT = "#101418", "#ffffff"  # text on a colored cell, the same on light and dark pages

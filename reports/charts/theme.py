@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from allocbench.base import units
-from allocbench.reports.ranking import Case
+from allocbench.reports.rows.ranking import Case
 
 INK, FAINT, FLOOR, GRID, PAPER = "#1d2430", "#5c6675", "#9aa3ad", "#dfe3e8", "#fefefe"
 WIDTH = 11.0  # inches: a laptop's page at 100 dots per inch

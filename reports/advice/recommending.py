@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from allocbench.base import units
-from allocbench.reports.choosing import WEIGHTS, Best, Case, Kind, Option, Weights, kind
-from allocbench.reports.results import records
+from allocbench.reports.advice.choosing import WEIGHTS, Best, Case, Kind, Option, Weights, kind
+from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as one short text inside a page: by column, numbers or their differences, packed, base64.
+"""Data tables for the scripts of a report, compressed into one base64 text.
 
 `templates/data.js` reads it. The packed text is base64, so nothing in it can close the element that
 contains it.

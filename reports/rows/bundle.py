@@ -16,10 +16,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from allocbench.reports import details as detail_tables
-from allocbench.reports import results, runs
-from allocbench.reports.details import TABLES, Details
 from allocbench.reports.output import ResultError, write_bytes
+from allocbench.reports.rows import details as detail_tables
+from allocbench.reports.rows import results, runs
+from allocbench.reports.rows.details import TABLES, Details
 
 _ROWS = "rows.json"
 _MOST_UNPACKED, _MOST_RATIO = 1 << 26, 200  # bytes of all members, and relative to the archive

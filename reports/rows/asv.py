@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from allocbench.reports.asv_cells import NUMBER, cells
-from allocbench.reports.results import SCHEMA, dtype
+from allocbench.reports.rows.asv_cells import NUMBER, cells
+from allocbench.reports.rows.results import SCHEMA, dtype
 
 COLUMNS = {
     "benchmark": "object",

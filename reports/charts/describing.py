@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from allocbench.base import units
-from allocbench.reports.ranking import Case, ranked
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.ranking import Case, ranked
+from allocbench.reports.rows.results import SCHEMA
 
 _PERCENTILES = {0.5: "Median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of the result row: the only place that names and defines a metric."""
 
-from allocbench.reports.column import Column, Group
-from allocbench.reports.workload_columns import WORKLOAD
+from allocbench.reports.rows.column import Column, Group
+from allocbench.reports.rows.workload_columns import WORKLOAD
 
 
 def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:

@@ -15,7 +15,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    from allocbench.reports import theme
+    from allocbench.reports.charts import theme
 
 _MOST_TICKS = 8
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from allocbench.reports.output import ResultError
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.results import SCHEMA
 
 Record: TypeAlias = dict[str, Any]
 BEGIN = b'{"key"'
@@ -58,7 +58,7 @@ def parse(text: bytes, where: str) -> list[Record]:
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as a frame: the columns of `allocbench.reports.results`, then trace, code and error.
+    """Records as a frame: the columns of `reports.rows.results`, then trace, code and error.
 
     If a run appears twice because it was retried, the later one counts.
     """

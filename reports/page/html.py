@@ -19,21 +19,24 @@ from typing import Any
 import pandas as pd
 
 from allocbench.base.extra import needs_extra
-from allocbench.reports import bundle, case_charts, charts, describing, findings, island, tables
-from allocbench.reports.bundle import Bundle
-from allocbench.reports.details import of_run
-from allocbench.reports.findings import Claim
+from allocbench.reports.advice import findings
+from allocbench.reports.advice.findings import Claim
+from allocbench.reports.charts import case_charts, charts, describing
 from allocbench.reports.output import ResultError, write_text
-from allocbench.reports.ranking import Case, cases, ranked
-from allocbench.reports.results import COLUMNS, SCHEMA, Column, Rows, frame
-from allocbench.reports.tables import Table
+from allocbench.reports.page import embedded_tables, tables
+from allocbench.reports.page.tables import Table
+from allocbench.reports.rows import bundle
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.details import of_run
+from allocbench.reports.rows.ranking import Case, cases, ranked
+from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column, Rows, frame
 
 with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from allocbench.reports import svg, theme
-    from allocbench.reports.chart import Chart
+    from allocbench.reports.charts import svg, theme
+    from allocbench.reports.charts.chart import Chart
 
 _SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
 _EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
@@ -99,7 +102,7 @@ def render(
     all_cases = cases(table)
     looks = theme.looks(all_cases)
     environment = Environment(
-        loader=PackageLoader("allocbench.reports"),
+        loader=PackageLoader("allocbench.reports.page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -130,7 +133,7 @@ def render(
         definitions=_definitions(table),
         provenance=_provenance(table, command),
         absent=case_charts.absent(bundle_given.details, all_cases),
-        data=_island(bundle_given, sections, every, looks, reference),
+        data=_embedded(bundle_given, sections, every, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
         styles=Markup(_vendored("uPlot.min.css")),
@@ -197,7 +200,7 @@ def _figure(chart: Chart, *, phone: bool = True) -> Figure:
     return Figure(chart, wide, narrow)
 
 
-def _island(
+def _embedded(
     given: Bundle,
     sections: Sequence[Section],
     every: Sequence[Chart],
@@ -211,7 +214,7 @@ def _island(
     kept |= {chart.key: chart.data for chart in every if chart.table is None}
     about = {chart.key: {"table": chart.table or chart.key, "key": chart.of} for chart in every}
     shown = [_about(section, looks, reference) for section in sections]
-    packed = island.pack(kept, cases=shown, charts=about)
+    packed = embedded_tables.pack(kept, cases=shown, charts=about)
     return Markup(packed)
 
 
@@ -266,13 +269,13 @@ def _shown_first(case: Case, reference: str | None) -> set[str]:
 
 @cache
 def _template(name: str) -> str:
-    return (files("allocbench.reports") / "templates" / name).read_text(encoding="utf-8")
+    return (files("allocbench.reports.page") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
 def _vendored(name: str) -> str:
     return (
-        (files("allocbench.reports") / "vendor" / "uplot" / name)
+        (files("allocbench.reports.page") / "vendor" / "uplot" / name)
         .read_text(encoding="utf-8")
         .strip()
     )

@@ -16,7 +16,7 @@ with needs_extra("report"):
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    from allocbench.reports import theme
+    from allocbench.reports.charts import theme
 
 Looks = Mapping[str, theme.Look]
 CALLS = ("alloc", "free")

@@ -11,15 +11,16 @@ from functools import partial
 import pandas as pd
 
 from allocbench.base.extra import needs_extra
-from allocbench.reports import describing, findings
-from allocbench.reports.ranking import Case, cases
-from allocbench.reports.results import COLUMNS
+from allocbench.reports.advice import findings
+from allocbench.reports.charts import describing
+from allocbench.reports.rows.ranking import Case, cases
+from allocbench.reports.rows.results import COLUMNS
 
 with needs_extra("report"):
     from matplotlib.figure import Figure
 
-    from allocbench.reports import figures, history_figures, theme, workload_figures
-    from allocbench.reports.chart import Chart
+    from allocbench.reports.charts import figures, history_figures, theme, workload_figures
+    from allocbench.reports.charts.chart import Chart
 
 RANKED = ("peak_reserved", "seconds_per_event_steady")
 HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_seconds")

@@ -12,15 +12,16 @@ from functools import partial
 import pandas as pd
 
 from allocbench.base.extra import needs_extra
-from allocbench.reports import describing, findings
-from allocbench.reports.details import Details, of_run
-from allocbench.reports.ranking import Case
+from allocbench.reports.advice import findings
+from allocbench.reports.charts import describing
+from allocbench.reports.rows.details import Details, of_run
+from allocbench.reports.rows.ranking import Case
 
 with needs_extra("report"):
     from matplotlib.figure import Figure
 
-    from allocbench.reports import call_figures, figures, theme, workload_figures
-    from allocbench.reports.chart import Chart
+    from allocbench.reports.charts import call_figures, figures, theme, workload_figures
+    from allocbench.reports.charts.chart import Chart
 
 _FROM = "compare --html, or with report after compare --results"
 

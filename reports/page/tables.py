@@ -14,10 +14,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.reports import ranking
-from allocbench.reports.assumptions import largest_ratio
-from allocbench.reports.ranking import Case, Mark, cases, interval, marks, plain
-from allocbench.reports.results import COLUMNS, SCHEMA, Column
+from allocbench.reports.rows import ranking
+from allocbench.reports.rows.assumptions import largest_ratio
+from allocbench.reports.rows.ranking import Case, Mark, cases, interval, marks, plain
+from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column
 
 TERMINAL = (
     "min_capacity",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from allocbench.base.spec import SpecSyntaxError, parse
-from allocbench.reports.assumptions import Estimate, condition, per_event
+from allocbench.reports.rows.assumptions import Estimate, condition, per_event
 
 Kind: TypeAlias = Literal["default", "setting", "plug-in", "uncached"]
 

@@ -5,7 +5,7 @@ L(t) is the number of live requested bytes after event t. The lifetime of a bloc
 events from its alloc to its free, or to the end of the trace.
 """
 
-from allocbench.reports.column import Column, Unit
+from allocbench.reports.rows.column import Column, Unit
 
 
 def _feature(

@@ -10,9 +10,9 @@ from typing import Literal
 import pandas as pd
 
 from allocbench.base import units
-from allocbench.reports.choosing import ROOM
-from allocbench.reports.recommending import Advice
-from allocbench.reports.results import records
+from allocbench.reports.advice.choosing import ROOM
+from allocbench.reports.advice.recommending import Advice
+from allocbench.reports.rows.results import records
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from allocbench.base import units
-from allocbench.reports.ranking import Case, interval, marks, text
-from allocbench.reports.results import SCHEMA, Column
-from allocbench.reports.theme import FAINT, FLOOR, INK, PAPER, Look
+from allocbench.reports.charts.theme import FAINT, FLOOR, INK, PAPER, Look
+from allocbench.reports.rows.ranking import Case, interval, marks, text
+from allocbench.reports.rows.results import SCHEMA, Column
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
 _BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load

@@ -12,8 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from allocbench.base import units
-from allocbench.reports.asv_cells import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
-from allocbench.reports.results import SCHEMA
+from allocbench.reports.rows.asv_cells import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
+from allocbench.reports.rows.results import SCHEMA
 
 Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]
 _Key: TypeAlias = tuple[str, str, str, str, str]

@@ -10,7 +10,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from allocbench.reports import theme
+from allocbench.reports.charts import theme
 
 _VARIABLES = {
     theme.INK: "var(--ink)",
