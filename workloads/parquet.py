@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from allocbench.workloads import layout
+from allocbench.workloads import coverage, layout
 from allocbench.workloads.containers import PARQUET
 from allocbench.workloads.earlier_pools import has_streams_of_pools, with_pools
 from allocbench.workloads.streaming import PART_EVENTS, Arrays, Source
@@ -60,6 +60,8 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
         header["pools"] = [asdict(pool) for pool in trace.pools]
     if trace.layout is not None:
         header["layout"] = layout.to_json(trace.layout)
+    if trace.coverage != coverage.WHOLE:
+        header["coverage"] = coverage.to_json(trace.coverage)
     table = pa.table(trace.columns())
     with pq.ParquetWriter(
         sink, table.schema, compression="zstd", compression_level=9, store_schema=False
@@ -172,9 +174,13 @@ def _parse_header(text: bytes) -> dict[str, Any]:
         expected = (int, type(None)) if key == "seed" else type(defaults[key])
         if not isinstance(value, expected):
             raise TraceError(f"provenance '{key}' is {value!r}")
-    checked = {"labels": tuple(labels), "provenance": Provenance(**provenance)}
+    origin = Provenance(**provenance)
+    checked: dict[str, Any] = {"labels": tuple(labels), "provenance": origin}
+    checked["coverage"] = coverage.imported(origin)
     if "pools" in header:
         checked["pools"] = _parse_pools(header["pools"])
+    if "coverage" in header:
+        checked["coverage"] = coverage.from_json(header["coverage"])
     if "layout" in header:
         try:
             checked["layout"] = layout.from_json(header["layout"])

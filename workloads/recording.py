@@ -176,8 +176,12 @@ def _with_provenance(
     extra = {**provenance.extra, "process": about["command"], "features": about["features"]}
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
+    coverage = trace.coverage
+    if coverage.ends == "open":  # the snapshot was written when the process ended
+        coverage = replace(coverage, ends="exit")
     return replace(
         relabeled(trace, about["operators"]),
+        coverage=coverage,
         provenance=replace(
             provenance,
             name="",

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.trace import Trace
 
 CALLS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
@@ -111,12 +112,25 @@ class Gaps:
         return Gaps(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint64))
 
 
+def with_gaps(coverage: Coverage, gaps: Gaps) -> Coverage:
+    """The coverage of a trace with these gaps."""
+    return replace(coverage, allocs_missing=gaps.allocs, frees_missing=gaps.frees)
+
+
 @dataclass(frozen=True)
 class Refused:
-    """A request that failed: its bytes, and how many frees came later."""
+    """A request that failed. Bytes.
+
+    later: how many frees came afterwards. label: of its frames, as in the snapshot's columns.
+    device_free: free on the device, 0 if unknown. reserved_later: what the allocator reserved
+    afterwards, below 0 if it returned more.
+    """
 
     size: int
     later: int
+    label: str = ""
+    device_free: int = 0
+    reserved_later: int = 0
 
 
 @dataclass(frozen=True, eq=False)

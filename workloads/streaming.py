@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads._native import BlockNumbers
+from allocbench.workloads.coverage import WHOLE, Coverage
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import (
@@ -88,6 +89,7 @@ class StreamedTrace:
         self.provenance: Provenance = source.head["provenance"]
         self.layout: Layout | None = source.head.get("layout")
         self.pools: tuple[PrivatePool, ...] = source.head.get("pools", ())
+        self.coverage: Coverage = source.head.get("coverage", WHOLE)
         self.allocs = source.allocs
         self.requested = 0
         """Sum of the requested bytes of all allocs."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench.base.text import encodable
 from allocbench.workloads._native import BlockNumbers
+from allocbench.workloads.coverage import WHOLE, Coverage
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.vocabulary import ALLOC as ALLOC
@@ -71,6 +72,7 @@ class Trace:
         returns free segments outside of private pools and in released ones; any other trim returns
         those of its pool, if the pool is released.
     pools: the private pools 1, 2, and so on.
+    coverage: which part of the program the events are.
     """
 
     op: NDArray[np.uint8]
@@ -86,6 +88,7 @@ class Trace:
     layout: Layout | None = None
     pool: NDArray[np.uint16] | None = None
     pools: tuple[PrivatePool, ...] = ()
+    coverage: Coverage = WHOLE
 
     def __post_init__(self) -> None:
         """Replace what is no text in labels: a file may name anything."""

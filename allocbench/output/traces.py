@@ -66,3 +66,7 @@ def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
         typer.echo(
             f"note: {left_out:,} marks and trims were left out: CSV cannot store them", err=True
         )
+    if kind != "parquet" and not trace.coverage.whole:
+        typer.echo(
+            "note: the trace is a part of its program; CSV cannot store which part", err=True
+        )

@@ -16,18 +16,19 @@ from __future__ import annotations
 import re
 from array import array
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
+from allocbench.workloads.coverage import UNSEEN, Coverage
 from allocbench.workloads.importers.addresses import AddressedEvents, marks_before, traced
 from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import marks_of, only_creates
-from allocbench.workloads.recordings import Recording
+from allocbench.workloads.recordings import Recording, with_gaps
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 REMEDY = (
@@ -113,18 +114,23 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     if chosen == _CPU:
         unknown = "its events are those of the CPU, which has no caching allocator"
         result = traced(events, provenance)
-        return Recording(result.trace, result.address, unknown=unknown)
-    start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved)
+        began = result.trace.provenance.live_at_start
+        coverage = Coverage(begins="later" if began else "start", ends="open")
+        return Recording(replace(result.trace, coverage=coverage), result.address, unknown=unknown)
+    start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved, len(labels))
+    if len(start.live.address):
+        events = replace(events, labels=(*labels, UNSEEN))
     result = traced(events, provenance, start.live, start.laid_out())
     kept = np.diff(result.allocs_before) > 0
     at_start = np.full(result.trace.provenance.live_at_start, reserved[0])
+    gaps = gaps_of(events, result.allocs_before)
     return Recording(
-        result.trace,
+        replace(result.trace, coverage=with_gaps(start.coverage, gaps)),
         result.address,
         reserved=np.concatenate([at_start, reserved[kept]]),
         capacity=profile.capacity.get(chosen.rpartition(":")[2]),
         unknown=start.unknown,
-        gaps=gaps_of(events, result.allocs_before),
+        gaps=gaps,
     )
 
 

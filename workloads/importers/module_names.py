@@ -24,7 +24,7 @@ TENSORS = "allocbench_tensors"
 in place of a list that equals the one before it."""
 BACKWARD = "backward pass"
 """The kind of an alloc of which only that is known."""
-_BETWEEN = "\0"
+BETWEEN = "\0"
 Told: TypeAlias = tuple[str, str]
 """The path of a module, and a kind."""
 Tensors: TypeAlias = list[tuple[int, dict[str, Told]]]
@@ -33,12 +33,12 @@ Tensors: TypeAlias = list[tuple[int, dict[str, Told]]]
 
 def joined(label: str, module: str, kind: str) -> str:
     """The label of an alloc with its module and its kind, for `with_modules`."""
-    return _BETWEEN.join((label, module, kind)) if module or kind else label
+    return BETWEEN.join((label, module, kind)) if module or kind else label
 
 
 def changed(text: str, change: Callable[[str], str]) -> str:
     """A `joined` label with the label itself changed, and the same module and kind."""
-    label, between, others = text.partition(_BETWEEN)
+    label, between, others = text.partition(BETWEEN)
     return change(label) + between + others
 
 
@@ -51,14 +51,14 @@ def with_modules(
     times. stored: what the snapshot has at `TENSORS`, of any type.
     """
     tensors = _read(stored)
-    if trace.label is None or not (tensors or any(_BETWEEN in label for label in trace.labels)):
+    if trace.label is None or not (tensors or any(BETWEEN in label for label in trace.labels)):
         return trace
     numbers: dict[str, int] = {}
 
     def number(texts: Iterable[str]) -> NDArray[np.uint32]:
         return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.uint32)
 
-    parts = [(*label.split(_BETWEEN), "", "")[:3] for label in trace.labels]
+    parts = [(*label.split(BETWEEN), "", "")[:3] for label in trace.labels]
     label_of, module_of, kind_of = map(number, zip(*parts, strict=True))
     module, kind = module_of[trace.label], kind_of[trace.label]
     for allocs, names in _owned(trace, address, begun, tensors):

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.importers import snapshot_parts as parts
 from allocbench.workloads.importers.addresses import (
     AddressedEvents,
@@ -33,7 +34,7 @@ from allocbench.workloads.importers.addresses import (
 )
 from allocbench.workloads.importers.gaps import gaps_of
 from allocbench.workloads.importers.labels import marks_of
-from allocbench.workloads.importers.module_names import TENSORS, with_modules
+from allocbench.workloads.importers.module_names import BETWEEN, TENSORS, with_modules
 from allocbench.workloads.importers.pickles import DataPickle
 from allocbench.workloads.importers.pool_ids import PoolId
 from allocbench.workloads.importers.snapshot_columns import Columns
@@ -51,8 +52,8 @@ from allocbench.workloads.importers.snapshot_segments import (
 from allocbench.workloads.importers.snapshot_trims import trims_of
 from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
 from allocbench.workloads.pytorch_settings import BEFORE_POOLS, Settings, read_settings
-from allocbench.workloads.recordings import Calls, Recording, Refused
-from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, PrivatePool, Provenance, Trace
+from allocbench.workloads.recordings import Calls, Recording, Refused, with_gaps
+from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, NAMED, PrivatePool, Provenance, Trace
 
 _BEGINS = re.compile(
     rb"\x80[\x02-\x05]|[(}\]](?:[dl]p|q|r|\()|c[\w.]+\n[\w.]+\n(?:p\d+\n|q|r|\()", re.DOTALL
@@ -93,10 +94,11 @@ def read_recording(
     here = parts.segments_on(snapshot, chosen)
     settings = read_settings(data, str(conf))
     of_device = snapshot.events[chosen] if chosen < len(snapshot.events) else []
-    recorded = DeviceEvents(columns, of_device)
+    live = parts.live_blocks(here, columns.label_number)
+    recorded = DeviceEvents(columns, of_device, live.address)
     final, calls = parts.final_segments(here), recorded.calls()
     pools = Pools(final, calls)
-    live = pools.blocks(parts.live_blocks(here, columns.label_number))
+    live = pools.blocks(live)
     named, of_pools = apart(parts.begun_ranges(snapshot.annotations, chosen))
     marks = marks_of(named)
     events = recorded.addressed(pools, marks)
@@ -114,15 +116,23 @@ def read_recording(
     found = traced(events, provenance, live, beginning.of)
     begun = None if events.time_ns is None else int(events.time_ns.min(initial=MAX_SIZE))
     tensors = data.get(TENSORS) if isinstance(data, dict) else None
+    trace, gaps = (
+        with_modules(found.trace, found.address, begun, tensors),
+        gaps_of(events, found.allocs_before, live, parts.known_ranges(here)),
+    )
+    coverage = _coverage(trace, recorded, sum(segment.size for segment in final))
+    coverage = replace(coverage, contradiction=beginning.unknown if final or calls else "")
+    coverage = with_gaps(coverage, gaps)
+    coverage = replace(coverage, frees_missing=coverage.frees_missing + recorded.frees_left_out)
     return Recording(
-        trace=with_modules(found.trace, found.address, begun, tensors),
+        trace=replace(trace, coverage=coverage),
         address=found.address,
         calls=Calls.of(calls, found.allocs_before),
         options=settings.options(),
         tells_pools=recorded.tell_pools,
         tells_settings=isinstance(data, dict) and "allocator_settings" in data,
         unknown=beginning.unknown,
-        gaps=gaps_of(events, found.allocs_before, live, parts.known_ranges(here)),
+        gaps=gaps,
         refused=recorded.refused(),
     )
 
@@ -141,6 +151,22 @@ def _told(
         "after_oom": recorded.after_failure(marks),
     }
     return {key: value for key, value in told.items() if value}
+
+
+def _coverage(trace: Trace, recorded: DeviceEvents, reserved: int) -> Coverage:
+    """What the events say; reserved: bytes held after the last one."""
+    at_start = trace.provenance.live_at_start
+    refused, held = recorded.refused(), max(0, reserved - recorded.reserved())
+    return Coverage(
+        begins="later" if held or at_start else "start",
+        ends="failure" if refused else "open",
+        events=len(recorded) > 0,
+        held=held,
+        live=int(trace.size[:at_start].sum()),
+        reserved=reserved - (refused.reserved_later if refused else 0),
+        request=refused.size if refused else 0,
+        device_free=refused.device_free or None if refused else None,
+    )
 
 
 @dataclass
@@ -191,16 +217,25 @@ def _with_refused(trace: Trace, refused: Refused | None) -> Trace:
         return np.insert(values, begin, same if value is None else value)
 
     extra = {**trace.provenance.extra, "failed_request": refused.size}
+    labels = [*trace.labels]
+    names = dict(zip(NAMED, (*refused.label.split(BETWEEN), "", "")[:3], strict=True))
+    for name in names.values() if trace.label is not None else ():
+        if name not in labels:
+            labels.append(name)
+
+    def named(column: str) -> Any:
+        values = getattr(trace, column)
+        return values if values is None else longer(values, labels.index(names[column]))
+
     return replace(
         trace,
+        labels=tuple(labels),
         op=longer(trace.op, ALLOC),
         block=longer(trace.block, trace.blocks),
         size=longer(trace.size, refused.size),
         stream=longer(trace.stream),
         time_ns=longer(trace.time_ns),
-        label=longer(trace.label, 0),
-        module=longer(trace.module, 0),
-        kind=longer(trace.kind, 0),
+        **{column: named(column) for column in NAMED},
         pool=longer(trace.pool, 0),
         provenance=replace(trace.provenance, extra=extra),
     )

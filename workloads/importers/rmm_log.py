@@ -17,11 +17,13 @@ import io
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from allocbench.workloads.coverage import imported
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
 from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
 from allocbench.workloads.importers.rmm_columns import OtherForm, rows_of
@@ -59,7 +61,8 @@ def read(file: BinaryIO, path: Path) -> Trace:
         {"failed_requests": failures} if failures else {}
     )
     provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
-    return trace_of(events, provenance)
+    trace = trace_of(events, provenance)
+    return replace(trace, coverage=imported(trace.provenance))
 
 
 def _all_rows(file: BinaryIO) -> tuple[AddressedEvents, int]:

@@ -18,7 +18,7 @@ from allocbench.workloads.importers.pool_ids import DEFAULT_POOL, PoolId, pool_i
 from allocbench.workloads.importers.repeated import Meanings, Packer, References, Scanned
 from allocbench.workloads.trace import TraceError
 
-_ALLOC = "alloc"
+_LABELED = ("alloc", "oom")
 _WANTED = ("action", "addr", "size", "stream", "time_us", "frames", "pool_id")
 _MOST_ACTIONS = 1 << 8
 
@@ -46,7 +46,8 @@ class _Events(Scanned):
 class Columns:
     """Events in a few bytes each instead of a dict.
 
-    codes: numbers of the actions; pools: numbers of the ids of private pools, -1 for events without
+    address: of a request that failed, the free bytes of the device. codes: numbers of the actions;
+    pools: numbers of the ids of private pools, -1 for events without
     one.
     """
 
@@ -63,6 +64,8 @@ class Columns:
         if "action" not in keys or "size" not in keys:
             return None
         places = {key: place for place, key in enumerate(keys)}
+        if "device_free" in places:  # of a request that failed, which has no address
+            places["addr"] = places["device_free"]
         wanted = [places.get(key, -1) for key in _WANTED]
         meanings = Meanings(wanted, self._action, self.label_number, self._pool, self._store)
         return Packer(self._packer(wanted), meanings)
@@ -102,7 +105,7 @@ class Columns:
     def _action(self, name: Any) -> tuple[int, bool]:
         if type(name) is not str or len(self.codes) == _MOST_ACTIONS:
             raise TypeError
-        return self.codes.setdefault(name, len(self.codes)), name == _ALLOC
+        return self.codes.setdefault(name, len(self.codes)), name in _LABELED
 
     def _pool(self, numbers: Any) -> int:
         found = pool_id(numbers)
@@ -137,7 +140,7 @@ class Columns:
                 self.stream.append(values[stream] if stream >= 0 else 0)
                 self.time.append(values[time] if time >= 0 else 0)
                 self.pool.append(self._pool(values[pool]) if pool >= 0 else -1)
-                labeled = name == _ALLOC and frames >= 0
+                labeled = name in _LABELED and frames >= 0
                 self.label.append(self.label_number(values[frames]) if labeled else 0)
             except (TypeError, OverflowError) as error:
                 raise TraceError(

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from allocbench.workloads.importers.addresses import AddressedEvents, marks_before
 from allocbench.workloads.importers.snapshot_columns import Columns
 from allocbench.workloads.importers.snapshot_pools import Pools
-from allocbench.workloads.importers.snapshot_segments import ACTIONS, SegmentCall
+from allocbench.workloads.importers.snapshot_segments import ACTIONS, GROWTH, SHRINKING, SegmentCall
 from allocbench.workloads.recordings import Refused
 from allocbench.workloads.trace import TraceError
 
 _ALLOC = "alloc"
-_KEPT = (_ALLOC, "free_completed", "free")
+_FREES, _FREE_REQUESTED = ("free_completed", "free"), "free_requested"
 _OUT_OF_MEMORY = "oom"
+_NOTHING = np.empty(0, np.uint64)
 
 
 class DeviceEvents:
@@ -30,15 +31,31 @@ class DeviceEvents:
     times. Raises TraceError for events that are not valid.
     """
 
-    def __init__(self, columns: Columns, events: Sequence[Any]) -> None:
+    def __init__(
+        self, columns: Columns, events: Sequence[Any], live: NDArray[np.uint64] = _NOTHING
+    ) -> None:
+        """live: addresses of the blocks that lived at the end."""
         self._columns = columns
         self._rows = columns.rows(events)
         self._action = np.asarray(columns.action)[self._rows]
-        self._is_kept = np.isin(self._action, [self._code(name) for name in _KEPT])
+        self._is_kept, requested = self._are(_ALLOC, *_FREES), self._are(_FREE_REQUESTED)
+        self.frees_left_out = 0
+        """Frees of which the events have only the request, as with skip_actions."""
+        if not self._are(*_FREES).any():
+            address = np.asarray(columns.address)[self._rows[requested]].astype(np.uint64)
+            if not np.isin(address, live).all():
+                self._is_kept |= requested
+                self.frees_left_out = len(address)
         self.size = self._kept(columns.size)
         self.time_ns = self._kept(columns.time) * 1000
         if len(self.size) and self.size.min() < 0:
             raise TraceError(f"event {int(self.size.argmin())}: size {self.size.min()} is below 0")
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def _are(self, *actions: str) -> NDArray[np.bool_]:
+        return np.isin(self._action, [self._code(name) for name in actions])
 
     def _code(self, action: str) -> int:
         return self._columns.codes.get(action, -1)
@@ -112,8 +129,20 @@ class DeviceEvents:
         last = self._last_failure
         if last is None or np.any(self._action[last:] == self._code(_ALLOC)):
             return None
-        request = int(np.asarray(self._columns.size)[self._rows[last]])
-        return Refused(max(0, request), int(np.count_nonzero(self._is_kept[last:])))
+        columns, row = self._columns, int(self._rows[last])
+        return Refused(
+            size=max(0, columns.size[row]),
+            later=int(np.count_nonzero(self._is_kept[last:])),
+            label=list(columns.labels)[columns.label[row]],
+            device_free=max(0, columns.address[row]),
+            reserved_later=self.reserved(last),
+        )
+
+    def reserved(self, first: int = 0) -> int:
+        """Bytes that the events from one on add to those reserved."""
+        size = np.asarray(self._columns.size)[self._rows[first:]]
+        grown, shrunk = self._are(*GROWTH)[first:], self._are(*SHRINKING)[first:]
+        return int(size[grown].sum()) - int(size[shrunk].sum())
 
     @property
     def tell_pools(self) -> bool:

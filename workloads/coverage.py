@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trace shows of the program that it comes from, and what it cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from allocbench.workloads.vocabulary import Provenance, TraceError
+
+Begin = Literal["start", "later"]
+End = Literal["exit", "open", "failure"]
+UNSEEN = "before the recording"
+"""Label of the alloc that stands for blocks without events."""
+_VALUES = {"begins": get_args(Begin), "ends": get_args(End)}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The part of a program that a trace has. The default is all of it. Sizes in bytes.
+
+    begins: "start" if the trace has the program's first alloc, "later" if the recording began
+        afterwards or lost its oldest events.
+    ends: "exit" if the program made no request after the last event, "open" if that is not known,
+        as in a snapshot that a running program writes, "failure" if the last request failed.
+    events: False if the recording has no events, but only what was live when it was written.
+    held: reserved by the recorded allocator before the first event.
+    live: allocated to blocks before the first event.
+    unseen: the part of `live` whose blocks have no events; one alloc of the trace stands for them.
+    reserved: by the recorded allocator after the last event, or when the last request failed.
+    request: size of the request that failed last, 0 if none did or the program went on.
+    device_free: free on the device at that time; None if the recording does not say.
+    allocs_missing, frees_missing: events that are missing, because others contradict each other.
+    contradiction: why the final segments contradict the events, or "".
+    """
+
+    begins: Begin = "start"
+    ends: End = "exit"
+    events: bool = True
+    held: int = 0
+    live: int = 0
+    unseen: int = 0
+    reserved: int = 0
+    request: int = 0
+    device_free: int | None = None
+    allocs_missing: int = 0
+    frees_missing: int = 0
+    contradiction: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the trace has every request of the program."""
+        incomplete = self.allocs_missing or self.frees_missing or self.contradiction
+        ends = self.begins == "start" and self.ends == "exit"
+        return ends and self.events and not incomplete
+
+    @property
+    def least(self) -> int:
+        """Bytes that the program needs at least, whatever the events say."""
+        return self.held if self.events else self.live
+
+    @property
+    def card(self) -> int | None:
+        """Bytes that the allocator could have when its last request failed."""
+        return None if self.device_free is None else self.reserved + self.device_free
+
+
+WHOLE = Coverage()
+"""A program from its first request to its last."""
+
+
+def imported(provenance: Provenance) -> Coverage:
+    """That of a trace in a file which does not say, by its provenance."""
+    extra = provenance.extra
+    if not extra.get("format"):
+        return WHOLE
+    failed = int(extra.get("failed_request", 0))
+    return Coverage(
+        begins="later" if provenance.live_at_start else "start",
+        ends="failure" if failed else "open",
+        request=failed,
+        allocs_missing=int(extra.get("frees_left_out", 0)),
+        frees_missing=int(extra.get("frees_missing", 0)),
+    )
+
+
+def to_json(coverage: Coverage) -> dict[str, Any]:
+    """The fields that differ from those of WHOLE."""
+    whole = asdict(WHOLE)
+    return {name: value for name, value in asdict(coverage).items() if value != whole[name]}
+
+
+def from_json(stored: Any) -> Coverage:
+    """The coverage that `to_json` stored; raises TraceError for anything else."""
+    known = {field.name: getattr(WHOLE, field.name) for field in fields(Coverage)}
+    for name, value in stored.items() if isinstance(stored, Mapping) else [("coverage", stored)]:
+        default = known.get(name)
+        kind = int if name == "device_free" else type(default)
+        valid = name in known and type(value) is kind and value in _VALUES.get(name, (value,))
+        if not valid or (kind is int and value < 0):
+            raise TraceError(f"the coverage in the trace's metadata has {name} {value!r}")
+    return Coverage(**stored)
