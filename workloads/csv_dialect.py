@@ -9,8 +9,9 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import IO, NoReturn
 
 from allocbench.workloads.vocabulary import TraceError
@@ -76,16 +77,25 @@ class Rows:
     """A CSV whose header is wanted: its rows, and the line number of the current row.
 
     Lines are counted from 1. Empty lines before the header are skipped. names: the columns in lower
-    case, or None if the header is not wanted.
+    case, or None if the header is not wanted. columns: of a file that has commas and no header.
     """
 
-    def __init__(self, text: IO[str], is_wanted: Callable[[Sequence[str]], bool]) -> None:
+    def __init__(
+        self,
+        text: IO[str],
+        is_wanted: Callable[[Sequence[str]], bool],
+        columns: Sequence[str] | None = None,
+    ) -> None:
         self.line = 1
         while (head := text.readline()) and not head.strip("\r\n"):
             self.line += 1
         self.delimiter, self.names = header(head, is_wanted)
         self.row = [head.strip()]
-        self._rows = csv.reader(text, delimiter=self.delimiter, skipinitialspace=True, strict=True)
+        lines: Iterable[str] = text
+        if self.names is None and columns is not None:
+            self.names, lines = columns, chain([head], text)
+            self.line -= 1
+        self._rows = csv.reader(lines, delimiter=self.delimiter, skipinitialspace=True, strict=True)
 
     def filled(self, example: str) -> Iterator[list[str]]:
         """The rows that are not empty, each with a field for every column.
@@ -107,8 +117,9 @@ class Rows:
                     row = [*row, *[""] * (most - count)]
                 yield row
         except csv.Error as error:
+            self.line = head + before + 1
             raise TraceError(
-                f"line {head + before + 1}: {error}; expected a row of CSV, its quotes closed"
+                f"line {self.line}: {error}; expected a row of CSV, its quotes closed"
             ) from error
 
     def refuse(self, what: str, expected: str) -> NoReturn:

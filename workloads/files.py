@@ -107,7 +107,10 @@ def _read(
     content = reader(file_format, file, name, **options)
     trace = trace_of(content)
     if not len(trace):
-        raise TraceError("holds no events")
+        nothing = trace.provenance.extra.get("requests_for_no_bytes")
+        raise TraceError(
+            f"holds no events{f', but {nothing} requests for no bytes' if nothing else ''}"
+        )
     if broken := trace.first_broken():
         raise TraceError(f"event {broken.event or 0}: {broken.rule}")
     check_sum(trace)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from allocbench import allocators
 from allocbench.allocators import SpecError, human_bytes
 from allocbench.allocators.spec import Spec, parse
+from allocbench.base.text import one_line
 from allocbench.workloads import AnyTrace, first_events
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
@@ -87,6 +88,8 @@ def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
 def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[str]:
     """Notes on what a recording decides about the allocators of the specs."""
     lines = []
+    if cut := trace.provenance.extra.get("cut"):
+        lines.append(f"{name}: {one_line(str(cut))}")
     changed = {spec: in_force(spec, trace) for spec in specs}
     for spec, actual in changed.items():
         if actual != spec:

@@ -6,8 +6,10 @@
     2342727,15:47:02.841977,free,0x7f0012400000,1048576,0x0
 
 Sizes are the bytes requested from the adaptor. Pointers and streams are hexadecimal with 0x, or
-decimal, or (nil); times are those of a clock, which may pass midnight, or seconds. Requests that
-failed ("allocate failure") are counted in the provenance; the requesting thread is not kept.
+decimal, or (nil); times are those of a clock, which may pass midnight, or seconds. A request that
+failed ("allocate failure") is an alloc with its free; the provenance counts these requests. The
+requesting thread is not kept. The header may be missing or repeated, as in logs that were cut or
+joined. A last line that ends in the middle is left out, as the provenance says.
 Logs that another program has exported may have any form of `csv_dialect`.
 """
 
@@ -16,17 +18,17 @@ from __future__ import annotations
 import io
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from allocbench.workloads.coverage import imported
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
 from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
-from allocbench.workloads.importers.rmm_columns import OtherForm, rows_of
+from allocbench.workloads.importers.rmm_columns import NOWHERE, OtherForm, rows_of
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
@@ -37,11 +39,21 @@ _SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9})\d*)?", re.ASCII)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
 _SECOND = 10**9  # ns
 _DAY = 24 * 3600 * _SECOND
+_ROW = re.compile(rf"[^,]*,[0-9:.]+,({_ALLOC}|{'|'.join(_FREE)}|{_FAILURE}),[^,]*,[0-9]+,[^,]*")
+
+
+class _Log(NamedTuple):
+    """The events of a log, how many requests failed, and whether the last line was left out."""
+
+    events: AddressedEvents
+    failures: int
+    cut: bool
 
 
 def is_rmm_log(head: bytes) -> bool:
     """Whether a file that begins with these bytes is an RMM log."""
-    return header(first_line(head), _has_columns)[1] is not None
+    line = first_line(head)
+    return header(line, _has_columns)[1] is not None or _ROW.fullmatch(line.rstrip()) is not None
 
 
 def _has_columns(names: Sequence[str]) -> bool:
@@ -50,65 +62,69 @@ def _has_columns(names: Sequence[str]) -> bool:
 
 def read(file: BinaryIO, path: Path) -> Trace:
     """Read an open log; raises TraceError naming the line (the header is line 1) that is wrong."""
+    first = first_line(file.read(1 << 10)).rstrip()
+    file.seek(0)
     try:
-        if file.readline(len(HEADER) + 2).rstrip(b"\r\n") != HEADER.encode():
-            raise OtherForm
-        events, failures = _all_rows(file)
+        if first == HEADER:
+            file.readline()
+        log = _all_rows(file)
     except OtherForm:
         file.seek(0)
-        events, failures = _row_by_row(file)
-    extra = {"format": "RMM log", "sizes": "requested"} | (
-        {"failed_requests": failures} if failures else {}
-    )
+        log = _row_by_row(file)
+    extra: dict[str, object] = {"format": "RMM log", "sizes": "requested"}
+    if log.failures:
+        extra["failed_requests"] = log.failures
+    if log.cut:
+        extra["cut"] = "the last line, which is incomplete, is left out"
     provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
-    trace = trace_of(events, provenance)
+    trace = trace_of(log.events, provenance)
     return replace(trace, coverage=imported(trace.provenance))
 
 
-def _all_rows(file: BinaryIO) -> tuple[AddressedEvents, int]:
-    """The events of a log as RMM writes it, and the number of failed requests.
-
-    Raises OtherForm for what RMM does not write, which may be wrong.
-    """
+def _all_rows(file: BinaryIO) -> _Log:
+    """A log as RMM writes it; raises OtherForm for what RMM does not write, which may be wrong."""
     rows = rows_of(file)
+    if rows.rest and not _is_cut(rows.rest):
+        raise OtherForm
     midnights = np.diff(rows.time_ns, prepend=0) < -_DAY // 2
     time_ns = rows.time_ns + _DAY * np.cumsum(midnights)
     label = np.zeros(len(rows.size), np.uint32)
     events = AddressedEvents(rows.is_alloc, rows.address, rows.size, rows.stream, label, time_ns)
-    return events, rows.failures
+    return _Log(events, rows.failures, bool(rows.rest))
 
 
-def _row_by_row(file: BinaryIO) -> tuple[AddressedEvents, int]:
-    """The events of a log, and the number of failed requests; raises TraceError."""
-    is_alloc, failures = array("B"), 0
-    address, size, stream, time = (array("Q") for _ in range(4))
+def _is_cut(last: bytes) -> bool:
+    """Whether a last line without a line break is no row."""
+    try:
+        _row_by_row(io.BytesIO(f"{HEADER}\n".encode() + last + b"\n"))
+    except (TraceError, UnicodeDecodeError):
+        return True
+    return False
+
+
+def _row_by_row(file: BinaryIO) -> _Log:
+    """A log in any form; raises TraceError."""
+    unfinished, cut, failures = _unfinished_line(file), False, 0
+    is_alloc, (address, size, stream, time) = array("B"), (array("Q") for _ in range(4))
     with io.TextIOWrapper(file, ENCODING, newline="") as text:
-        rows = Rows(text, _has_columns)
-        columns = list(rows.names or ())
-        places = [columns.index(name) for name in _COLUMNS]
+        rows = Rows(text, _has_columns, HEADER.lower().split(","))
         day = before = 0
-        for row in rows.filled(rows.delimiter.join(columns)):
-            line, count = rows.line, len(rows.row)
-            if count < len(columns):
-                raise TraceError(f"line {line}: {count} fields, not {len(columns)}")
-            when, action, pointer, requested, of = (row[place].strip() for place in places)
-            if action == _FAILURE:
-                failures += 1
-                continue
-            if action != _ALLOC and action not in _FREE:
-                actions = ", ".join((_ALLOC, *_FREE, _FAILURE))
-                raise TraceError(
-                    f"line {line}: unknown action {_shown(action)}; known are {actions}"
-                )
-            now = _time(when, line)
-            if now < before - _DAY // 2:
-                day += _DAY
-            before = now
-            time.append(now + day)
-            is_alloc.append(action == _ALLOC)
-            address.append(_number(pointer, "pointer", line))
-            size.append(_number(requested, "size", line))
-            stream.append(_number(of, "stream", line))
+        try:
+            for row in _parsed(rows):
+                if row.time < before - _DAY // 2:
+                    day += _DAY
+                before = row.time
+                failures += row.fails
+                for allocates in (True, False) if row.fails else (row.allocates,):
+                    is_alloc.append(allocates)
+                    address.append(NOWHERE if row.fails else row.address)
+                    size.append(row.size)
+                    stream.append(row.stream)
+                    time.append(row.time + day)
+        except TraceError:
+            cut = rows.line == unfinished
+            if not cut:
+                raise
     events = AddressedEvents(
         is_alloc=np.asarray(is_alloc).astype(np.bool_),
         address=np.asarray(address),
@@ -117,7 +133,53 @@ def _row_by_row(file: BinaryIO) -> tuple[AddressedEvents, int]:
         label=np.zeros(len(size), np.uint32),
         time_ns=np.asarray(time).astype(np.int64),
     )
-    return events, failures
+    return _Log(events, failures, cut)
+
+
+class _Row(NamedTuple):
+    """A row of a log. time: ns since midnight, or since any other moment."""
+
+    time: int
+    allocates: bool
+    fails: bool
+    address: int
+    size: int
+    stream: int
+
+
+def _parsed(rows: Rows) -> Iterator[_Row]:
+    """The rows, without headers; raises TraceError."""
+    columns = list(rows.names or ())
+    places = [columns.index(name) for name in _COLUMNS]
+    for row in rows.filled(rows.delimiter.join(columns)):
+        line, count = rows.line, len(rows.row)
+        if count < len(columns):
+            raise TraceError(f"line {line}: {count} fields, not {len(columns)}")
+        when, action, pointer, requested, of = (row[place].strip() for place in places)
+        if action.lower() == "action":
+            continue
+        fails = action == _FAILURE
+        if not fails and action != _ALLOC and action not in _FREE:
+            actions = ", ".join((_ALLOC, *_FREE, _FAILURE))
+            raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {actions}")
+        yield _Row(
+            _time(when, line),
+            action == _ALLOC,
+            fails,
+            0 if fails else _number(pointer, "pointer", line),
+            _number(requested, "size", line),
+            _number(of, "stream", line),
+        )
+
+
+def _unfinished_line(file: BinaryIO) -> int:
+    """The number of the last line if it has no line break, else 0; the position stays."""
+    start, number, end = file.tell(), 1, b"\n"
+    while block := file.read(1 << 20):
+        number += block.count(b"\n")
+        end = block[-1:]
+    file.seek(start)
+    return 0 if end == b"\n" else number
 
 
 def _time(text: str, line: int) -> int:

@@ -193,7 +193,9 @@ NB_MODULE(_native, m) {
           "index"_a, "The opcodes of a list or a tuple.")
       .def("forget", &EventScanner::forget,
            "Forgets what references mean, after the memo has changed.");
-  nb::class_<RmmRows>(m, "RmmRows", "The rows of a log of RMM, one element of each column per row.")
+  nb::class_<RmmRows>(
+      m, "RmmRows",
+      "The rows of a log of RMM, one element of each column per row, two for a failed request.")
       .def(nb::init<>())
       .def(
           "read",
@@ -203,7 +205,8 @@ NB_MODULE(_native, m) {
             return self.read(text);
           },
           "lines"_a, "Adds whole lines. Returns False if RMM does not write one of them like this.")
-      .def_ro("failures", &RmmRows::failures, "failed requests, which have no row")
+      .def_ro("failures", &RmmRows::failures, "failed requests")
+      .def_ro_static("NOWHERE", &RmmRows::kNowhere, "address of a failed request")
       .def(
           "take",
           [](RmmRows& self) {

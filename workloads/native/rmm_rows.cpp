@@ -108,23 +108,22 @@ bool RmmRows::read(std::string_view lines) {
     std::uint64_t pointer = 0, bytes = 0, of = 0;
     if (!cursor.skip_text() || !cursor.skip(",") || !cursor.time(when) || !cursor.skip(","))
       return false;
-    if (cursor.skip("allocate failure,")) {
-      if (!cursor.skip_text() || !cursor.skip(",") || !cursor.skip_text() || !cursor.skip(",") ||
-          !cursor.skip_text() || !cursor.end_line())
-        return false;
-      ++failures;
-      continue;
-    }
-    bool const allocates = cursor.skip("allocate,");
+    bool const fails = cursor.skip("allocate failure,");
+    bool const allocates = fails || cursor.skip("allocate,");
     if (!allocates && !cursor.skip("free,") && !cursor.skip("deallocate,")) return false;
-    if (!cursor.number(pointer) || !cursor.skip(",") || !cursor.number(bytes) ||
-        !cursor.skip(",") || !cursor.number(of) || !cursor.end_line())
+    if (!(fails ? cursor.skip_text() : cursor.number(pointer)) || !cursor.skip(",") ||
+        !cursor.number(bytes) || !cursor.skip(",") || !cursor.number(of) || !cursor.end_line())
       return false;
-    is_alloc.push_back(allocates);
-    address.push_back(pointer);
-    size.push_back(bytes);
-    stream.push_back(static_cast<std::int64_t>(of));
-    time.push_back(when);
+    auto const add = [&](bool alloc) {
+      is_alloc.push_back(alloc);
+      address.push_back(fails ? kNowhere : pointer);
+      size.push_back(bytes);
+      stream.push_back(static_cast<std::int64_t>(of));
+      time.push_back(when);
+    };
+    add(allocates);
+    if (fails) add(false);
+    failures += fails;
   }
   return true;
 }

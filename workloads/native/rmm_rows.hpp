@@ -12,9 +12,11 @@ namespace allocbench {
 //
 //   2342727,15:47:02.841961,allocate,0x7f0012400000,1048576,0x0
 //
-// One element of each column per row, in order. time: nanoseconds since midnight. Failed requests
-// are counted and have no element.
+// One element of each column per row, in order. time: nanoseconds since midnight. A failed request
+// is a request, too: an alloc at kNowhere and its free, so two elements.
 struct RmmRows {
+  static constexpr std::uint64_t kNowhere = std::uint64_t{1} << 63;  // no pointer is as large
+
   std::vector<std::uint8_t> is_alloc;
   std::vector<std::uint64_t> address, size;
   std::vector<std::int64_t> stream, time;

@@ -16,7 +16,7 @@ from allocbench.workloads import ALLOC, FREE, Trace, TraceError, read
 from allocbench.workloads.importers import rmm_columns, rmm_log
 from allocbench.workloads.importers.rmm_columns import OtherForm
 from allocbench.workloads.importers.rmm_log import HEADER
-from tests.commands import QUICK, folder, output
+from tests.commands import QUICK, folder, output, run
 from tests.traces import assert_same, message_of
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -35,7 +35,15 @@ def rows(trace: Trace) -> list[tuple[int, int, int, int]]:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-EXPECTED = [(ALLOC, 0, 1000, 1), (ALLOC, 1, 7, 0), (FREE, 0, 0, 1), (ALLOC, 2, 50, 1)]
+FAILED = 99_999_999_999
+EXPECTED = [
+    (ALLOC, 0, 1000, 1),
+    (ALLOC, 1, 7, 0),
+    (FREE, 0, 0, 1),
+    (ALLOC, 2, FAILED, 1),
+    (FREE, 2, 0, 1),
+    (ALLOC, 3, 50, 1),
+]
 
 
 def test_a_log_over_midnight() -> None:
@@ -43,11 +51,11 @@ def test_a_log_over_midnight() -> None:
     trace = read("log.txt")
     assert rows(trace) == EXPECTED
     assert trace.time_ns is not None
-    assert trace.time_ns.tolist() == [0, 9_000, 11_000, 13_000]
+    assert trace.time_ns.tolist() == [0, 9_000, 11_000, 12_000, 12_000, 13_000]
     assert trace.provenance.extra["failed_requests"] == 1
     assert (trace.provenance.kind, trace.provenance.source) == ("imported", "log.txt")
     assert trace.label is None
-    assert "log" in output(f"compare log.txt {QUICK}")
+    assert "log" in output(f"compare log.txt --device sim:100GiB {QUICK}")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +128,48 @@ def test_a_broken_line_is_named(row: str, told: str) -> None:
     assert f"log.txt: {told}" in message_of(lambda: read("log.txt"))
 
 
-def test_an_empty_log() -> None:
-    Path("log.txt").write_text(f"{HEADER}\n1,10:00:00,allocate failure,(nil),5,0\n")
-    assert message_of(lambda: read("log.txt")) == "log.txt: holds no events"
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [("", ""), ("1,10:00:00,allocate,0x0,0,0\n", ", but 1 requests for no bytes")],
+)
+def test_an_empty_log(body: str, more: str) -> None:
+    Path("log.txt").write_text(f"{HEADER}\n{body}")
+    assert message_of(lambda: read("log.txt")) == f"log.txt: holds no events{more}"
+
+
+@pytest.mark.parametrize("pointer", ["(nil)", "", "0x0", "none"])
+def test_the_last_request_failed(pointer: str) -> None:
+    rows_before = "".join(f"1,10:00:00.{n},allocate,0x{n + 1:x}00,100,0x0\n" for n in range(3))
+    Path("log.txt").write_text(
+        f"{HEADER}\n{rows_before}1,10:00:01.5,allocate failure,{pointer},50,0x0\n"
+    )
+    assert read("log.txt").max_load == 350
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("header", [HEADER + "\n", ""])
+def test_a_last_line_that_ends_in_the_middle_is_left_out(header: str, quote: str) -> None:
+    rows_before = f"{quote}1{quote},10:00:00.5,allocate,0x100,100,0x0\n"
+    last = "1,10:00:01.5,allocate,0x200,50,0x0"
+    for length in range(1, len(last) - 2):
+        Path("log.txt").write_text(header + rows_before + last[:length])
+        trace = read("log.txt")
+        assert (trace.max_load, "cut" in trace.provenance.extra) == (100, True)
+        Path("log.txt").write_text(header + rows_before + last[:length] + "\n")
+        line = 2 + bool(header)
+        assert f"line {line}: " in message_of(lambda: read("log.txt"))
+    Path("log.txt").write_text(header + rows_before + last)
+    trace = read("log.txt")
+    assert (trace.max_load, "cut" in trace.provenance.extra) == (150, False)
+    Path("log.txt").write_text(header + rows_before + last[:20])
+    note = "note: log: the last line, which is incomplete, is left out\n"
+    assert run(f"compare log.txt {QUICK}").stderr == note
+
+
+def test_logs_that_were_joined() -> None:
+    row = "1,10:00:00.5,allocate,0x{}00,100,0x0\n"
+    Path("log.txt").write_text("".join(f"{HEADER}\n{row.format(n)}" for n in range(1, 4)))
+    assert read("log.txt").max_load == 300
 
 
 def test_a_damaged_log_is_refused_or_valid() -> None:
@@ -156,7 +203,7 @@ FIELDS = (
         max_size=4,
     ),
     ending=st.sampled_from(["\n", "\r\n"]),
-    more=st.sampled_from(["", "\n", "1,2\n"]),
+    more=st.sampled_from(["", "\n", "1,2\n", "1,2", HEADER + "\n"]),
 )
 def test_columns_and_rows_are_read_alike(
     changes: list[tuple[int, tuple[int, str]]],
