@@ -6,7 +6,7 @@
 // stream that first requested its segment, whichever stream frees it. If no block is large enough,
 // exactly the rounded size is requested from the device. If the device refuses, all segments that
 // are wholly free are returned, and the request is retried twice (CuPy collects garbage before the
-// second time). With a memory limit, a request beyond it fails at once.
+// second time). With a memory limit, they are also returned before a request beyond it fails.
 // A request and a free take O(log n) time for n free blocks.
 //
 // Among equally large blocks CuPy takes any one (it keeps them in a hash set); this strategy takes
@@ -73,7 +73,11 @@ class CupyPool final : public Allocator {
   // A new segment of exactly `size` bytes, as one free block; kNone if there is no memory for it.
   Index grow(BestFitBlocks& pool, Size size) {
     constexpr int kAttempts = 3;
-    if (memory_limit_ > 0 && counted().reserved.current + size > memory_limit_) return kNone;
+    if (size > do_room()) {
+      count_retry();
+      release_idle();
+      if (size > do_room()) return kNone;
+    }
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
       if (attempt == 1) count_retry();
       if (attempt > 0) release_idle();
