@@ -1,7 +1,7 @@
 """Native parts of the importers."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy
 from numpy.typing import NDArray
@@ -70,7 +70,9 @@ class EventScanner:
         """Forgets what references mean, after the memo has changed."""
 
 class RmmRows:
-    """The rows of a log of RMM, one element of each column per row."""
+    """
+    The rows of a log of RMM, one element of each column per row, two for a failed request.
+    """
 
     def __init__(self) -> None: ...
 
@@ -81,7 +83,10 @@ class RmmRows:
 
     @property
     def failures(self) -> int:
-        """failed requests, which have no row"""
+        """failed requests"""
+
+    NOWHERE: Final[int] = ...
+    """address of a failed request"""
 
     def take(self) -> tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.uint64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))]]:
         """
