@@ -74,6 +74,8 @@ def read(file: BinaryIO, path: Path) -> Trace:
     extra: dict[str, object] = {"format": "RMM log", "sizes": "requested"}
     if log.failures:
         extra["failed_requests"] = log.failures
+        if log.events.address[-1] == NOWHERE:
+            extra["failed_request"] = int(log.events.size[-1])
     if log.cut:
         extra["cut"] = "the last line, which is incomplete, is left out"
     provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)

@@ -143,7 +143,9 @@ def test_the_last_request_failed(pointer: str) -> None:
     Path("log.txt").write_text(
         f"{HEADER}\n{rows_before}1,10:00:01.5,allocate failure,{pointer},50,0x0\n"
     )
-    assert read("log.txt").max_load == 350
+    trace = read("log.txt")
+    assert trace.max_load == 350
+    assert (trace.coverage.ends, trace.coverage.request) == ("failure", 50)
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
