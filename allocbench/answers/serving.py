@@ -72,7 +72,8 @@ def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
     block = units.count(asked.block_tokens, "token")
     lines = [
         f"KV cache: {found.blocks:,} blocks of {block}, {found.tokens:,} tokens:"
-        f" {found.tokens / longest:.2f} sequences of {longest:,} tokens.",
+        f" {found.tokens / longest:.2f} sequences of {longest:,} tokens."
+        + ("" if found.tokens >= longest else f" {asked.engine} refuses requests that need more."),
         f"{name} {asked.share:g}; everything fits up to {found.largest_share:g}.",
     ]
     if served is None:

@@ -161,7 +161,7 @@ def run(
     """
     from allocbench.answers import serving  # imported late: --help stays fast
     from allocbench.questions.occupancy import Outside
-    from allocbench.questions.serving import Asked, answer
+    from allocbench.questions.serving import Asked, answer, longest_sequence
     from allocbench.questions.serving_load import load
     from allocbench.workloads.serving import engines
 
@@ -174,19 +174,30 @@ def run(
             f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
         )
     chosen = options.card_of(f"--card {card}", card)
-    batch = engines.batch(
-        engine,
-        chosen.usable,
-        longest,
-        ranks=tensor_parallel,
-        small_batches="a100" in chosen.name.lower(),
-        tokens=max_num_batched_tokens,
-        rows=max_num_seqs,
-        captured=_sizes(capture_sizes),
-    )
-    share = fraction or engines.share(engine, chosen.usable, tensor_parallel, batch)
+    captured = _sizes(capture_sizes)
     block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
-    found = answer(Asked(architecture, engine, chosen, batch, block_tokens, share, outside))
+
+    def asked(positions: int) -> Asked:
+        batch = engines.batch(
+            engine,
+            chosen.usable,
+            positions,
+            ranks=tensor_parallel,
+            small_batches="a100" in chosen.name.lower(),
+            tokens=max_num_batched_tokens,
+            rows=max_num_seqs,
+            captured=captured,
+        )
+        share = fraction or engines.share(engine, chosen.usable, tensor_parallel, batch)
+        return Asked(architecture, engine, chosen, batch, block_tokens, share, outside)
+
+    found = answer(asked(longest))
+    if engine is not Engine.SGLANG and found.tokens < longest:
+        raise UsageError(
+            f"{engine} would refuse to start: its KV cache holds {found.tokens:,} tokens, fewer"
+            f" than a sequence of {longest:,}; the largest --max-model-len that fits is"
+            f" {longest_sequence(asked, longest):,}"
+        )
     served = None if log is None else load(found, _requests(log, requests), longest)
     write = partial(serving.write, model, found, served)
     with written({json: write} if json else {}, ".json", write):
@@ -203,7 +214,7 @@ def _architecture(
     if model in architectures.LISTED or not Path(model).exists():
         whole = architectures.listed(model)
     else:
-        whole = model_configs.read(Path(model))
+        whole = model_configs.read(Path(model), quantized=quantization is None)
     kv_bytes = 1 if kv_dtype is Cache.FP8 else None
     stored = architectures.Stored(
         tensor_parallel=ranks, quantization=quantization, kv_bytes=kv_bytes

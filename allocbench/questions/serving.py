@@ -9,6 +9,7 @@ the captured graphs and what the allocator wastes are replays of the engine's re
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -116,6 +117,26 @@ def answer(asked: Asked) -> Answer:
     """
     lines, blocks = _filled(asked)
     return Answer(asked, lines, blocks, _left(asked, lines), _largest_share(asked))
+
+
+def longest_sequence(asked: Callable[[int], Asked], most: int) -> int:
+    """The most tokens, up to a number, of a sequence for which the KV cache has room; 0 if none.
+
+    asked: the server for sequences of so many tokens.
+    """
+
+    def room(tokens: int) -> int:
+        server = asked(tokens)
+        try:
+            return _filled(server)[1] * server.block_tokens
+        except TraceError:
+            return 0
+
+    # The room shrinks as sequences grow, but grows where vLLM begins to divide their prefill.
+    most = min(most, room(most))
+    if room(most) >= most:
+        return most
+    return bisect_left(range(1, most), True, key=lambda tokens: room(tokens) < tokens)
 
 
 def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:

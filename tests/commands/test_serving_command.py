@@ -31,6 +31,28 @@ def test_too_little_is_said() -> None:
     assert "gpu_memory_utilization 1; everything fits up to 0.96." in shown
 
 
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.11", "vllm-v0"])
+def test_the_largest_length_that_fits_is_the_largest(engine: str) -> None:
+    line = f"serving llama-3.1-8b --card l4 --engine {engine} --max-model-len"
+    refused = error(f"{line} 131072")
+    assert "would refuse to start: its KV cache holds" in refused
+    largest = int(refused.rpartition("fits is ")[2].replace(",", ""))
+    assert " 1.00 sequences of" in output(f"{line} {largest}")
+    assert f"fits is {largest:,}" in error(f"{line} {largest + 1}")
+    assert "sglang refuses requests that need more" in " ".join(
+        output("serving llama-3.1-8b --card l4 --engine sglang").split()
+    )
+
+
+@pytest.mark.parametrize("method", ["bitsandbytes", "modelopt", "fbgemm_fp8", "mxfp4", "", 4])
+def test_quantization_replaces_what_the_configuration_says(method: object) -> None:
+    write(Path(), LLAMA | {"quantization_config": {"quant_method": method}})
+    assert "--quantization replaces it" in error("serving config.json")
+    replaced = json.loads(output("serving config.json --quantization int4 --json -"))
+    write(Path(), LLAMA)
+    assert replaced == json.loads(output("serving config.json --quantization int4 --json -"))
+
+
 def test_json_has_the_lines_in_bytes() -> None:
     told = json.loads(output("serving llama-3-8b --card l40s --capture-sizes 1,8 --json -"))
     lines = {line["part"]: line["bytes"] for line in told["lines"]}

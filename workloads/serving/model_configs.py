@@ -30,9 +30,10 @@ _MOST_LAYERS = 10_000
 _MOST_BITS = 32  # of a weight
 
 
-def read(path: Path) -> Architecture:
+def read(path: Path, *, quantized: bool = True) -> Architecture:
     """The architecture in a config.json, or in the one of a folder.
 
+    quantized: whether its weights are stored as it says; if not, what it says of that is not read.
     Raises TraceError if the file cannot be read, lacks a number, or describes a model of which not
     all weights are known.
     """
@@ -48,13 +49,13 @@ def read(path: Path) -> Architecture:
     if not isinstance(told, dict):
         raise TraceError(f"{file}: not a JSON object")
     try:
-        return parse(told)
+        return parse(told, quantized=quantized)
     except TraceError as error:
         raise TraceError(f"{file}: {error}") from error
 
 
-def parse(told: Mapping[str, Any]) -> Architecture:
-    """The architecture that a configuration describes; raises as `read` does."""
+def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
+    """The architecture that a configuration describes, as `read` returns it; raises as it does."""
     names = told.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
     if not isinstance(name, str):
@@ -88,7 +89,7 @@ def parse(told: Mapping[str, Any]) -> Architecture:
         tied=bool(told.get("tie_word_embeddings", family.get("tied", False))),
         qk_norm=family.get("qk_norm", False),
         output_bias=attention_bias,
-        quantization=_quantization(told),
+        quantization=_quantization(told) if quantized else None,
     )
 
 
