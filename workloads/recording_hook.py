@@ -42,6 +42,12 @@ def annotation(event: str, pool: Sequence[int], *traits: str) -> str:
     return " ".join((POOL_EVENT, event, ".".join(map(str, pool)), *traits))
 
 
+_POOL_OF_DRIVER = (
+    "its setting backend:cudaMallocAsync hands each request to the driver, and PyTorch records none"
+    " of them; without the setting it makes the same requests, which cuda_async replays"
+)
+
+
 class HistoryRecorder:
     """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
 
@@ -60,7 +66,7 @@ class HistoryRecorder:
                 max_entries=int(last) if last else sys.maxsize,
             )
         except Exception as error:
-            self.complain(error)
+            self.complain(_POOL_OF_DRIVER if "cudaMallocAsync" in str(error) else error)
             return
         # A program that records its own history must not end or shorten this one; its snapshots
         # have all events since the start.
@@ -119,9 +125,10 @@ class HistoryRecorder:
         self._writing = False
         self._end_if_terminated()
 
-    def complain(self, error: Exception) -> None:
+    def complain(self, why: Exception | str) -> None:
         """Write down what went wrong."""
-        self._path.with_suffix(".error").write_text(f"{type(error).__name__}: {error}")
+        text = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
+        self._path.with_suffix(".error").write_text(text)
 
 
 class Steps:

@@ -23,7 +23,7 @@ from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
 from allocbench.programs import kept
 from allocbench.programs.kept import Entry
-from allocbench.programs.ran import AMPLE, Ran, run
+from allocbench.programs.ran import Ran, run
 from allocbench.programs.steps import sentences, steps
 from allocbench.workloads import Trace, recording
 from allocbench.workloads.recording import program_name
@@ -229,9 +229,9 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
             " much memory as it requests"
         )
         ample = parse(device, first="card")
-        ample.options["memory"] = str(AMPLE)
+        ample.options["memory"] = ran.ample
         ran = run_on(str(ample))
-    elif ran.ooms:
+    if ran.ooms and not ran.recovered:
         notes.append(f"it ran out of memory: {_failed(ran)}; its later requests are not known")
     notes += _told(ran)
     if ran.recorded.code and ran.complete:

@@ -17,6 +17,9 @@ from allocbench.workloads.recording import Recorded, RecordError
 
 AMPLE = "1024TiB"
 """Memory of the null GPU for a program that needs more than the card's."""
+AMPLE_EXPANDABLE = "512GiB"
+"""The same with expandable segments: PyTorch takes addresses for 9/8 of the card for each pool of
+blocks, and a null GPU has 4 TiB of addresses."""
 WARM_UP = 1
 """Warm-up steps before the requested ones: the first creates the optimizer's state."""
 _STDERR = 2  # the program's standard output goes there, because ours may be JSON
@@ -45,6 +48,15 @@ class Ran:
         """Number of requests that failed with an OutOfMemoryError."""
         traces = self.recorded.traces.values()
         return sum(trace.provenance.extra.get("other_events", {}).get("oom", 0) for trace in traces)
+
+    @property
+    def ample(self) -> str:
+        """Memory of a null GPU that is enough for the program, if it has the addresses."""
+        settings = (
+            trace.provenance.extra.get("settings", {}) for trace in self.recorded.traces.values()
+        )
+        expandable = any(one.get("expandable_segments") == "true" for one in settings)
+        return AMPLE_EXPANDABLE if expandable else AMPLE
 
     @property
     def complete(self) -> bool:

@@ -264,3 +264,28 @@ def test_a_module_has_its_name() -> None:
     Path("folder/__main__.py").write_text(MODEL)
     (row,) = json.loads(asked(*FIT, "--", python(), "-m", "folder").stdout)
     assert row["workload"] == "folder"
+
+
+GROWS = """
+import torch
+blocks = [torch.empty(110 << 20, dtype=torch.uint8, device="cuda") for _ in range(300)]
+"""
+
+
+@pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
+def test_a_program_that_needs_more_than_the_card(
+    conf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
+    Path("grows.py").write_text(GROWS)
+    done = asked(*FIT, "--device", "null:l4", "--", python(), "grows.py")
+    assert "it ran out of memory on null:l4-24gb, and was recorded again" in done.stderr
+    assert "its later requests are not known" not in done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["max_load"] == 300 * (110 << 20)
+
+
+def test_a_program_with_the_pool_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
+    done = asked(*FIT, "--", python(), "train.py", code=2)
+    assert "its setting backend:cudaMallocAsync hands each request to the driver" in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NoReturn
 
@@ -13,6 +14,8 @@ from allocbench.workloads.trace import TraceError
 _PART = 1 << 20  # bytes
 _MOST = 1 << 26  # characters of one element
 _SPACE = " \t\n\r"
+_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|((?:u[0-9a-fA-F]{0,3})?\Z))?')
+"""A backslash, what it escapes, or what may be the beginning of that at the end of a text."""
 
 
 def elements(
@@ -20,8 +23,10 @@ def elements(
 ) -> Iterator[Any]:
     """The elements of the array `key` of an open JSON object, or of the file's own array.
 
-    other: called with the name and the value of every other member of the object. Raises TraceError
-    for a file that is not JSON, is truncated, or has no such array.
+    other: called with the name and the value of every other member of the object. Also reads what
+    programs write by mistake: backslashes that escape nothing, as in the paths of Windows, stand
+    for themselves; an array may end with a comma; bytes that are not UTF-8 are replaced. Raises
+    TraceError for a file that is not JSON, is truncated, or has no such array.
     """
     text = _Text(file)
     first = text.take("[{")
@@ -50,6 +55,9 @@ def _member(text: _Text, key: str, other: Callable[[str, Any], None]) -> Iterato
                 other(name, text.value())
             if text.take(",}") == "}":
                 break
+            if text.peek() == "}":
+                text.take("}")
+                break
     if not present:
         raise TraceError(f"is JSON, but has no array '{key}'")
 
@@ -59,12 +67,14 @@ class _Text:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._json = json.JSONDecoder(strict=False)
         self._text = ""
         self._at = 0
         self._before = 0  # characters before the text
         self._ended = False
+        self._repairs = False
+        self._rest = ""  # of a text that is repaired: an escape that the next part continues
 
     def peek(self) -> str:
         """The next character that is not white space, or "" at the end."""
@@ -91,7 +101,11 @@ class _Text:
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:  # or the value continues after this part
-                if not self._more():
+                if not self._repairs and error.msg.startswith("Invalid \\"):
+                    self._repairs = True
+                    self._before += self._at
+                    self._text, self._at = self._repaired(self._text[self._at :]), 0
+                elif not self._more():
                     where = self._before + self._at
                     complaint = f"is truncated or not JSON: the value at character {where}"
                     raise TraceError(complaint) from error
@@ -104,13 +118,11 @@ class _Text:
 
     def array(self) -> Iterator[Any]:
         """The elements of an array whose bracket is taken."""
-        if self.peek() == "]":
-            self._at += 1
-            return
-        while True:
+        while self.peek() != "]":
             yield self.value()
-            if self.take(",]") == "]":
-                return
+            if self.peek() != "]":
+                self.take(",")
+        self.take("]")
 
     def refuse(self) -> NoReturn:
         """Raise TraceError for the place that was reached."""
@@ -127,6 +139,21 @@ class _Text:
         part = self._file.read(max(_PART, len(self._text) - self._at))
         self._ended = not part
         self._before += self._at
-        self._text = self._text[self._at :] + self._decoder.decode(part, final=self._ended)
+        decoded = self._decoder.decode(part, final=self._ended)
+        if self._repairs:
+            decoded = self._repaired(decoded)
+        self._text = self._text[self._at :] + decoded
         self._at = 0
         return True
+
+    def _repaired(self, part: str) -> str:
+        """A part, which begins outside of an escape, with each other backslash doubled."""
+        text, self._rest = self._rest + part, ""
+
+        def escape(match: re.Match[str]) -> str:
+            if match[2] is not None and not self._ended:
+                self._rest = match[0]
+                return ""
+            return match[0] if match[1] else "\\" + match[0]
+
+        return _ESCAPE.sub(escape, text)

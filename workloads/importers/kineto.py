@@ -42,7 +42,10 @@ _FIRST_MEMBER = re.compile(
 )
 """How the profiler begins a file; the groups of many ranks may fill megabytes before the events."""
 _CPU = "cpu"
-_TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 18: "mtia"}
+_TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 18: "ipu"} | {
+    19: "mtia",
+    20: "privateuse1",
+}
 _LATEST = MAX_SIZE // 1000  # us
 _Thread = tuple[Any, Any]
 
@@ -171,8 +174,10 @@ class _Profile:
             if category == "user_annotation":
                 self.annotations.append((_time(event), name))
             elif category in ("cpu_op", "Operator"):
-                begin = _time(event)
-                end = begin + _nanoseconds(event.get("dur", 0), event)
+                begin, duration = _time(event), event.get("dur", 0)
+                if duration != duration:  # NaN of an operator that did not end
+                    return
+                end = begin + _nanoseconds(duration, event)
                 self._operators[_thread(event)].append((begin, end, name))
 
     def labels(self, memory: _Memory, labels: dict[str, int]) -> np.ndarray[Any, np.dtype[Any]]:

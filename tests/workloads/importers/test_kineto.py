@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
+from allocbench.workloads.importers import json_elements
 from tests.commands import QUICK, folder, output
 from tests.traces import message_of
 from tests.work import lines_run
@@ -147,6 +148,57 @@ def test_a_number_where_one_part_ends_and_the_next_begins(digits: int) -> None:
     Path("profile.dat").write_text(text)
     assert text[(1 << 20) - digits :].startswith("1234567890}"[: digits + 1])
     assert len(read("profile.dat")) == 1
+
+
+@pytest.mark.parametrize("part", [1, 2, 3, 5, 1 << 20])
+def test_backslashes_that_escape_nothing_stand_for_themselves(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_elements, "_PART", part)
+    written = [
+        "C:\\Users\\me",
+        "a\\\\b",
+        "\\u00e9\\q",
+        "\\u12",
+        "\\ud83d\\ude00 \\U",
+        "\\/\\xff",
+        "q",
+    ]
+    meant = ["C:\\Users\\me", "a\\b", "\u00e9\\q", "\\u12", "\U0001f600 \\U", "/\\xff", "q"]
+    events = [
+        event
+        for n in range(len(written))
+        for event in (ran(f"NAME{n}.", n, 1), memory(n + 0.5, n + 1, 7))
+    ]
+    path = profile(*events)
+    text = path.read_text()
+    for n, name in enumerate(written):
+        text = text.replace(f"NAME{n}.", name)
+    path.write_text(text)
+    assert labels(read(path)) == meant
+
+
+def test_what_programs_write_that_is_almost_json() -> None:
+    operator, event = json.dumps(ran("caf\u00e9", 0, 9), ensure_ascii=False), memory(1, 1, 7)
+    for text in (
+        f'{{"traceEvents": [{json.dumps(event)},], "a": [1, 2]}}',
+        f'{{"traceEvents": [{json.dumps(event)}\n, ] , }}',
+        f"[{json.dumps(event)},]",
+    ):
+        Path("profile.dat").write_text(text)
+        assert read("profile.dat").max_load == 7
+    Path("profile.dat").write_bytes(f"[{operator}, {json.dumps(event)}]".encode("latin-1"))
+    assert labels(read("profile.dat")) == ["caf\ufffd"]
+    assert labels(read(profile(ran("ends", 0, 2), ran("hangs", 0, float("nan")), event))) == [
+        "ends"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(6, "hip:0"), (15, "hpu:0"), (19, "mtia:0"), (20, "privateuse1:0")]
+)
+def test_devices_of_other_vendors(kind: int, name: str) -> None:
+    assert read(profile(memory(1, 1, 7, kind=kind))).provenance.device == name
 
 
 @pytest.mark.parametrize(
