@@ -27,7 +27,10 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from allocbench.arguments import inputs, options
+from allocbench.inputs import ALL, DEVICE
+from allocbench.inputs.devices import device_of, recorded_on
+from allocbench.inputs.question import allocator_specs
+from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramWorkload, Settings
 from allocbench.questions import BUDGET, ORDERS
@@ -48,7 +51,7 @@ _TIME_LIMIT = 5.0  # seconds
 def fit(
     workload: Workload,
     specs: Sequence[str] | None = None,
-    device: str = options.DEVICE,
+    device: str = DEVICE,
     *,
     time_limit: float = _TIME_LIMIT,
 ) -> pd.DataFrame:
@@ -57,14 +60,12 @@ def fit(
     time_limit: seconds to look for the best plan, 0 for none.
     """
     trace, device = _case(workload, device)
-    chosen = inputs.allocator_specs(options.ALL, device) if specs is None else specs
+    chosen = allocator_specs(ALL, device) if specs is None else specs
     limits = fitting.bounds(trace, time_limit)
     return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=limits)
 
 
-def explain(
-    workload: Workload, allocator: str = "caching", device: str = options.DEVICE
-) -> pd.DataFrame:
+def explain(workload: Workload, allocator: str = "caching", device: str = DEVICE) -> pd.DataFrame:
     """Why the first failed request fails: one row, or no row.
 
     See `allocbench.questions.explain.frame`.
@@ -76,7 +77,7 @@ def explain(
 def tune(
     workload: Workload,
     allocator: str = "caching",
-    device: str = options.DEVICE,
+    device: str = DEVICE,
     *,
     budget: int = 200,
     seed: int = 0,
@@ -95,7 +96,7 @@ def tune(
 def tune_by_phase(
     workload: Workload,
     allocator: str = "caching",
-    device: str = options.DEVICE,
+    device: str = DEVICE,
     *,
     phases: str | None = None,
     budget: int = 200,
@@ -107,7 +108,6 @@ def tune_by_phase(
     Raises UsageError if there are not at least two, and ModuleNotFoundError, naming the extra, when
     Optuna is not installed.
     """
-    from allocbench.answers.per_phase import phases_of
     from allocbench.questions import per_phase
 
     run = Runner(*_case(workload, device))
@@ -115,7 +115,7 @@ def tune_by_phase(
         run.trace,
         allocator,
         run.device,
-        phases_of(allocator, run.trace, phases),
+        per_phase.phases_of(allocator, run.trace, phases),
         budget=budget,
         seed=seed,
         runner=run,
@@ -125,7 +125,7 @@ def tune_by_phase(
 
 def recommend(
     workload: Workload,
-    device: str = options.DEVICE,
+    device: str = DEVICE,
     *,
     weights: Weights = WEIGHTS,
     orders: int = ORDERS,
@@ -172,7 +172,7 @@ def sweep(
     from allocbench.sweeps import sweep as sweeping
 
     return sweeping.sweep(
-        inputs.load_all(files),
+        load_all(files),
         specs,
         devices,
         path,
@@ -190,13 +190,13 @@ def history(folder: str | Path) -> pd.DataFrame:
 
 def _case(workload: Workload, device: str) -> tuple[Trace, str]:
     """The trace of a workload, and the spec of the device that it is replayed on."""
-    simulated = options.device_of(device)
-    settings = Settings(device=options.recorded_on(device))
+    simulated = device_of(device)
+    settings = Settings(device=recorded_on(device))
     if isinstance(workload, Trace):
         return workload, simulated
     if isinstance(workload, str):
         with program.asked(settings):
-            return inputs.load(workload), simulated
+            return load(workload), simulated
     if not isinstance(workload, ProgramWorkload):
         workload = functions.program_of(workload, settings)
     return program.load(workload), simulated

@@ -167,7 +167,7 @@ def _loaded(name: str) -> Any:
     help_, epilog = _help(docstring), _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)
     if parts is None:
-        from allocbench.arguments.program_command import ProgramCommand, takes_program
+        from allocbench.commands.program_command import ProgramCommand, takes_program
 
         alone = typer.Typer(add_completion=False)
         kind = ProgramCommand if takes_program(module.run) else TyperCommand

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench.arguments.options import markdown_option
+from allocbench.commands.options import markdown_option
 from allocbench.output.files import STDOUT, check_outputs, write_text
 
 EXAMPLES = (

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from allocbench.arguments import options
+from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.workloads import catalog
 

@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allocbench.arguments import options
+from allocbench.commands import options
+from allocbench.errors import UsageError
+from allocbench.inputs import ALL, DEVICE
+from allocbench.output.files import STDOUT
+from allocbench.output.keeping import written
+from allocbench.output.stdout import tell_notes
+from allocbench.output.terminal import dashboard
 from allocbench.replays import PASSES
+from allocbench.reports.advice.choosing import KEEP
+
+if TYPE_CHECKING:
+    from allocbench.output.keeping import Write
 
 EXAMPLES = (
     "allocbench compare gpt2-train",
@@ -24,8 +35,8 @@ EXAMPLES = (
 def run(
     context: typer.Context,
     workloads: options.Workloads,
-    allocators: options.Allocators = options.ALL,
-    device: options.Device = options.DEVICE,
+    allocators: options.Allocators = ALL,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     reference: options.Reference = None,
     time: options.Passes = PASSES,
@@ -53,17 +64,49 @@ def run(
     floors, shown for comparison. No table is printed if rows or the report go to standard output.
     On a terminal, a long comparison shows the results so far.
     """
-    from allocbench.answers.comparison import Outputs, compare  # imported late: --help stays fast
+    from allocbench.commands.comparison import show  # imported late: --help stays fast
+    from allocbench.inputs.question import allocator_specs, check_largest_request, read
+    from allocbench.questions.recommend import EXPANDABLE
+    from allocbench.replays.experiment import Effort, run_matrix
+    from allocbench.reports.rows import bundle, results
 
-    compare(
-        workloads,
-        allocators,
-        device,
-        model=model,
-        reference=reference,
-        passes=time,
-        min_capacity=min_capacity,
-        pin=pin,
-        outputs=Outputs(json, html, bundled),
-        command=context.obj,
-    )
+    specs = allocator_specs(allocators)
+    if allocators == ALL:
+        specs.insert(specs.index(KEEP) + 1, EXPANDABLE)
+    reference = options.reference_of(reference, specs)
+    write_html = _html_writer() if html else None
+    question = read(workloads, specs, device, model=model, outputs=[json, html, bundled], pin=pin)
+    check_largest_request(question)
+    tell_notes(question.notes)
+    effort = Effort(time, min_capacity)
+    with dashboard(len(question.traces) * len(specs) * len(effort.stages)) as (begin, done):
+        rows, details = run_matrix(
+            question.traces,
+            specs,
+            device,
+            effort,
+            detailed=bool(html or bundled),
+            stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
+            done=done,
+        )
+    tell_notes(question.notes_on_failures(sum(row["failures"] or 0 for row in rows)))
+    compared = bundle.Bundle(results.frame(rows), details)
+    writers: dict[str, Write] = {}
+    if json:
+        writers[json] = partial(results.write, rows)
+    if bundled:
+        writers[bundled] = partial(bundle.write, compared)
+    if html and write_html:
+        writers[html] = partial(write_html, compared, command=context.obj, reference=reference)
+    with written(writers, ".zip", partial(bundle.write, compared)):
+        if STDOUT not in writers:
+            show(compared.rows, reference)
+
+
+def _html_writer() -> Any:
+    """The function that writes reports; raises UsageError if its packages are not installed."""
+    try:
+        from allocbench.reports.page import html
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--html: {error}") from error
+    return html.write

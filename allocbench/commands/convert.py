@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from allocbench.arguments import options
+from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.workloads.formats import OUTPUTS
 
@@ -45,7 +45,7 @@ def run(
     and counted on standard error. PyTorch snapshots and Perfetto traces show what an allocator
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.inputs.traces import load  # imported late: --help stays fast
     from allocbench.output.traces import check_trace_output, modelled, write_trace
 
     if out is None or output is None:
@@ -55,5 +55,5 @@ def run(
     if target is None:
         raise UsageError("no output: allocbench convert IN -o OUT, where - is standard output")
     check_trace_output(target, to)
-    trace = modelled(inputs.load(source, model), scratch, convolution_scratch)
+    trace = modelled(load(source, model), scratch, convolution_scratch)
     write_trace(trace, target, to)

@@ -10,17 +10,21 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.text import one_line
-from allocbench.output.files import STDOUT, check_outputs
+from allocbench.commands import options
+from allocbench.inputs import DEVICE
+from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from allocbench.questions.explain import Change, Explanation
     from allocbench.replays.runner import Runner
 
@@ -30,6 +34,8 @@ EXAMPLES = (
     "allocbench explain --device null:l4 -- python train.py",
 )
 _PINS = 8  # shown
+_MODULES = 8  # shown
+_KINDS = 3  # shown of each module
 _CHANGES = 10  # shown
 _BAR = 64  # letters, where there is room
 _SIZES = {
@@ -46,7 +52,7 @@ _SIZES = {
 def run(
     workload: options.Workload,
     allocator: options.Allocator = "caching",
-    device: options.Device = options.DEVICE,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     json: Annotated[str | None, options.json_option("the facts")] = None,
 ) -> None:
@@ -61,24 +67,25 @@ def run(
     shows what holds the memory: parameters, gradients, optimizer state, activations and workspaces,
     by line and by module of the model.
     """
-    from allocbench.answers import holding  # imported late: --help stays fast
-    from allocbench.arguments import inputs
-    from allocbench.questions import explain
+    from allocbench.inputs.question import read
+    from allocbench.questions import explain  # imported late: --help stays fast
+    from allocbench.questions.holding import holders
     from allocbench.replays.runner import Runner
 
-    inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json, inputs=[workload])
-    ((name, trace),) = inputs.load_all([workload], model).items()
-    inputs.tell_recorded({name: trace}, [allocator], device)
+    question = read(
+        [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
+    )
+    tell_notes(question.notes)
+    name, trace = question.only
     run = Runner(trace, device, name)
     with progress_bar(explain.STAGES) as begin:
         explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
-    holders = holding.held_by(trace, explanation)
-    with records_written(holding.facts(explanation, holders), json):
+    held = holders(trace, None if explanation is None else explanation.failure.event - 1)
+    with records_written(_records(explanation, held), json):
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT and explanation is None:
-            holding.show(holders, None)
+            _print_holders(held, None)
             _print_fits(title, run, allocator, cards)
         elif json != STDOUT and explanation is not None:
             out = console()
@@ -87,8 +94,25 @@ def run(
             out.print()
             out.print(_facts(title, explanation))
             out.print()
-            holding.show(holders, explanation)
+            _print_holders(held, explanation)
             _print(explanation)
+
+
+def _records(explanation: Explanation | None, held: pd.DataFrame) -> pd.DataFrame:
+    """The facts of an explanation, with what holds the memory in the column `held`.
+
+    Without a failure, one row if the trace tells what its blocks are, otherwise none.
+    """
+    import pandas as pd
+
+    from allocbench.questions.explain import frame
+
+    rows = frame(explanation)
+    if not (held["kind"].any() or held["module"].any()):
+        return rows
+    if rows.empty:
+        rows = pd.DataFrame([{"event": None, "kind": None, "verdict": "no request fails"}])
+    return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
 
 
 def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
@@ -182,3 +206,33 @@ def _by_setting(changes: Sequence[Change]) -> list[str]:
         setting, equals, value = change.spec.rpartition("=")
         values.setdefault(setting + equals, []).append(value)
     return [f"{start}{' or '.join(found)}" for start, found in values.items()]
+
+
+def _print_holders(held: pd.DataFrame, explanation: Explanation | None) -> None:
+    """Print what holds the memory by kind and by module, as far as the trace tells."""
+    from allocbench.questions.holding import by_kind, by_module, places_in_words
+
+    when = "at the peak of the load" if explanation is None else "when the request failed"
+    out, numbers = console(), ("bytes", "share", "blocks")
+    if held["kind"].any():
+        table = plain_table(
+            f"what holds memory {when}", *numbers, "kind", "largest parts", right=numbers
+        )
+        for row in by_kind(held).to_dict("records"):
+            cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
+            places = Text(places_in_words(row["places"]))
+            table.add_row(*cells, Text(one_line(row["kind"]) or "other"), places)
+        out.print(table)
+        out.print()
+    modules = by_module(held).to_dict("records")
+    if modules:
+        count = f"the largest {_MODULES} of {len(modules)}" if len(modules) > _MODULES else "all"
+        title = f"by module: {count}"
+        table = plain_table(title, *numbers[:2], "module", "largest parts", right=numbers[:2])
+        for row in modules[:_MODULES]:
+            name = row["module"] + (f" ({row['modules']})" if row["modules"] > 1 else "")
+            sizes = units.size(row["bytes"]), units.percent(row["share"])
+            kinds = Text(places_in_words(row["kinds"][:_KINDS]))
+            table.add_row(*sizes, Text(one_line(name)), kinds)
+        out.print(table)
+        out.print()

@@ -9,11 +9,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.cards import cards, find, note, of_device
+from allocbench.commands import options
+from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import records_written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.rows.results import records
 
@@ -39,8 +41,8 @@ _TIME_LIMIT = 5.0  # seconds
 
 def run(
     workload: options.Workload,
-    allocators: options.Allocators = options.ALL,
-    device: options.Device = options.DEVICE,
+    allocators: options.Allocators = ALL,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     time_limit: Annotated[
         float,
@@ -80,20 +82,21 @@ def run(
     for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
     device that is larger than one on which it completes, the table says so.
     """
-    from allocbench.answers.vary import answer
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.commands.vary import answer
+    from allocbench.inputs.question import allocator_specs, check_specs, read
     from allocbench.questions import fit
     from allocbench.questions.occupancy import Outside, ranks_of
     from allocbench.replays.runner import Runner
 
-    specs = inputs.allocator_specs(allocators, device)
-    inputs.check_specs("--allocators", specs, device)
-    check_outputs(json, inputs=[workload])
+    specs = allocator_specs(allocators, device)
     if vary is not None:
+        check_specs("--allocators", specs, device)
+        check_outputs(json)
         answer(workload, vary, device, json)
         return
-    ((name, trace),) = inputs.load_all([workload], model).items()
-    inputs.tell_recorded({name: trace}, specs, device)
+    question = read([workload], specs, device, model=model, outputs=[json])
+    tell_notes(question.notes)
+    name, trace = question.only
     outside = Outside(context, other, ranks_of(trace), nccl)
     run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench import allocators
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.text import one_line
+from allocbench.commands import options
 from allocbench.output.terminal import console, plain_table
 from allocbench.reports.rows import results
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, POOL_EVENTS, TRIM
@@ -43,10 +43,10 @@ _SAMPLES = 100_000  # moments behind the plot
 
 def run(workload: options.Workload, model: options.Model = None) -> None:
     """Show the origin, events, features and sizes of a trace, and its load over time."""
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.inputs.traces import load_large  # imported late: --help stays fast
     from allocbench.workloads.contents import contents
 
-    _, trace = inputs.load_large(workload, model)
+    (trace,) = load_large(workload, model).values()
     # naive reserves exactly the live bytes, so its reserved bytes are the load.
     endless = allocators.SimulatedDevice(2**62 - 1)
     replayed = allocators.replay(trace, allocators.make("naive", endless), samples=_SAMPLES)

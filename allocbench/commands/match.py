@@ -12,8 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
+from allocbench.commands import options
 from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import written
 from allocbench.output.terminal import console, plain_table
@@ -45,11 +45,11 @@ def run(
     The match is the longest sequence of allocs and frees, compared by size, that both traces
     contain in the same order. Marks, streams and block ids are ignored.
     """
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.inputs.traces import load  # imported late: --help stays fast
     from allocbench.workloads.alignment import agreement
 
     check_outputs(json, inputs=[captured, recorded])
-    match = agreement(inputs.load(captured), inputs.load(recorded), rounding, smallest)
+    match = agreement(load(captured), load(recorded), rounding, smallest)
     write = partial(_write, match)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:

@@ -16,9 +16,9 @@ from rich.table import Table
 from allocbench import allocators
 from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT, Report
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.text import one_line
+from allocbench.commands import options
 from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.keeping import written
@@ -74,14 +74,14 @@ def run(
     The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
     reaches it is optimal. If a file goes to standard output, nothing else is printed.
     """
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.inputs.traces import load_plannable  # imported late: --help stays fast
     from allocbench.workloads import OperatorGraph, write_plan
 
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
     check_outputs(json, output, inputs=[source])
-    plannable = inputs.load_plannable(source, model)
+    plannable = load_plannable(source, model)
     if isinstance(plannable, OperatorGraph):
         model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))

@@ -10,14 +10,16 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.spec import SpecSyntaxError, parse_options
+from allocbench.commands import options
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
-from allocbench.output.files import STDOUT, check_outputs
+from allocbench.inputs import ALL, DEVICE
+from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.switching import how
@@ -38,7 +40,7 @@ EXAMPLES = (
 
 def run(
     workload: options.Workload,
-    device: options.Device = options.DEVICE,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     weigh: Annotated[
         str,
@@ -68,17 +70,16 @@ def run(
     most room, or up to 1 % of the device less, and weighs their memory, time and cost of switching.
     naive, which calls the driver for each request, is recommended only if nothing else fits.
     """
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend
 
     weights = _weights(weigh)
     if budget:
         tuner()
-    inputs.check_specs("--device", [], device)
-    check_outputs(json, inputs=[workload])
-    inputs.pin(pin)
-    ((name, trace),) = inputs.load_all([workload], model).items()
-    inputs.tell_recorded({name: trace}, inputs.allocator_specs(options.ALL, device), device)
+    specs = allocator_specs(ALL, device)
+    question = read([workload], specs, device, model=model, outputs=[json], pin=pin)
+    tell_notes(question.notes)
+    name, trace = question.only
     with progress_bar(recommend.stages(device, None, orders, budget)) as begin:
         study = recommend.study(
             trace,

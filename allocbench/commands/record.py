@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from allocbench.arguments import options
-from allocbench.base.text import one_line
+from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT
+from allocbench.output.stdout import tell_notes
 
 EXAMPLES = (
     "allocbench record -o trace.parquet -- python train.py --epochs 1",
@@ -69,16 +69,14 @@ def run(
     check_trace_output(output)
     with launch.session(device, launch.limits_of(steps, timeout, value)) as session:
         recorded = recording.record(command, labels.value, last, machine=session.machine)
-    for complaint in recorded.complaints:
-        typer.echo(f"note: a process was not recorded: {one_line(complaint)}", err=True)
+    tell_notes(f"a process was not recorded: {line}" for line in recorded.complaints)
     for name, trace in recorded.traces.items():
         path = beside(output, name)
         write_trace(trace, path)
-        typer.echo(f"note: {path}: {len(trace):,} events, {trace.provenance.device}", err=True)
+        tell_notes([f"{path}: {len(trace):,} events, {trace.provenance.device}"])
         if marked := modelled.sentence(modelled.modelled(trace)):
-            typer.echo(f"note: {path}: {marked}", err=True)
-    for line in session.notes:
-        typer.echo(f"note: {line}", err=True)
+            tell_notes([f"{path}: {marked}"])
+    tell_notes(session.notes)
     if not recorded.traces:
         typer.echo(
             "error: nothing recorded: no process used a GPU through PyTorch and ended normally",

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 from rich.table import Table
 
-from allocbench.arguments import options
-from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.commands import options
+from allocbench.inputs import DEVICE
+from allocbench.output.files import STDOUT, open_output
 from allocbench.output.keeping import Write, written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.replays import PASSES
 from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     from allocbench.replays.runner import Arrays, Row
-    from allocbench.workloads import AnyTrace
     from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 EXAMPLES = (
@@ -36,7 +37,7 @@ _PLACEMENTS = ("block", "segment", "offset", "size")
 def run(
     workload: options.Workload,
     allocator: options.Allocator,
-    device: options.Device = options.DEVICE,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     time: options.Passes = PASSES,
     min_capacity: options.Capacity = True,
@@ -74,33 +75,34 @@ def run(
     memory if it is Parquet or CSV as allocbench writes it: the file is read again for each replay,
     unless --snapshot or --perfetto needs all of it.
     """
-    from allocbench.arguments import inputs
+    from allocbench.inputs.question import read_large
     from allocbench.replays import experiment, replayed  # imported late: --help stays fast
     from allocbench.replays.experiment import Effort
+    from allocbench.workloads import Trace
     from allocbench.workloads.exporters.perfetto import write_perfetto
     from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 
-    inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json, placements, snapshot, perfetto, inputs=[workload])
-    inputs.pin(pin)
-    trace: AnyTrace
-    if snapshot or perfetto:
-        whole = inputs.load(workload, model)
-        name, trace = inputs.own_name(workload, whole), whole
-    else:
-        name, trace = inputs.load_large(workload, model)
-    inputs.tell_recorded({name: trace}, [allocator], device)
-    inputs.tell_streamed(name, trace)
-
-    effort, free = Effort(time, min_capacity), inputs.free_of(device)
+    question = read_large(
+        workload,
+        allocator,
+        device,
+        model=model,
+        outputs=[json, placements, snapshot, perfetto],
+        pin=pin,
+        whole=bool(snapshot or perfetto),
+    )
+    tell_notes(question.notes)
+    name, trace = question.only
+    effort = Effort(time, min_capacity)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
         outputs: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
-        inputs.tell_free(row["failures"], device, free)
+        tell_notes(question.notes_on_failures(row["failures"]))
         if snapshot or perfetto:
-            after = replayed.replayed(whole, allocator, device)
+            assert isinstance(trace, Trace)
+            after = replayed.replayed(trace, allocator, device)
             exports = {snapshot: write_snapshot, perfetto: write_perfetto}
             outputs |= {path: partial(_export, after, to) for path, to in exports.items() if path}
     with written(outputs, ".json", partial(results.write, [row])):

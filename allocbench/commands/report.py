@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from allocbench.arguments.options import (
+from allocbench.commands.options import (
     Reference,
     markdown_option,
     output_option,
@@ -16,6 +15,7 @@ from allocbench.arguments.options import (
 )
 from allocbench.errors import UsageError
 from allocbench.output.files import check_folder, check_outputs, write_text
+from allocbench.output.stdout import tell_notes
 
 EXAMPLES = (
     "allocbench report results.zip -o report.html",
@@ -71,8 +71,7 @@ def run(
     bundle_read = bundle.read_all(results)
     if bundle_read.rows.empty:
         raise UsageError(f"{', '.join(results)}: no result rows to report")
-    for note in bundle_read.notes:
-        print(f"note: {note}", file=sys.stderr)
+    tell_notes(bundle_read.notes)
     names = list(bundle_read.rows["allocator"].unique())
     base = reference_of(reference, names)
     past = asv.history(history) if history else None

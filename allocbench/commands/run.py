@@ -19,13 +19,14 @@ from rich.table import Table
 
 from allocbench import allocators
 from allocbench.allocators.spec import parse
-from allocbench.arguments import options
-from allocbench.arguments.options import NATIVE
 from allocbench.base import children, units
 from allocbench.base.text import one_line
+from allocbench.commands import options
+from allocbench.commands.options import NATIVE
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
 from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import plain_table
 from allocbench.reports.rows import results
 
@@ -202,8 +203,7 @@ def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]
     out = Console(stderr=True, highlight=False)
     for report in ran.reports:
         out.print(_table(report, allocator, null_name))
-    for line in notes:
-        print(f"note: {line}", file=sys.stderr)
+    tell_notes(notes)
     for line in ran.complaints:
         print(f"allocbench: a process was not reported: {one_line(line)}", file=sys.stderr)
     for feature in ran.native_only:

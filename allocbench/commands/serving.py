@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from allocbench.arguments import options
 from allocbench.base.spec import SpecSyntaxError, parse_numbers
+from allocbench.commands import options
 from allocbench.errors import UsageError
+from allocbench.inputs.devices import card_of
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.keeping import written
 
@@ -159,7 +160,7 @@ def run(
     modelled or given. With a log of requests, the command also shows how large a KV cache these
     requests need, and the highest arrival rate at which no sequence is preempted or refused.
     """
-    from allocbench.answers import serving  # imported late: --help stays fast
+    from allocbench.commands import serving_answer  # imported late: --help stays fast
     from allocbench.questions.occupancy import Outside
     from allocbench.questions.serving import Asked, answer, longest_sequence
     from allocbench.questions.serving_load import load
@@ -173,7 +174,7 @@ def run(
         raise UsageError(
             f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
         )
-    chosen = options.card_of(f"--card {card}", card)
+    chosen = card_of(f"--card {card}", card)
     captured = _sizes(capture_sizes)
     block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
 
@@ -199,10 +200,10 @@ def run(
             f" {longest_sequence(asked, longest):,}"
         )
     served = None if log is None else load(found, _requests(log, requests), longest)
-    write = partial(serving.write, model, found, served)
+    write = partial(serving_answer.write, model, found, served)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            serving.show(model, found, served, longest)
+            serving_answer.show(model, found, served, longest)
 
 
 def _architecture(

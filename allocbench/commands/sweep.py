@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from allocbench.arguments import options
+from allocbench.commands import options
 from allocbench.errors import UsageError
+from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, progress_bar
 from allocbench.reports.rows import results
 
@@ -33,10 +35,10 @@ EXAMPLES = (
 
 def run(
     workloads: options.Workloads,
-    allocators: options.Allocators = options.ALL,
+    allocators: options.Allocators = ALL,
     devices: Annotated[
         str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
-    ] = options.DEVICE,
+    ] = DEVICE,
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
@@ -69,23 +71,25 @@ def run(
     trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
     error. Host times (--time) are measured while other runs keep the machine busy.
     """
-    from allocbench.answers import comparison  # imported late: --help stays fast
-    from allocbench.arguments import inputs
+    from allocbench.commands.comparison import show
+    from allocbench.inputs.devices import device_specs
+    from allocbench.inputs.question import allocator_specs, check_specs, notes_on_recordings
+    from allocbench.inputs.traces import load_all
     from allocbench.replays.experiment import Effort
     from allocbench.replays.runner import can_be_made
 
-    places = inputs.device_specs(devices)
-    works = [inputs.allocator_specs(allocators, place) for place in places]
+    places = device_specs(devices)
+    works = [allocator_specs(allocators, place) for place in places]
     specs = list(dict.fromkeys(chain.from_iterable(works)))
     for spec in specs:
         if not any(can_be_made(spec, device) for device in places):
-            inputs.check_specs("--allocators", [spec], places[0])
+            check_specs("--allocators", [spec], places[0])
     if output == STDOUT:
         raise UsageError("--output -: results are added to a file; --json - prints rows")
     check_outputs(output, json)
     sweeping = _sweeper()
-    traces = inputs.load_all(workloads, model)
-    inputs.tell_recorded(traces, specs, places[0])
+    traces = load_all(workloads, model)
+    tell_notes(notes_on_recordings(traces, specs, places[0]))
     with _Progress() as progress:
         swept = sweeping.sweep(
             traces,
@@ -105,7 +109,7 @@ def run(
         return
     rows = _requested(swept, traces, specs, places)
     if not rows.empty:
-        comparison.show(rows, options.reference_of(None, specs))
+        show(rows, options.reference_of(None, specs))
     _tell(swept, progress.runs, output)
 
 

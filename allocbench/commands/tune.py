@@ -10,13 +10,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.spec import options_of
+from allocbench.commands import options
 from allocbench.errors import UsageError
-from allocbench.output.files import STDOUT, check_outputs
+from allocbench.inputs import DEVICE
+from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions.switching import how, with_conf
 from allocbench.reports.advice.recommending import consequence
@@ -44,7 +46,7 @@ def run(
         str,
         typer.Option(metavar="SPEC", help="The allocator; options that are given here are kept."),
     ] = "caching",
-    device: options.Device = options.DEVICE,
+    device: options.Device = DEVICE,
     model: options.Model = None,
     budget: Annotated[
         int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
@@ -80,21 +82,21 @@ def run(
     with or without empty_cache() before it. Each combination is replayed with the calls that change
     the settings, as PyTorch executes them.
     """
-    from allocbench.answers.per_phase import phases_of, tune_by_phase
-    from allocbench.arguments import inputs  # imported late: --help stays fast
+    from allocbench.commands.tune_by_phase import tune_by_phase
+    from allocbench.inputs.question import read
     from allocbench.replays.runner import Runner
 
     tuning = tuner()
     if phases is not None and not per_phase:
         raise UsageError("--phases needs --per-phase")
-    inputs.check_specs("--allocator", [allocator], device)
-    check_outputs(json, inputs=[workload])
-    ((name, trace),) = inputs.load_all([workload], model).items()
-    where = phases_of(allocator, trace, phases) if per_phase else []
-    inputs.tell_recorded({name: trace}, [allocator], device)
+    question = read(
+        [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
+    )
+    tell_notes(question.notes)
+    name, trace = question.only
     run = Runner(trace, device, name)
     if per_phase:
-        tune_by_phase(run, allocator, where, budget=budget, seed=seed, json=json)
+        tune_by_phase(run, allocator, phases, budget=budget, seed=seed, json=json)
         return
     with progress_bar(budget) as begin:
         tuned = tuning.tune(

@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from allocbench.arguments import options
 from allocbench.base import units
 from allocbench.base.spec import parse
+from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs, write_text
 from allocbench.output.terminal import console, fitting, left_out, plain_table

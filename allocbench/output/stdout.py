@@ -7,8 +7,11 @@ import codecs
 import errno
 import os
 import sys
+from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import TextIO
+
+from allocbench.base.text import one_line
 
 _SPELLED = {
     "…": "~",
@@ -74,6 +77,12 @@ def abandon(stream: TextIO | None = None) -> None:
     stream: default: standard output.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
+
+
+def tell_notes(lines: Iterable[str]) -> None:
+    """Write notes for the user to standard error, each on one line."""
+    for line in lines:
+        print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def tell_error(line: str) -> None:

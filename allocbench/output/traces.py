@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import typer
 
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.stdout import tell_notes
 from allocbench.workloads import FREE, Trace, TraceError
 from allocbench.workloads.files import WRITERS, kind_by_extension
 from allocbench.workloads.scratch import GPUS, with_scratch
@@ -63,10 +63,6 @@ def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
             raise TraceError(f"{path}: {error}") from error
     left_out = np.count_nonzero(trace.op > FREE)
     if kind != "parquet" and left_out:
-        typer.echo(
-            f"note: {left_out:,} marks and trims were left out: CSV cannot store them", err=True
-        )
+        tell_notes([f"{left_out:,} marks and trims were left out: CSV cannot store them"])
     if kind != "parquet" and not trace.coverage.whole:
-        typer.echo(
-            "note: the trace is a part of its program; CSV cannot store which part", err=True
-        )
+        tell_notes(["the trace is a part of its program; CSV cannot store which part"])

@@ -15,6 +15,8 @@ import pandas as pd
 
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
+from allocbench.errors import UsageError, errors_naming
+from allocbench.questions import phases
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
 from allocbench.questions.phases import Phase
@@ -105,6 +107,27 @@ class PerPhase:
         memory or 5 % less time.
         """
         return self.best is not None and bool(self.best.changes)
+
+
+def phases_of(allocator: str, trace: Trace, text: str | None) -> list[Phase]:
+    """The phases that a user states, or those that the trace has.
+
+    Raises UsageError if there are not at least two, and if the allocator has no settings that can
+    change.
+    """
+    with errors_naming("--per-phase"):
+        require_caching(allocator)
+    found = phases.phases(trace) if text is None else phases.given(text, trace)
+    if len(found) > 1:
+        return found
+    if text is not None:
+        raise UsageError(f"--phases: '{text}' is a single phase; settings by phase need two")
+    lacks = (
+        f"the trace has a single phase, {found[0].name}"
+        if found
+        else "the trace has no steps and no captures, which would show its phases"
+    )
+    raise UsageError(f"--per-phase: {lacks}; --phases {phases.FORM}, says where they begin")
 
 
 def tune(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from allocbench.arguments.options import device_of, recorded_on
 from allocbench.base.spec import (
     MOST_LAYERS,
     SpecSyntaxError,
@@ -15,6 +14,7 @@ from allocbench.base.spec import (
     parse_option,
 )
 from allocbench.errors import UsageError
+from allocbench.inputs.devices import device_of, recorded_on
 
 
 def test_one_option() -> None:

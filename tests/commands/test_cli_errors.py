@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from allocbench import allocators
-from allocbench.arguments import inputs
+from allocbench.inputs import traces
 from allocbench.workloads import Provenance, catalog, write
 from tests.commands import EVENTS, QUICK, error, folder, output, python
 from tests.traces import make
@@ -175,7 +175,7 @@ def test_what_the_system_refuses_is_an_error(
     def refuse(*_: object) -> None:
         raise raised
 
-    monkeypatch.setattr(inputs, "load_large", refuse)
+    monkeypatch.setattr(traces, "load_large", refuse)
     assert error("inspect good.csv").startswith(f"error: {told}")
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.arguments import program_command
-from allocbench.arguments.options import device_of, recorded_on
 from allocbench.base import cards
-from allocbench.commands import COMMANDS
+from allocbench.commands import COMMANDS, program_command
+from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.programs import kept, steps
 from allocbench.workloads import ALLOC, FREE, MARK, recording
 from tests.commands import error, folder, run

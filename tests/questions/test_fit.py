@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.arguments.options import device_of
 from allocbench.base.cards import cards, context, find, label, note, read
+from allocbench.inputs.devices import device_of
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
 from allocbench.replays.capacity import STEP, boundary, completes_on

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.arguments.inputs import load
 from allocbench.errors import UsageError
+from allocbench.inputs.traces import load
 from allocbench.replays.recorded import in_force, takes_over, told
 from allocbench.verification.verify import verify
 from allocbench.workloads import Provenance, Trace, read

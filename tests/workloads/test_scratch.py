@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 
-from allocbench.arguments.options import Gpu
+from allocbench.commands.options import Gpu
 from allocbench.programs.capturing import FAKE, Where
 from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, read, write
 from allocbench.workloads.scratch import FLASH, GPUS, Model, with_scratch

@@ -13,14 +13,12 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.spec import options_of
-from allocbench.errors import UsageError, errors_naming
 from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.questions import per_phase, phases
+from allocbench.questions import per_phase
 from allocbench.questions.hazards import caveats
 from allocbench.questions.per_phase import DEFAULT, PerPhase, PhasedTrial
-from allocbench.questions.phases import Phase
 from allocbench.questions.searching import Trial
 from allocbench.questions.switching import how
 from allocbench.replays.recorded import in_force
@@ -28,41 +26,23 @@ from allocbench.replays.runner import Runner
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.assumptions import condition
 from allocbench.reports.rows.results import records
-from allocbench.workloads import Trace
 from allocbench.workloads.trace import MARK
-
-
-def phases_of(allocator: str, trace: Trace, text: str | None) -> list[Phase]:
-    """The phases that a user states, or those that the trace has.
-
-    Raises UsageError if there are not at least two, and if the allocator has no settings that can
-    change.
-    """
-    with errors_naming("--per-phase"):
-        per_phase.require_caching(allocator)
-    found = phases.phases(trace) if text is None else phases.given(text, trace)
-    if len(found) > 1:
-        return found
-    if text is not None:
-        raise UsageError(f"--phases: '{text}' is a single phase; settings by phase need two")
-    lacks = (
-        f"the trace has a single phase, {found[0].name}"
-        if found
-        else "the trace has no steps and no captures, which would show its phases"
-    )
-    raise UsageError(f"--per-phase: {lacks}; --phases {phases.FORM}, says where they begin")
 
 
 def tune_by_phase(
     run: Runner,
     allocator: str,
-    where: Sequence[Phase],
+    phases: str | None,
     *,
     budget: int,
     seed: int,
     json: str | None,
 ) -> None:
-    """Search settings for each phase, print them, and write them to `json`, if it is given."""
+    """Search settings for each phase, print them, and write them to `json`, if it is given.
+
+    phases: where they begin, or None to find them in the trace. Raises as `per_phase.phases_of`.
+    """
+    where = per_phase.phases_of(allocator, run.trace, phases)
     with progress_bar(2 * budget) as begin:
         found = per_phase.tune(
             run.trace,

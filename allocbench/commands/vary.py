@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pandas as pd
@@ -14,6 +13,7 @@ from allocbench.base import units
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT
 from allocbench.output.keeping import records_written
+from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table
 from allocbench.programs import program
 from allocbench.programs.program import ProgramWorkload
@@ -47,16 +47,12 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
             _print_card(workload_program, varied, largest, device)
 
 
-def _note(line: str) -> None:
-    print(f"note: {line}", file=sys.stderr, flush=True)
-
-
 def _tell_fit(varied: Variation, probe: Probe) -> None:
-    _note(f"{varied.name}={probe.value} was run and {_outcome(probe)}")
+    tell_notes([f"{varied.name}={probe.value} was run and {_outcome(probe)}"])
 
 
 def _tell_need(varied: Variation, probe: Probe) -> None:
-    _note(f"{varied.name}={probe.value} was run and needs {units.size(probe.need or 0)}")
+    tell_notes([f"{varied.name}={probe.value} was run and needs {units.size(probe.need or 0)}"])
 
 
 def _outcome(probe: Probe) -> str:

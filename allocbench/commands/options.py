@@ -2,21 +2,15 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from allocbench.base.cards import Card, cards, find
-from allocbench.base.spec import SpecSyntaxError, name_of, parse
-from allocbench.errors import UsageError, errors_naming
-from allocbench.null_gpu.device import is_null, read
+from allocbench.errors import UsageError
+from allocbench.inputs.devices import device_of
 from allocbench.workloads.serving.models import MODELS
 
-ALL = "all"
-"""All allocators of `list`."""
-DEVICE = "sim:80GiB"
 DEVICE_GIVEN = "allocbench.device"
 """Key of a command's `context.meta`: the device as it was written."""
 OR_COMMAND = "|-- COMMAND"
@@ -25,7 +19,6 @@ NATIVE = "native"
 """PyTorch's own allocator, which `run` leaves in place."""
 OF_PROGRAM = "Options for a program, -- COMMAND"
 """Heading of options in the help that matter only for a program."""
-_CARD = "card"
 _COMMON = "caching"  # the allocator of most programs
 
 
@@ -150,67 +143,6 @@ def markdown_option(what: str) -> Any:
 def output_option(about: str) -> Any:
     """The option --output of a command that makes one file."""
     return typer.Option("--output", "-o", metavar="FILE", help=about)
-
-
-def card_of(given: str, name: str) -> Card:
-    """The only card that matches a name; otherwise raises UsageError.
-
-    given: the option as it was written.
-    """
-    matching = find(name)
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        names = ", ".join(card.name for card in matching)
-        raise UsageError(f"{given}: more than one card has that name; they are {names}")
-    slugs = [card.slug for card in cards()]
-    near = get_close_matches(name.lower(), slugs, n=3)
-    known = f"did you mean {' or '.join(near)}?" if near else f"the cards are {', '.join(slugs)}"
-    raise UsageError(f"{given}: no such card; {known}")
-
-
-def device_of(text: str) -> str:
-    """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
-
-    The options of a simulated device may follow `card:NAME`, except its capacity and context.
-
-    Raises UsageError if no card, or more than one, has this name.
-    """
-    if is_null(text):
-        with errors_naming("--device"):
-            null = read(text)
-        return f"sim:{null.memory},context={null.context}"
-    if name_of(text) != _CARD:
-        if text[:1].isdigit():
-            raise UsageError(f"--device {text}: write sim:{text}")
-        if meant := find(text):
-            written = " or ".join(f"card:{card.slug}" for card in meant)
-            raise UsageError(f"--device {text}: write {written}")
-        return text
-    name, options = _card_named(text)
-    card = card_of(f"--device {text}", name)
-    return card.device + "".join(f",{option}={value}" for option, value in options.items())
-
-
-def recorded_on(text: str | None) -> str | None:
-    """The null GPU on which a program is recorded for a device, or None."""
-    if text is None or is_null(text):
-        return text
-    if name_of(text) != _CARD:
-        return None
-    name, _ = _card_named(text)
-    return f"null:{name}" if any(card.compute for card in find(name)) else None
-
-
-def _card_named(text: str) -> tuple[str, dict[str, str]]:
-    """The name in `card:NAME`, and the options of the simulated device; raises UsageError."""
-    try:
-        options = parse(text, first="name").options
-    except SpecSyntaxError as error:
-        raise UsageError(f"--device {error}") from error
-    if fixed := [option for option in options if option in ("capacity", "context")]:
-        raise UsageError(f"--device {text}: {fixed[0]} follows from the card; write sim:80GiB")
-    return options.pop("name", ""), options
 
 
 def _device_given(context: typer.Context, text: str) -> str:

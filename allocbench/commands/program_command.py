@@ -7,7 +7,6 @@ themselves, a program is just another workload.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Annotated, Any
@@ -15,8 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from allocbench.arguments import options
-from allocbench.base.text import one_line
+from allocbench.commands import options
+from allocbench.inputs.devices import recorded_on
+from allocbench.output.stdout import tell_notes
 
 _DASHES = "--"
 _COMMAND = "allocbench.command"
@@ -68,13 +68,13 @@ class ProgramCommand(TyperCommand):
         from allocbench.programs.program import STEPS, Settings, asked
 
         settings = Settings(
-            device=given.get("device") or options.recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
+            device=given.get("device") or recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
             steps=given["steps"] or STEPS,
             seconds=given["timeout"],
             values=_values(given["value"]),
             world=given["world"],
             again=bool(given["rerun"]),
-            tell=_tell,
+            tell=lambda line: tell_notes([line]),
         )
         with asked(settings):
             return super().invoke(ctx)
@@ -84,10 +84,6 @@ def _values(given: list[str] | None) -> Mapping[str, float]:
     from allocbench.null_gpu.launch import values_of
 
     return values_of(given)
-
-
-def _tell(line: str) -> None:
-    print(f"note: {one_line(line)}", file=sys.stderr, flush=True)
 
 
 def _parameters() -> list[Any]:

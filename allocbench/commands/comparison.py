@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `compare` and `sweep`: advice, metrics of each workload, means, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from allocbench.base.cards import note
+from allocbench.output.terminal import console, fitting, left_out
+from allocbench.reports.advice import findings
+from allocbench.reports.page import tables
+from allocbench.reports.rows import ranking, results
+
+_SPARE = (
+    "stable_address_share",
+    "fragmentation_ratio",
+    "device_seconds",
+    "alloc_p99_seconds",
+    "device_calls",
+    "alloc_p50_seconds",
+    "seconds_per_event_cold",
+    "wasted",
+    "peak_reserved",
+)
+"""Metrics that are left out on a narrow terminal, in this order."""
+_NAME = 16  # letters of an allocator that are not folded
+_WIDEST = 1000
+
+
+def show(table: pd.DataFrame, reference: str | None) -> None:
+    """Print a checked frame: advice, a table for each workload and device, means, verdicts."""
+    out = console()
+    cases = ranking.cases(table)
+    for case in cases:
+        for line in findings.advice(case).lines:
+            out.print(Text(f"{case.title}: {line}"))
+    with_cards = [case.device for case in cases if case.rows["card"].notna().any()]
+    for line in dict.fromkeys(map(note, with_cards)):
+        out.print(Text(line, "dim"))
+    out.print()
+    _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
+    _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)
+    for case in cases:
+        out.print(Text(f"{case.title}: {findings.sentence(findings.verdict(case))}"))
+
+
+def _print_tables(
+    out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
+) -> None:
+    """Print tables with as many metrics as fit, and list the omitted ones."""
+    built, hidden = fitting(
+        lambda omitted: build([metric for metric in metrics if metric not in omitted]),
+        lambda built: all(_width(out, table) <= out.width for table in built),
+        [metric for metric in _SPARE if metric in metrics],
+    )
+    for table in built:
+        out.print(tables.to_rich(table))
+        if hidden:
+            headings = [results.SCHEMA[metric].heading for metric in hidden]
+            out.print(left_out(headings, "--json, --html"))
+        out.print()
+
+
+def _width(out: Console, table: tables.Table) -> int:
+    """Width of a table in characters if long names of allocators are folded."""
+    options = out.options.update(max_width=_WIDEST)
+    folded = max(len(row.allocator) for row in table.rows) - _NAME
+    return out.measure(tables.to_rich(table), options=options).maximum - max(0, folded)

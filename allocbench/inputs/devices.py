@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices by name: a card, a null GPU or a spec becomes the device that traces are replayed on."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from allocbench import allocators
+from allocbench.allocators import human_bytes, spec
+from allocbench.base.cards import Card, cards, find
+from allocbench.base.spec import SpecSyntaxError, name_of, parse
+from allocbench.errors import UsageError, errors_naming
+from allocbench.null_gpu.device import is_null, read
+
+_CARD = "card"
+_SMALLEST = 64 << 10  # bytes
+
+
+def card_of(given: str, name: str) -> Card:
+    """The only card that matches a name; otherwise raises UsageError.
+
+    given: the option as it was written.
+    """
+    matching = find(name)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(card.name for card in matching)
+        raise UsageError(f"{given}: more than one card has that name; they are {names}")
+    slugs = [card.slug for card in cards()]
+    near = get_close_matches(name.lower(), slugs, n=3)
+    known = f"did you mean {' or '.join(near)}?" if near else f"the cards are {', '.join(slugs)}"
+    raise UsageError(f"{given}: no such card; {known}")
+
+
+def device_of(text: str) -> str:
+    """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
+
+    The options of a simulated device may follow `card:NAME`, except its capacity and context.
+
+    Raises UsageError if no card, or more than one, has this name.
+    """
+    if is_null(text):
+        with errors_naming("--device"):
+            null = read(text)
+        return f"sim:{null.memory},context={null.context}"
+    if name_of(text) != _CARD:
+        if text[:1].isdigit():
+            raise UsageError(f"--device {text}: write sim:{text}")
+        if meant := find(text):
+            written = " or ".join(f"card:{card.slug}" for card in meant)
+            raise UsageError(f"--device {text}: write {written}")
+        return text
+    name, options = _card_named(text)
+    card = card_of(f"--device {text}", name)
+    return card.device + "".join(f",{option}={value}" for option, value in options.items())
+
+
+def recorded_on(text: str | None) -> str | None:
+    """The null GPU on which a program is recorded for a device, or None."""
+    if text is None or is_null(text):
+        return text
+    if name_of(text) != _CARD:
+        return None
+    name, _ = _card_named(text)
+    return f"null:{name}" if any(card.compute for card in find(name)) else None
+
+
+def _card_named(text: str) -> tuple[str, dict[str, str]]:
+    """The name in `card:NAME`, and the options of the simulated device; raises UsageError."""
+    try:
+        options = parse(text, first="name").options
+    except SpecSyntaxError as error:
+        raise UsageError(f"--device {error}") from error
+    if fixed := [option for option in options if option in ("capacity", "context")]:
+        raise UsageError(f"--device {text}: {fixed[0]} follows from the card; write sim:80GiB")
+    return options.pop("name", ""), options
+
+
+def device_specs(text: str) -> list[str]:
+    """The specs of a comma-separated list of devices; an item `option=value` belongs to the last.
+
+    Raises UsageError for a device that cannot be made, or that is given twice.
+    """
+    specs = spec.split(text)
+    for device in specs:
+        if specs.count(device) > 1:
+            raise UsageError(f"--devices: '{device}' is given twice")
+        with errors_naming("--devices"):
+            check_device(device)
+    return specs
+
+
+def check_device(device: str) -> None:
+    """Raise UsageError for a device that is too small for any program."""
+    capacity = allocators.make_device(device).capacity
+    if capacity < _SMALLEST:
+        raise UsageError(
+            f"--device {device}: a capacity of {human_bytes(capacity)} is too small: a device has "
+            f"at least {human_bytes(_SMALLEST)}"
+        )
