@@ -1,73 +1,47 @@
 """Native parts of the importers."""
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 import numpy
+import numpy.typing
 from numpy.typing import NDArray
 
 
-class EventRun:
+class PickleError(ValueError):
+    pass
+
+class Rows:
+    """Rows of a table, in place of the dicts of a list, or of one dict."""
+
+    @property
+    def table(self) -> str: ...
+
+    @property
+    def number(self) -> numpy.typing.NDArray[numpy.uint32]: ...
+
+class Pickle:
+    """What a pickle holds: `data`, and tables of certain dicts."""
+
+    @property
+    def data(self) -> Any: ...
+
+    def column(self, table: str, field: int, end: bool = False) -> numpy.typing.NDArray[Any]:
+        """
+        A column of a table, by the number of its field. end: of rows, the one after the last.
+        """
+
+    def text(self, number: int) -> str: ...
+
+    def pair(self, number: int) -> tuple[int, int]: ...
+
+    def stack(self, number: int) -> list[int]:
+        """The rows of the frames of a call stack, innermost first."""
+
+def read_pickle(forms: list[tuple[str, list[str], list[Any]]], size: int, read: Callable[[int], bytes], old_text: Callable[[bytes, bytes], bytes | None]) -> Pickle:
     """
-    Events in order: one element of each column per event. `end`: where in the data the scanner stopped.
+    Reads a pickle. forms: the name of each table, the keys that a dict needs to be a row, and its fields; the first table has frames. size: bytes of the file. read: the next bytes, at most as many as given. old_text: UTF-8 of the line of an opcode S or V, None for a broken one. Raises PickleError.
     """
-
-    @property
-    def end(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def action(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
-
-    @property
-    def address(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
-
-    @property
-    def size(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
-
-    @property
-    def stream(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
-
-    @property
-    def time(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
-
-    @property
-    def pool(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
-
-    @property
-    def label(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
-
-    @property
-    def kept(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
-        """
-        what each value is that the events add to the memo: 0 an event, 1 a list of references, 2 a tuple
-        """
-
-    @property
-    def index(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
-        """
-        of each of these values: of the event in the run, or for `EventScanner.text`
-        """
-
-class EventScanner:
-    """Reads the events of a pickled memory snapshot."""
-
-    def __init__(self, keys: Sequence[bytes], place: Sequence[int]) -> None:
-        """
-        keys: the opcodes of each key. place: the index of the keys of the action, the address, the size, the stream, the time, the frames and the pool, or -1.
-        """
-
-    def scan(self, data: bytes, begin: int, left: int, action: Callable[[int], tuple[int, bool]], label: Callable[[bytes], int], label_at: Callable[[int], int], pool: Callable[[bytes], int], pool_at: Callable[[int], int]) -> EventRun:
-        """
-        The events from a position on, up to the first one of another form. left: how many bytes of the file follow the data. The functions return numbers; an event for which one of them raises an exception ends the run. action: number, and whether there is a label, of the string at a place in the memo. label: of a list of references, given its opcodes. label_at: of the frames at a place in the memo. pool, pool_at: the same for the id of a pool, a tuple.
-        """
-
-    def text(self, index: int) -> bytes:
-        """The opcodes of a list or a tuple."""
-
-    def forget(self) -> None:
-        """Forgets what references mean, after the memo has changed."""
 
 class RmmRows:
     """

@@ -107,7 +107,7 @@ FORMATS = (
     Format(
         "PyTorch memory snapshot",
         "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot()",
-        "importers.pytorch_snapshot:is_pickle",
+        "importers.pickles:is_pickle",
         "importers.pytorch_snapshot:read",
         options={
             "device": "the number of a GPU, if several have events",

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.coverage import Coverage
-from allocbench.workloads.trace import Trace
+from allocbench.workloads.coverage import Coverage as Coverage
+from allocbench.workloads.trace import ALLOC, FREE, NAMED, Trace
 
 CALLS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
 """What `kind` of a call stands for, by PyTorch's names."""
@@ -121,15 +121,15 @@ def with_gaps(coverage: Coverage, gaps: Gaps) -> Coverage:
 class Refused:
     """A request that failed. Bytes.
 
-    later: how many frees came afterwards. label: of its frames, as in the snapshot's columns.
-    device_free: free on the device, 0 if unknown. reserved_later: what the allocator reserved
+    later: how many frees came afterwards. names: of its call stack, by column of a trace.
+    device_free: free on the device, None if unknown. reserved_later: what the allocator reserved
     afterwards, below 0 if it returned more.
     """
 
     size: int
     later: int
-    label: str = ""
-    device_free: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
+    device_free: int | None = None
     reserved_later: int = 0
 
 
@@ -158,3 +158,31 @@ class Recording:
     unknown: str = ""
     gaps: Gaps = field(default_factory=Gaps.none)
     refused: Refused | None = None
+
+    def with_refused(self) -> Trace:
+        """The trace with an alloc where a request failed, on the stream of the event before it."""
+        trace, refused = self.trace, self.refused
+        if refused is None or not refused.size:
+            return trace
+        calls = np.flatnonzero(trace.op <= FREE)
+        later = refused.later
+        begin = int(calls[-later]) if 0 < later <= len(calls) else len(trace)
+        labels = [*trace.labels]
+        values = dict.fromkeys(trace.columns(), 0)
+        values |= {"op": ALLOC, "block": trace.blocks, "size": refused.size}
+        for name in ("stream", "time_ns"):
+            values[name] = getattr(trace, name)[begin - 1] if name in values and begin else 0
+        for name in values.keys() & {*NAMED}:
+            if refused.names.get(name, "") not in labels:
+                labels.append(refused.names[name])
+            values[name] = labels.index(refused.names.get(name, ""))
+        columns: dict[str, Any] = {
+            name: np.insert(column, begin, values[name]) for name, column in trace.columns().items()
+        }
+        extra = {**trace.provenance.extra, "failed_request": refused.size}
+        return replace(
+            trace,
+            **columns,
+            labels=tuple(labels),
+            provenance=replace(trace.provenance, extra=extra),
+        )

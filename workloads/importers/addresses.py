@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads._native import pair_events
-from allocbench.workloads.importers.pool_ids import PoolId
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.sorting import distinct
+from allocbench.workloads.recordings import Gaps
+from allocbench.workloads.sorting import distinct, stable_order
 from allocbench.workloads.trace import (
     ALLOC,
     FREE,
@@ -38,8 +38,8 @@ from allocbench.workloads.trace import (
 from allocbench.workloads.vocabulary import CAPTURE_END, MOST_POOLS, POOL_LEAVE, POOL_RELEASE
 
 _MOST_STREAMS = 1 << 16
-_NO_POOL = PoolId()
-"""PyTorch's id of a private pool; () for none."""
+Range = tuple[int, int]
+"""The first address, and the one after the last."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,8 @@ class Blocks:
     """Blocks alive at the end: one per element of the arrays, which have equal length.
 
     address: uint64. size: uint64, bytes requested. stream: int64, any number. label: uint32, index
-    into the labels of the events. granted: uint64, bytes of the block, 0 if unknown.
+    into the labels of the events. granted: uint64, bytes of the block, 0 if unknown. pool, names:
+    as those of the events.
     """
 
     address: NDArray[np.uint64]
@@ -55,6 +56,8 @@ class Blocks:
     stream: NDArray[np.int64]
     label: NDArray[np.uint32]
     granted: NDArray[np.uint64]
+    pool: NDArray[np.int32] | None = None
+    names: Mapping[str, NDArray[np.uint32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +65,10 @@ class AddressedEvents:
     """Allocs and frees in order: one per element of the arrays, which have equal length.
 
     is_alloc: bool. address, size, stream, label: as those of `Blocks`; a free's size may be 0.
-    time_ns: int64 or None, of any origin. labels: what `label` refers to; the first one is "".
-    marks: which event (from 0) each mark comes before, and its name; in order. pools: the stream
-    and private pool of each number in `stream` that is not a stream.
+    time_ns: int64 or None, of any origin. labels: what `label` and `names` refer to; the first one
+    is "". marks: which event (from 0) each mark comes before, and its name; in order. pool: int32,
+    index into `pools`, or None. pools: the names of private pools; the first stands for none.
+    names: further columns of names of the trace, as `label`.
     """
 
     is_alloc: NDArray[np.bool_]
@@ -75,7 +79,9 @@ class AddressedEvents:
     time_ns: NDArray[np.int64] | None = None
     labels: Sequence[str] = ("",)
     marks: Sequence[tuple[int, str]] = field(default_factory=list)
-    pools: Mapping[int, tuple[int, PoolId]] = field(default_factory=dict)
+    pool: NDArray[np.int32] | None = None
+    pools: Sequence[str] = ("",)
+    names: Mapping[str, NDArray[np.uint32]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.is_alloc)
@@ -93,28 +99,34 @@ def none() -> Blocks:
 
 
 class PoolUse(NamedTuple):
-    """An event of a private pool: it comes before an event; `number` represents the pool."""
+    """What happened before an event to a private pool, by its index; one of POOL_EVENTS."""
 
     before: int
     op: int
-    number: int
+    pool: int
+
+
+class Release(NamedTuple):
+    """A trim before an event, of the free memory of a stream's private pool or, with 0, of all."""
+
+    before: int
+    stream: int = 0
+    pool: int = 0
 
 
 class Start(NamedTuple):
     """What a recording contains in addition to its events.
 
-    layout: what was held at the start, None if unknown; its streams are those of the events. trims:
-    which event each trim comes before, and 0 or the number of the private pool whose memory it
-    returns; in order. told: additions to the provenance. uses: what the program did with private
-    pools: the event that each use comes before, its op, and a number of the pool; in order. traits:
-    of private pools by id, where they are known.
+    layout: what was held at the start, None if unknown; its streams and pools are those of the
+    events. releases, uses: in order. told: additions to the provenance. traits: of private pools by
+    index, where they are known.
     """
 
     layout: Layout | None = None
-    trims: Sequence[tuple[int, int]] = ()
+    releases: Sequence[Release] = ()
     told: Mapping[str, Any] = {}
     uses: Sequence[PoolUse] = ()
-    traits: Mapping[PoolId, PrivatePool] = {}
+    traits: Mapping[int, PrivatePool] = {}
 
 
 class Traced(NamedTuple):
@@ -161,28 +173,45 @@ def traced(
             *_allocs_and_frees(events, pairs, initial),
         ]
     )
-    held = np.empty(0, np.int64) if layout is None else layout.stream
-    recorded, pool_numbers, ids = _apart(np.concatenate([held, rows.stream]), events.pools)
-    dense, pools = _dense(recorded), _named(ids, start.traits)
-    pool = pool_numbers.astype(np.uint16)
+
+    def named(
+        first: NDArray[np.uint32] | None, then: NDArray[np.uint32] | None
+    ) -> NDArray[np.uint32]:
+        column = np.zeros(count + len(events) + 1, np.uint32)  # the last one is that of no name
+        column[:count] = 0 if first is None else first
+        column[count:-1] = 0 if then is None else then
+        of_rows: NDArray[np.uint32] = column[rows.origin]
+        return of_rows
+
+    streams, pool = rows.stream, rows.pool
     if layout is not None:
-        layout = replace(layout, stream=dense[: len(held)], pool=pool[: len(held)])
+        streams = np.concatenate([layout.stream.astype(np.int64), streams])
+        pool = np.concatenate([layout.pool.astype(np.int32), pool])
+    stream, (pool, pools) = _dense(streams), _pools(pool, events, start.traits)
+    held = len(stream) - len(rows.stream)
+    if layout is not None:
+        layout = replace(layout, stream=stream[:held], pool=pool[:held])
+    names: dict[str, Any] = {
+        name: named(initial.names.get(name), events.names.get(name))
+        for name in {**initial.names, **events.names}
+    }
     trace = Trace(
         op=rows.op,
         block=rows.block,
         size=rows.size,
-        stream=dense[len(held) :],
+        stream=stream[held:],
         labels=labels,
         time_ns=_times(events, rows.event),
-        label=rows.label if len(events.labels) > 1 else None,
+        label=named(initial.label, events.label) if len(events.labels) > 1 else None,
         provenance=replace(
             provenance,
             live_at_start=count,
             extra={**provenance.extra, **start.told, **pairs.counts()},
         ),
         layout=layout,
-        pool=pool[len(held) :] if pools else None,
+        pool=pool[held:] if pools else None,
         pools=pools,
+        **names,
     )
     address = np.concatenate([initial.address, events.address[begun]])
     return Traced(trace, address, np.append(0, np.cumsum(begun)) + count)
@@ -192,7 +221,8 @@ class _Rows(NamedTuple):
     """Rows of a trace, as arrays of equal length, or one number for all of them.
 
     when: position in the trace. event: the recorded event whose time a row has, -1 if the row comes
-    before all events. The others: columns of the trace; stream as in the events.
+    before all events. origin: the block alive at the start, or after all of them the event, that
+    names a row; -1 for none. The others: columns of the trace; stream and pool as in the events.
     """
 
     when: Any
@@ -201,10 +231,11 @@ class _Rows(NamedTuple):
     block: Any = 0
     size: Any = 0
     stream: Any = 0
-    label: Any = 0
+    pool: Any = 0
+    origin: Any = -1
 
 
-_TYPES = _Rows(np.int64, np.int64, np.uint8, np.uint32, np.uint64, np.int64, np.uint32)
+_TYPES = _Rows(np.int64, np.int64, np.uint8, np.uint32, np.uint64, np.int64, np.int32, np.int32)
 _PER_EVENT = 3
 """Positions in the trace for each event: its marks and pools, a missing free, and itself."""
 
@@ -223,13 +254,15 @@ def _in_order(groups: Sequence[_Rows]) -> _Rows:
 def _before(initial: Blocks) -> _Rows:
     """The allocs of the blocks alive at the start."""
     block = np.arange(len(initial.address))
-    return _Rows(-1, -1, ALLOC, block, initial.size, initial.stream, initial.label)
+    pool = 0 if initial.pool is None else initial.pool
+    return _Rows(-1, -1, ALLOC, block, initial.size, initial.stream, pool, block)
 
 
 def _uses_of_pools(start: Start, events: AddressedEvents) -> _Rows:
     """Trims and events of private pools."""
-    before, op, number = np.array(_acts(start, events.pools), np.int64).reshape(-1, 3).T
-    return _Rows(_PER_EVENT * before, _following(before, events), op, stream=number)
+    before, op, stream, pool = np.array(_acts(start), np.int64).reshape(-1, 4).T
+    following = _following(before, events)
+    return _Rows(_PER_EVENT * before, following, op, stream=stream, pool=pool)
 
 
 def _marks(events: AddressedEvents, label: Sequence[int]) -> _Rows:
@@ -254,15 +287,19 @@ def _allocs_and_frees(
     begins[events.is_alloc] = allocs[events.is_alloc]
     begins[pairs.from_start] = np.searchsorted(initial.address, events.address[pairs.from_start])
 
-    unfreed = pairs.unfreed
+    unfreed, event = pairs.unfreed, np.flatnonzero(kept)
+
+    def pool(of: NDArray[np.int64]) -> Any:
+        return 0 if events.pool is None else events.pool[of]
+
     missing = _Rows(
         _PER_EVENT * unfreed + 1,
         unfreed,
         FREE,
         begins[pairs.still_alive],
         stream=events.stream[unfreed],
+        pool=pool(unfreed),
     )
-    event = np.flatnonzero(kept)
     is_alloc = events.is_alloc[event]
     return missing, _Rows(
         _PER_EVENT * event + 2,
@@ -271,7 +308,8 @@ def _allocs_and_frees(
         begins[pairs.begin][event],
         events.size[event] * is_alloc,
         events.stream[event],
-        events.label[event] * is_alloc,
+        pool(event),
+        np.where(is_alloc, event + len(initial.address), -1).astype(np.int32),
     )
 
 
@@ -315,15 +353,26 @@ def _initial(events: AddressedEvents, pairs: _Pairs, live: Blocks) -> Blocks:
     """The blocks alive at the start, in address order."""
     _, once = np.unique(live.address, return_index=True)
     alone = once[~np.isin(live.address[once], pairs.addresses) & (live.size[once] > 0)]
-    freed = pairs.from_start
+    freed = np.flatnonzero(pairs.from_start)
     address = np.concatenate([live.address[alone], events.address[freed]])
     order = np.argsort(address)
+
+    def both(first: NDArray[Any], then: NDArray[Any] | None) -> NDArray[Any]:
+        then = np.zeros(len(freed), first.dtype) if then is None else then[freed]
+        return np.concatenate([first[alone], then])[order]
+
+    pool = None
+    if live.pool is not None or events.pool is not None:
+        ours = np.zeros(len(live.address), np.int32) if live.pool is None else live.pool
+        pool = both(ours, events.pool)
     return Blocks(
         address[order],
-        np.concatenate([live.size[alone], events.size[freed]])[order],
-        np.concatenate([live.stream[alone], events.stream[freed]])[order],
-        np.concatenate([live.label[alone], np.zeros(np.count_nonzero(freed), np.uint32)])[order],
-        np.concatenate([live.granted[alone], np.zeros(np.count_nonzero(freed), np.uint64)])[order],
+        both(live.size, events.size),
+        both(live.stream, events.stream),
+        both(live.label, None),
+        both(live.granted, None),
+        pool,
+        {name: both(column, None) for name, column in live.names.items()},
     )
 
 
@@ -334,47 +383,35 @@ def _labels(events: AddressedEvents) -> tuple[tuple[str, ...], list[int]]:
     return tuple(labels), marks
 
 
-def _acts(start: Start, pools: Mapping[int, tuple[int, PoolId]]) -> list[tuple[int, int, int]]:
-    """Trims and events of private pools in order: the event before which each happened, op, number.
+def _acts(start: Start) -> list[tuple[int, int, int, int]]:
+    """Trims and events of private pools in order: the event before which each happened, op, stream
+    and pool.
 
     PyTorch returns memory of a private pool only when nothing uses the pool any more, so its trim
     shows a release that is not known otherwise.
     """
-    released = {pools[use.number][1] for use in start.uses if use.op == POOL_RELEASE}
+    released = {use.pool for use in start.uses if use.op == POOL_RELEASE}
     ends = (POOL_LEAVE, CAPTURE_END, POOL_RELEASE)
-    acts = [(use.before, 2 * (use.op not in ends), use.op, use.number) for use in start.uses]
-    for before, number in start.trims:
-        if number != 0 and pools[number][1] not in released:
-            acts.append((before, 1, POOL_RELEASE, number))
-        acts.append((before, 1, TRIM, number))
-    return [
-        (position, op, number) for position, _, op, number in sorted(acts, key=itemgetter(0, 1))
-    ]
+    acts = [(use.before, 2 * (use.op not in ends), use.op, 0, use.pool) for use in start.uses]
+    for before, stream, pool in start.releases:
+        if pool and pool not in released:
+            acts.append((before, 1, POOL_RELEASE, stream, pool))
+        acts.append((before, 1, TRIM, stream, pool))
+    return [(before, *act) for before, _, *act in sorted(acts, key=itemgetter(0, 1))]  # type: ignore[misc]
 
 
-def _apart(
-    numbers: NDArray[np.int64], pools: Mapping[int, tuple[int, PoolId]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[PoolId]]:
-    """The stream of each number as it was recorded, its private pool, and the ids of the pools.
-
-    Pools are numbered from 1 in order of appearance; 0 stands for none.
-    """
-    numbers, index = distinct(numbers)
-    meant = [pools.get(number, (number, _NO_POOL)) for number in numbers.tolist()]
-    streams = np.array([stream for stream, _ in meant], np.int64)
-    places: dict[PoolId, int] = {_NO_POOL: 0}
-    for _, pool_id in meant:
-        places.setdefault(pool_id, len(places))
-    pool = np.array([places[pool] for _, pool in meant], np.int64)
-    return streams[index], pool[index], list(places)[1:]
-
-
-def _named(ids: Sequence[PoolId], traits: Mapping[PoolId, PrivatePool]) -> tuple[PrivatePool, ...]:
-    """What each of some private pools is, by its id."""
-    if len(ids) > MOST_POOLS:
-        raise TraceError(f"has {len(ids)} private pools; a trace can have at most {MOST_POOLS}")
-    return tuple(
-        replace(traits.get(pool, PrivatePool()), name=".".join(map(str, pool))) for pool in ids
+def _pools(
+    pool: NDArray[np.int32], events: AddressedEvents, traits: Mapping[int, PrivatePool]
+) -> tuple[NDArray[np.uint16], tuple[PrivatePool, ...]]:
+    """Private pools numbered from 1 in order of appearance, 0 being none, and what they are."""
+    numbers, index = distinct(np.append(0, pool).astype(np.int64))
+    if len(numbers) > MOST_POOLS + 1:
+        raise TraceError(
+            f"has {len(numbers) - 1} private pools; a trace can have at most {MOST_POOLS}"
+        )
+    return index[1:].astype(np.uint16), tuple(
+        replace(traits.get(number, PrivatePool()), name=events.pools[number])
+        for number in numbers[1:].tolist()
     )
 
 
@@ -392,3 +429,56 @@ def _times(events: AddressedEvents, event: NDArray[np.int64]) -> NDArray[np.uint
         return None
     since = events.time_ns - events.time_ns.min(initial=MAX_SIZE)
     return np.append(since, 0)[event].astype(np.uint64)
+
+
+def gaps_of(
+    events: AddressedEvents,
+    allocs_before: NDArray[np.int64],
+    live: Blocks | None = None,
+    known: Sequence[Range] = (),
+) -> Gaps:
+    """The gaps in n events.
+
+    allocs_before: int64 (n + 1,), as in `Traced`. live: the blocks that lived at the end, all of
+    them in the ranges of `known`.
+    """
+    is_event = ~events.is_alloc | (events.size > 0)
+    order = np.flatnonzero(is_event)
+    order = order[stable_order(events.address[order])]
+    address, is_alloc = events.address[order], events.is_alloc[order]
+    same = address[1:] == address[:-1]
+    two_allocs = np.flatnonzero(same & is_alloc[1:] & is_alloc[:-1]) + 1
+    two_frees = same & ~is_alloc[1:] & ~is_alloc[:-1] & (events.size[order[1:]] > 0)
+    two_frees = np.flatnonzero(two_frees) + 1
+    last = np.flatnonzero(np.append(~same, True)[: len(order)])
+    last = last[_inside(address[last], known)]
+    lives = np.isin(address[last], live.address) if live else np.zeros(len(last), np.bool_)
+    not_freed, not_allocated = last[is_alloc[last] & ~lives], last[~is_alloc[last] & lives]
+
+    begun = np.concatenate(
+        [
+            allocs_before[order[two_allocs - 1]],
+            np.full(len(two_frees), -1),
+            allocs_before[order[not_freed]],
+            np.full(len(not_allocated), -1),
+        ]
+    )
+    shown = np.concatenate(
+        [
+            allocs_before[order[two_allocs]],
+            allocs_before[order[two_frees]],
+            np.full(len(not_freed) + len(not_allocated), allocs_before[-1]),
+        ]
+    )
+    position = np.concatenate([two_allocs, two_frees, not_freed, not_allocated])
+    in_order = np.lexsort((order[position], shown))
+    return Gaps(begun[in_order], shown[in_order], address[position][in_order])
+
+
+def _inside(address: NDArray[np.uint64], ranges: Sequence[Range]) -> NDArray[np.bool_]:
+    """Which addresses lie in one of some ranges that do not overlap."""
+    begin, end = np.array(sorted(ranges), np.uint64).reshape(-1, 2).T
+    index = np.searchsorted(begin, address, side="right").astype(np.int64) - 1
+    inside = index >= 0
+    inside[inside] = address[inside] < end[index[inside]]
+    return inside

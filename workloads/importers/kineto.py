@@ -23,8 +23,12 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 
 from allocbench.workloads.coverage import UNSEEN, Coverage
-from allocbench.workloads.importers.addresses import AddressedEvents, marks_before, traced
-from allocbench.workloads.importers.gaps import gaps_of
+from allocbench.workloads.importers.addresses import (
+    AddressedEvents,
+    gaps_of,
+    marks_before,
+    traced,
+)
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import marks_of, only_creates

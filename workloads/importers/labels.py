@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels of allocs (the operator or line that requested memory) and of marks."""
+"""Names of allocs, from their call stacks, and of marks.
+
+An alloc has a label, the operator or line that requested memory; the module it belongs to; and the
+line of the user's program.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
 _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
@@ -22,6 +26,21 @@ _TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
 """The file name of frames that are named after a module; as in workloads/module_hook.py."""
+BACKWARD = "backward pass"
+"""The kind of an alloc of which only that is known."""
+
+
+class Frame(NamedTuple):
+    """A call, as PyTorch records it."""
+
+    filename: str
+    line: int
+    name: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Frame:
+        """The frame that a dict of a snapshot stands for."""
+        return cls(stored["filename"], stored["line"], stored["name"])
 
 
 def innermost(operators: Iterable[str]) -> str:
@@ -43,36 +62,43 @@ def only_creates(operator: str) -> bool:
     return bool(_MAKES_TENSORS.match(operator))
 
 
-def label_of(frames: Iterable[Any]) -> str:
-    """The label of a call stack, most recent frame first, as PyTorch's snapshots hold them.
+def names_of(frames: Sequence[Frame]) -> dict[str, str]:
+    """The names of an alloc with this call stack, by column of a trace."""
+    return {
+        "label": label_of(frames),
+        "module": module_of(frames),
+        "kind": BACKWARD if is_backward(frames) else "",
+    }
+
+
+def label_of(frames: Iterable[Frame]) -> str:
+    """The label of a call stack, innermost frame first.
 
     With C++ frames it is the operator, such as "aten::addmm"; else the first frame outside of
     installed packages, such as "train.py:12:main"; else the first frame, except in a thread of the
     autograd engine; else "".
     """
-    usable = [
-        frame for frame in frames if type(frame) is dict and frame.get("filename") != MODULE_FILE
-    ]
-    operators = (_operator(str(frame.get("name"))) for frame in usable)
+    usable = [frame for frame in frames if frame.filename != MODULE_FILE]
+    operators = (_operator(frame.name) for frame in usable)
     if operator := innermost(filter(None, operators)):
         return operator[:_MOST]
     others = [] if is_backward(usable) else usable
-    for frame in (*(entry for entry in usable if _is_users(str(entry.get("filename")))), *others):
-        file, line, name = (frame.get(key, "") for key in ("filename", "line", "name"))
-        place = f"{str(file).rpartition('/')[2]}:{line}:" if file else ""
+    for frame in (*(entry for entry in usable if _is_users(entry.filename)), *others):
+        file, line, name = frame
+        place = f"{file.rpartition('/')[2]}:{line}:" if file else ""
         return f"{place}{name}"[:_MOST]
     return ""
 
 
-def module_of(frames: Iterable[Any]) -> str:
-    """The path of the innermost module in a call stack, most recent frame first, or ""."""
+def module_of(frames: Iterable[Frame]) -> str:
+    """The path of the innermost module in a call stack, innermost frame first, or ""."""
     for frame in frames:
-        if type(frame) is dict and frame.get("filename") == MODULE_FILE and frame.get("name"):
-            return str(frame["name"])[:_MOST]
+        if frame.filename == MODULE_FILE and frame.name:
+            return frame.name[:_MOST]
     return ""
 
 
-def is_backward(frames: Sequence[Any]) -> bool:
+def is_backward(frames: Sequence[Frame]) -> bool:
     """Whether a call stack is that of a thread of the autograd engine.
 
     C++ frames show it. Without them, such a thread has no frames, unless a node or a hook is
@@ -81,9 +107,8 @@ def is_backward(frames: Sequence[Any]) -> bool:
     """
     if not frames:
         return False
-    outermost = str(frames[-1].get("filename"))
-    return bool(_TORCH.search(outermost)) or any(
-        _ENGINE in str(frame.get("name")) for frame in frames
+    return bool(_TORCH.search(frames[-1].filename)) or any(
+        _ENGINE in frame.name for frame in frames
     )
 
 

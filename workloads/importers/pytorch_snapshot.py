@@ -15,54 +15,38 @@ sizes of the first blocks depend; the option `conf` sets them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from allocbench.workloads.coverage import Coverage
-from allocbench.workloads.importers import snapshot_parts as parts
+from allocbench.workloads.importers import snapshot_start as starts
 from allocbench.workloads.importers.addresses import (
     AddressedEvents,
     Blocks,
-    PoolUse,
     Start,
+    gaps_of,
+    marks_before,
     traced,
 )
-from allocbench.workloads.importers.gaps import gaps_of
-from allocbench.workloads.importers.labels import marks_of
-from allocbench.workloads.importers.module_names import BETWEEN, TENSORS, with_modules
-from allocbench.workloads.importers.pickles import DataPickle
-from allocbench.workloads.importers.pool_ids import PoolId
-from allocbench.workloads.importers.snapshot_columns import Columns
-from allocbench.workloads.importers.snapshot_events import DeviceEvents
-from allocbench.workloads.importers.snapshot_layout import layout_of
-from allocbench.workloads.importers.snapshot_pool_events import apart, pool_uses
-from allocbench.workloads.importers.snapshot_pools import Pools
-from allocbench.workloads.importers.snapshot_segments import (
-    Segment,
-    SegmentCall,
-    UnknownLayoutError,
-    at_start,
-    with_kinds,
+from allocbench.workloads.importers.snapshot_additions import (
+    apart,
+    labels_with,
+    pool_uses,
+    with_modules,
 )
-from allocbench.workloads.importers.snapshot_trims import trims_of
-from allocbench.workloads.importers.snapshot_workspaces import labels_with, workspaces_of
-from allocbench.workloads.pytorch_settings import BEFORE_POOLS, Settings, read_settings
-from allocbench.workloads.recordings import Calls, Recording, Refused, with_gaps
-from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, NAMED, PrivatePool, Provenance, Trace
+from allocbench.workloads.importers.snapshot_tables import BEFORE_POOLS, TENSORS, Snapshot, marks_of
+from allocbench.workloads.recordings import Calls, Coverage, Gaps, Recording, Refused
+from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 
-_BEGINS = re.compile(
-    rb"\x80[\x02-\x05]|[(}\]](?:[dl]p|q|r|\()|c[\w.]+\n[\w.]+\n(?:p\d+\n|q|r|\()", re.DOTALL
-)
-
-
-def is_pickle(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a pickle."""
-    return _BEGINS.match(head) is not None
+_ALLOC = "alloc"
+_FREES, _FREE_REQUESTED = ("free_completed", "free"), "free_requested"
+_OUT_OF_MEMORY = "oom"
+_address = attrgetter("address")
 
 
 def read(
@@ -79,163 +63,306 @@ def read(
     snapshot or contains more than data, for a device that is missing or ambiguous, and for settings
     that cannot be read.
     """
-    recording = read_recording(file, path, device=device, conf=conf)
-    return _with_refused(recording.trace, recording.refused)
+    return read_recording(file, path, device=device, conf=conf).with_refused()
 
 
 def read_recording(
     file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
 ) -> Recording:
     """Read the trace and what the recorded allocator did; raises as `read` does."""
-    columns = Columns()
-    data = DataPickle(file, columns.packer_for).load()
-    snapshot = parts.parts_of(data)
-    chosen = parts.device_of(snapshot, device, columns.count)
-    here = parts.segments_on(snapshot, chosen)
-    settings = read_settings(data, str(conf))
-    of_device = snapshot.events[chosen] if chosen < len(snapshot.events) else []
-    live = parts.live_blocks(here, columns.label_number)
-    recorded = DeviceEvents(columns, of_device, live.address)
-    final, calls = parts.final_segments(here), recorded.calls()
-    pools = Pools(final, calls)
-    live = pools.blocks(live)
-    named, of_pools = apart(parts.begun_ranges(snapshot.annotations, chosen))
-    marks = marks_of(named)
-    events = recorded.addressed(pools, marks)
-    label, labels = labels_with(events, workspaces_of(data, chosen))
-    events = replace(events, label=label, labels=labels)
-    uses, traits = pool_uses(of_pools, recorded.time_ns, pools.of)
-    provenance = Provenance(
-        name=path.stem,
-        kind="imported",
-        source=path.name,
-        device=f"cuda:{chosen}",
-        extra=_told(settings, recorded, marks),
-    )
-    beginning = _Beginning(final, calls, settings, pools, uses, traits)
-    found = traced(events, provenance, live, beginning.of)
-    begun = None if events.time_ns is None else int(events.time_ns.min(initial=MAX_SIZE))
-    tensors = data.get(TENSORS) if isinstance(data, dict) else None
-    trace, gaps = (
-        with_modules(found.trace, found.address, begun, tensors),
-        gaps_of(events, found.allocs_before, live, parts.known_ranges(here)),
-    )
-    coverage = _coverage(trace, recorded, sum(segment.size for segment in final))
-    coverage = replace(coverage, contradiction=beginning.unknown if final or calls else "")
-    coverage = with_gaps(coverage, gaps)
-    coverage = replace(coverage, frees_missing=coverage.frees_missing + recorded.frees_left_out)
-    return Recording(
-        trace=replace(trace, coverage=coverage),
-        address=found.address,
-        calls=Calls.of(calls, found.allocs_before),
-        options=settings.options(),
-        tells_pools=recorded.tell_pools,
-        tells_settings=isinstance(data, dict) and "allocator_settings" in data,
-        unknown=beginning.unknown,
-        gaps=gaps,
-        refused=recorded.refused(),
-    )
+    snapshot = Snapshot(file)
+    return _Device(snapshot, snapshot.choose(device), str(conf)).recording(path)
 
 
-def _told(
-    settings: Settings, recorded: DeviceEvents, marks: Sequence[tuple[int, str]]
-) -> dict[str, Any]:
-    """What the provenance says about the snapshot."""
-    told = {
-        "format": "PyTorch memory snapshot",
-        "sizes": "requested",
-        "conf": settings.conf,
-        "settings": settings.options(),
-        "rules": BEFORE_POOLS if recorded.lack_pools else "",
-        "other_events": recorded.others(),
-        "after_oom": recorded.after_failure(marks),
-    }
-    return {key: value for key, value in told.items() if value}
+class _Device:
+    """What a snapshot has of one device: n events, of which m are allocs and frees.
 
-
-def _coverage(trace: Trace, recorded: DeviceEvents, reserved: int) -> Coverage:
-    """What the events say; reserved: bytes held after the last one."""
-    at_start = trace.provenance.live_at_start
-    refused, held = recorded.refused(), max(0, reserved - recorded.reserved())
-    return Coverage(
-        begins="later" if held or at_start else "start",
-        ends="failure" if refused else "open",
-        events=len(recorded) > 0,
-        held=held,
-        live=int(trace.size[:at_start].sum()),
-        reserved=reserved - (refused.reserved_later if refused else 0),
-        request=refused.size if refused else 0,
-        device_free=refused.device_free or None if refused else None,
-    )
-
-
-@dataclass
-class _Beginning:
-    """Finds what was held when the recording began, by undoing its calls to the device.
-
-    unknown: why it cannot be known, or "".
+    segments: at the end. calls: to the device. live: the blocks alive at the end. unknown: why it
+    cannot be known what was held at the start, or "". frees_left_out: frees of which the events
+    have only the request, as with skip_actions.
     """
 
-    final: Sequence[Segment]
-    calls: Sequence[SegmentCall]
-    settings: Settings
-    pools: Pools
-    uses: Sequence[PoolUse]
-    traits: Mapping[PoolId, PrivatePool]
-    unknown: str = ""
+    def __init__(self, snapshot: Snapshot, number: int, conf: str) -> None:
+        self._snapshot, self._number = snapshot, number
+        self._settings = snapshot.settings(conf)
+        self._events = snapshot.events(number)
+        self._action, self._actions = self._events.names("action")
+        self.segments = self._segments()
+        self.live = self._live()
+        self._is_request, self.frees_left_out = self._requests_among_events()
+        self._time_ns = self._of_requests("time_us") * 1000
+        self.calls = self._calls()
+        self._named, self._of_pools = apart(snapshot.annotations(number))
+        self.unknown = ""
 
-    def of(self, events: AddressedEvents, initial: Blocks) -> Start:
+    def _is(self, *actions: str) -> NDArray[np.bool_]:
+        """Which events have one of some actions."""
+        return np.isin(self._action, [n for n, name in enumerate(self._actions) if name in actions])
+
+    def _requests_among_events(self) -> tuple[NDArray[np.bool_], int]:
+        """Which events are allocs and frees, and how many frees are only requested."""
+        frees, requested = self._is(*_FREES), self._is(_FREE_REQUESTED)
+        if not frees.any():
+            address = self._events["addr"][requested]
+            if not np.isin(address, self.live.address.astype(np.int64)).all():
+                return self._is(_ALLOC) | requested, len(address)
+        return self._is(_ALLOC) | frees, 0
+
+    def _of_requests(self, key: str) -> NDArray[Any]:
+        return self._events[key][self._is_request]
+
+    def recording(self, path: Path) -> Recording:
+        """The recording; its trace gets the name of a file."""
+        events = self._requests()
+        provenance = Provenance(
+            name=path.stem,
+            kind="imported",
+            source=path.name,
+            device=f"cuda:{self._number}",
+            extra=self._told(),
+        )
+        found = traced(events, provenance, self.live, self._start)
+        times, data = events.time_ns, self._snapshot.data
+        begun = None if times is None else int(times.min(initial=MAX_SIZE))
+        trace = with_modules(found.trace, found.address, begun, data.get(TENSORS))
+        gaps = gaps_of(events, found.allocs_before, self.live, self._known_ranges())
+        return Recording(
+            trace=replace(trace, coverage=self._coverage(trace, gaps)),
+            address=found.address,
+            calls=Calls.of(self.calls, found.allocs_before),
+            options=self._settings.options(),
+            tells_pools=self._tells_pools(True),
+            tells_settings="allocator_settings" in data,
+            unknown=self.unknown,
+            gaps=gaps,
+            refused=self._refused,
+        )
+
+    def _requests(self) -> AddressedEvents:
+        """The allocs and frees."""
+        is_alloc = self._is(_ALLOC)[self._is_request]
+        address = np.maximum(self._of_requests("addr"), 0).astype(np.uint64)
+        stream, stack = self._of_requests("stream"), self._of_requests("frames")
+        stacks = self._snapshot.stacks
+        names = stacks.names(np.where(is_alloc, stack, 0))
+        time_ns = self._time_ns
+        events = AddressedEvents(
+            is_alloc=is_alloc,
+            address=address,
+            size=self._of_requests("size").astype(np.uint64),
+            stream=stream,
+            label=names.pop("label"),
+            time_ns=time_ns if time_ns.any() else None,
+            labels=stacks.labels,
+            marks=marks_before(time_ns, self._marks),
+            pool=self._pools(stream, address),
+            pools=self._snapshot.pools.names,
+            names=names,
+        )
+        label, labels = labels_with(events, self._snapshot.workspaces(self._number))
+        return replace(events, label=label, labels=labels)
+
+    def _pools(
+        self, stream: NDArray[np.int64], address: NDArray[np.uint64]
+    ) -> NDArray[np.int32] | None:
+        """The private pool of each request: the one that it names, or that of the segment around
+        its address. None if there is no private pool.
+
+        The device may have given the addresses to another pool before: a request belongs to the
+        segment at its address if it has the same stream and comes after the segment was obtained.
+        """
+        pool = self._snapshot.pools.of(self._of_requests("pool_id"))
+        private = sorted((one for one in self.segments if one.pool > 0), key=_address)
+        if not private:
+            return np.maximum(pool, 0) if pool.max(initial=0) > 0 else None
+        obtained = {
+            str(call.address): call.position
+            for call in self.calls
+            if call.action == starts.SEGMENT_ALLOC
+        }
+        begin, end, of, number, since = (
+            np.array(column)
+            for column in zip(
+                *(
+                    (one.address, one.end, one.stream, one.pool, obtained.get(str(one.address), 0))
+                    for one in private
+                ),
+                strict=True,
+            )
+        )
+        inside = np.searchsorted(begin.astype(np.uint64), address, side="right") - 1
+        around = (
+            (pool < 0)
+            & (inside >= 0)
+            & (address < end.astype(np.uint64)[inside])
+            & (stream == of[inside])
+            & (np.arange(len(pool)) >= since[inside])
+        )
+        return np.where(around, number[inside].astype(np.int32), np.maximum(pool, 0))
+
+    @cached_property
+    def _marks(self) -> list[tuple[int, str]]:
+        return marks_of(self._named)
+
+    def _segments(self) -> list[starts.Segment]:
+        """The segments held at the end; those of older snapshots may lack a pool and a kind."""
+        table, chosen = self._snapshot.segments, self._snapshot.segments_of(self._number)
+        kind, kinds = table.names("segment_type")
+        pools = np.maximum(self._snapshot.pools.of(table["segment_pool_id"]), 0)
+        small = {"small": True, "large": False}
+        columns = (
+            *(table[key] for key in ("address", "total_size", "stream")), pools, kind,
+            table["is_expandable"],
+        )  # fmt: skip
+        return [
+            starts.Segment(address, size, stream, pool, small.get(kinds[kind]), bool(expandable))
+            for address, size, stream, pool, kind, expandable in zip(
+                *(column[chosen].tolist() for column in columns), strict=True
+            )
+        ]
+
+    def _calls(self) -> list[starts.SegmentCall]:
+        """The calls to the device, in order."""
+        chosen = np.flatnonzero(self._is(*starts.ACTIONS))
+        columns = (
+            self._action[chosen],
+            *(self._events[key][chosen] for key in ("addr", "size", "stream")),
+            self._snapshot.pools.of(self._events["pool_id"][chosen]),
+            np.cumsum(self._is_request)[chosen],
+        )
+        return [
+            starts.SegmentCall(self._actions[action], max(0, address), *others)
+            for action, address, *others in zip(
+                *(column.tolist() for column in columns), strict=True
+            )
+        ]
+
+    def _live(self) -> Blocks:
+        found = self._snapshot.live_blocks(self._number)
+        place = {row: n for n, row in enumerate(self._snapshot.segments_of(self._number).tolist())}
+        of = [self.segments[place[row]] for row in found["segment"].tolist()]
+        names = self._snapshot.stacks.names(found["stack"])
+        return Blocks(
+            address=found["address"].astype(np.uint64),
+            size=found["size"].astype(np.uint64),
+            stream=np.array([segment.stream for segment in of], np.int64),
+            label=names.pop("label"),
+            granted=found["granted"].astype(np.uint64),
+            pool=np.array([segment.pool for segment in of], np.int32),
+            names=names,
+        )
+
+    def _known_ranges(self) -> list[tuple[int, int]]:
+        """The ranges whose final state is known: segments with a list of blocks."""
+        counts = self._snapshot.segments.ranges("blocks")[1]
+        counts = counts[self._snapshot.segments_of(self._number)]
+        return [
+            (segment.address, segment.end)
+            for segment, count in zip(self.segments, counts.tolist(), strict=True)
+            if count
+        ]
+
+    def _start(self, events: AddressedEvents, initial: Blocks) -> Start:
         """What some events began with, given the blocks that were alive then."""
-        final, calls, settings, number = self.final, self.calls, self.settings, self.pools.number
-        recorded = len(final) > 0 or len(calls) > 0
+        uses, traits = pool_uses(self._of_pools, self._time_ns, self._snapshot.pools.number)
+        segments, calls, settings = self.segments, self.calls, self._settings
+        recorded = len(segments) > 0 or len(calls) > 0
         try:
             if not recorded:
-                raise UnknownLayoutError("it holds no segments and no events of segments")
-            before = at_start(final, calls)
-            before = with_kinds(before, calls, events.address, events.size, settings.large_segment)
-            layout = layout_of(before, calls, settings, events, initial, number)
-        except UnknownLayoutError as error:
+                raise starts.UnknownLayoutError("it holds no segments and no events of segments")
+            before = starts.at_start(segments, calls)
+            before = starts.with_kinds(
+                before, calls, events.address, events.size, settings.large_segment
+            )
+            layout = starts.layout_of(before, calls, settings, events, initial)
+        except starts.UnknownLayoutError as error:
             self.unknown = str(error)
             told = {"layout": f"unknown: {error}"} if recorded else {}
-            return Start(told=told, uses=self.uses, traits=self.traits)
-        trims = trims_of(calls, events, layout, settings, number)
+            return Start(told=told, uses=uses, traits=traits)
+        trims = starts.trims_of(calls, events, layout, settings)
         held = layout if len(before) else None
-        return Start(held, trims.at, trims.told(), self.uses, self.traits)
+        return Start(held, trims.releases, trims.told(), uses, traits)
 
+    def _told(self) -> dict[str, Any]:
+        """What the provenance says about the snapshot."""
+        settings = self._settings
+        told = {
+            "format": "PyTorch memory snapshot",
+            "sizes": "requested",
+            "conf": settings.conf,
+            "settings": settings.options(),
+            "rules": BEFORE_POOLS if self._tells_pools(False) else "",
+            "other_events": self._others(),
+            "after_oom": self._after_failure(),
+        }
+        return {key: value for key, value in told.items() if value}
 
-def _with_refused(trace: Trace, refused: Refused | None) -> Trace:
-    """The trace with an alloc where a request failed, on the stream of the event before it."""
-    if refused is None or not refused.size:
-        return trace
-    calls = np.flatnonzero(trace.op <= FREE)
-    begin = int(calls[-refused.later]) if 0 < refused.later <= len(calls) else len(trace)
+    def _tells_pools(self, yes: bool) -> bool:
+        """Whether there are events, and each one names its pool (or not)."""
+        pools = self._events["pool_id"]
+        return len(pools) > 0 and bool(pools.min() > 0) == yes
 
-    def longer(values: Any, value: int | None = None) -> Any:
-        if values is None:
+    def _others(self) -> dict[str, int]:
+        """How many events of each other action there are, in order of their names."""
+        counts = np.bincount(self._action[~self._is_request], minlength=len(self._actions)).tolist()
+        return {
+            name: count for name, count in sorted(zip(self._actions, counts, strict=True)) if count
+        }
+
+    @cached_property
+    def _last_failure(self) -> int | None:
+        failed = np.flatnonzero(self._is(_OUT_OF_MEMORY))
+        return int(failed[-1]) if len(failed) else None
+
+    def _after_failure(self) -> dict[str, int] | None:
+        """How many allocs and steps came after the last request that failed; None if none did."""
+        last = self._last_failure
+        if last is None:
             return None
-        same = values[begin - 1] if begin else 0
-        return np.insert(values, begin, same if value is None else value)
+        when = int(self._events["time_us"][last]) * 1000
+        return {
+            "allocs": int(np.count_nonzero(self._is(_ALLOC)[last:])),
+            "steps": sum(name == "step" and time_ns > when for time_ns, name in self._marks),
+        }
 
-    extra = {**trace.provenance.extra, "failed_request": refused.size}
-    labels = [*trace.labels]
-    names = dict(zip(NAMED, (*refused.label.split(BETWEEN), "", "")[:3], strict=True))
-    for name in names.values() if trace.label is not None else ():
-        if name not in labels:
-            labels.append(name)
+    @cached_property
+    def _refused(self) -> Refused | None:
+        """The last request, if it failed."""
+        last = self._last_failure
+        if last is None or np.any(self._is(_ALLOC)[last:]):
+            return None
+        free = int(self._events["addr"][last])
+        names = self._snapshot.stacks.names(self._events["frames"][last : last + 1])
+        labels = self._snapshot.stacks.labels
+        return Refused(
+            size=int(self._events["size"][last]),
+            later=int(np.count_nonzero(self._is_request[last:])),
+            names={name: labels[number[0]] for name, number in names.items()},
+            device_free=None if free < 0 else free,
+            reserved_later=self._grown(last),
+        )
 
-    def named(column: str) -> Any:
-        values = getattr(trace, column)
-        return values if values is None else longer(values, labels.index(names[column]))
+    def _grown(self, first: int = 0) -> int:
+        """Bytes that the events from one on add to those reserved."""
+        size = self._events["size"][first:]
+        grown, shrunk = self._is(*starts.GROWTH)[first:], self._is(*starts.SHRINKING)[first:]
+        return int(size[grown].sum()) - int(size[shrunk].sum())
 
-    return replace(
-        trace,
-        labels=tuple(labels),
-        op=longer(trace.op, ALLOC),
-        block=longer(trace.block, trace.blocks),
-        size=longer(trace.size, refused.size),
-        stream=longer(trace.stream),
-        time_ns=longer(trace.time_ns),
-        **{column: named(column) for column in NAMED},
-        pool=longer(trace.pool, 0),
-        provenance=replace(trace.provenance, extra=extra),
-    )
+    def _coverage(self, trace: Trace, gaps: Gaps) -> Coverage:
+        """Which part of the program the events are."""
+        at_start, refused = trace.provenance.live_at_start, self._refused
+        reserved = sum(segment.size for segment in self.segments)
+        held = max(0, reserved - self._grown())
+        return Coverage(
+            begins="later" if held or at_start else "start",
+            ends="failure" if refused else "open",
+            events=bool(self._is_request.any()),
+            held=held,
+            live=int(trace.size[:at_start].sum()),
+            reserved=reserved - (refused.reserved_later if refused else 0),
+            request=refused.size if refused else 0,
+            device_free=refused.device_free if refused else None,
+            allocs_missing=gaps.allocs,
+            frees_missing=gaps.frees + self.frees_left_out,
+            contradiction=self.unknown if self.segments or self.calls else "",
+        )

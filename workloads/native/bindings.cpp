@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "block_numbers.hpp"
-#include "event_scanner.hpp"
 #include "pairing.hpp"
+#include "pickle_bindings.hpp"
 #include "rmm_rows.hpp"
 #include "trace_scan.hpp"
 
@@ -30,15 +30,6 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
   auto* owned = new std::vector<T>(std::move(values));
   nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return {owned->data(), {owned->size()}, owner};
-}
-
-// A numpy array that shares the memory of a column of a run, and keeps the run alive.
-template <class T>
-auto shared(std::vector<T> EventRun::* column) {
-  return [column](nb::handle run) {
-    std::vector<T>& values = nb::cast<EventRun&>(run).*column;
-    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()}, run);
-  };
 }
 
 template <class T>
@@ -81,118 +72,13 @@ auto sorted(Counts const& counts) {
   return std::pair(to_numpy(std::move(numbers)), to_numpy(std::move(times)));
 }
 
-using OfPlace = nb::typed<nb::callable, int(int)>;
-using OfOpcodes = nb::typed<nb::callable, int(nb::bytes)>;
-
 std::string_view view(nb::bytes const& bytes) { return {bytes.c_str(), bytes.size()}; }
-
-// A Python function as one that returns nullopt where the function raises: the reader of all
-// opcodes then reads the event, and raises the error.
-template <class Number, class Key>
-std::function<std::optional<Number>(Key)> meaning(nb::object find) {
-  return [find = std::move(find)](Key key) -> std::optional<Number> {
-    try {
-      nb::object found;
-      if constexpr (std::is_same_v<Key, std::string_view>)
-        found = find(nb::bytes(key.data(), key.size()));
-      else
-        found = find(key);
-      if constexpr (std::is_same_v<Number, Action>) {
-        auto const [number, labeled] = nb::cast<std::pair<std::uint8_t, bool>>(found);
-        return Action{number, labeled};
-      } else {
-        return nb::cast<Number>(found);
-      }
-    } catch (nb::python_error& error) {
-      // Ctrl-C and the like are not about the event.
-      if (!error.matches(PyExc_Exception)) throw;
-      return std::nullopt;
-    } catch (nb::cast_error const&) {
-      return std::nullopt;
-    }
-  };
-}
 
 }  // namespace
 
 NB_MODULE(_native, m) {
   m.doc() = "Native parts of the importers.";
-  nb::class_<EventRun>(m, "EventRun",
-                       "Events in order: one element of each column per event. `end`: where in "
-                       "the data the scanner stopped.")
-      .def_ro("end", &EventRun::end)
-      .def("__len__", [](EventRun const& run) { return run.action.size(); })
-      .def_prop_ro("action", shared(&EventRun::action), nb::rv_policy::reference)
-      .def_prop_ro("address", shared(&EventRun::address), nb::rv_policy::reference)
-      .def_prop_ro("size", shared(&EventRun::size), nb::rv_policy::reference)
-      .def_prop_ro("stream", shared(&EventRun::stream), nb::rv_policy::reference)
-      .def_prop_ro("time", shared(&EventRun::time), nb::rv_policy::reference)
-      .def_prop_ro("pool", shared(&EventRun::pool), nb::rv_policy::reference)
-      .def_prop_ro("label", shared(&EventRun::label), nb::rv_policy::reference)
-      .def_prop_ro(
-          "kept",
-          [](EventRun const& run) {
-            std::vector<std::uint8_t> kept;
-            kept.reserve(run.slots.size());
-            for (Slot const& slot : run.slots) kept.push_back(static_cast<std::uint8_t>(slot.kept));
-            return to_numpy(std::move(kept));
-          },
-          nb::rv_policy::automatic,
-          "what each value is that the events add to the memo: 0 an event, 1 a list of references, "
-          "2 a tuple")
-      .def_prop_ro(
-          "index",
-          [](EventRun const& run) {
-            std::vector<std::uint32_t> index;
-            index.reserve(run.slots.size());
-            for (Slot const& slot : run.slots) index.push_back(slot.index);
-            return to_numpy(std::move(index));
-          },
-          nb::rv_policy::automatic,
-          "of each of these values: of the event in the run, or for `EventScanner.text`");
-  nb::class_<EventScanner>(m, "EventScanner", "Reads the events of a pickled memory snapshot.")
-      .def(
-          "__init__",
-          [](EventScanner* self, std::vector<nb::bytes> const& keys,
-             std::array<int, kFields> const& place) {
-            std::vector<std::string> opcodes;
-            for (nb::bytes const& key : keys) opcodes.emplace_back(view(key));
-            for (int const at : place)
-              if (at >= static_cast<int>(opcodes.size())) throw nb::index_error("no such key");
-            new (self) EventScanner(std::move(opcodes), place);
-          },
-          "keys"_a, "place"_a,
-          "keys: the opcodes of each key. place: the index of the keys of the action, the address, "
-          "the size, the stream, the time, the frames and the pool, or -1.")
-      .def(
-          "scan",
-          [](EventScanner& self, nb::bytes const& data, std::size_t begin, std::uint64_t left,
-             nb::typed<nb::callable, std::pair<int, bool>(int)> action, OfOpcodes label,
-             OfPlace label_at, OfOpcodes pool, OfPlace pool_at) {
-            Meanings const meanings{meaning<Action, std::uint32_t>(std::move(action)),
-                                    meaning<std::uint32_t, std::string_view>(std::move(label)),
-                                    meaning<std::uint32_t, std::uint32_t>(std::move(label_at)),
-                                    meaning<std::int32_t, std::string_view>(std::move(pool)),
-                                    meaning<std::int32_t, std::uint32_t>(std::move(pool_at))};
-            return self.scan(view(data), begin, left, meanings);
-          },
-          "data"_a, "begin"_a, "left"_a, "action"_a, "label"_a, "label_at"_a, "pool"_a, "pool_at"_a,
-          "The events from a position on, up to the first one of another form. left: how many "
-          "bytes of the file follow the data. The functions return numbers; an event for which one "
-          "of them raises an exception ends the run. action: number, and whether there is a label, "
-          "of the string at a place in the memo. label: of a list of references, given its "
-          "opcodes. label_at: of the frames at a place in the memo. pool, pool_at: the same for "
-          "the "
-          "id of a pool, a tuple.")
-      .def(
-          "text",
-          [](EventScanner const& self, std::uint32_t index) {
-            std::string const& text = self.text(index);
-            return nb::bytes(text.data(), text.size());
-          },
-          "index"_a, "The opcodes of a list or a tuple.")
-      .def("forget", &EventScanner::forget,
-           "Forgets what references mean, after the memo has changed.");
+  bind_pickles(m);
   nb::class_<RmmRows>(
       m, "RmmRows",
       "The rows of a log of RMM, one element of each column per row, two for a failed request.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.base.whole_file import whole_file
-from allocbench.workloads.importers.labels import label_of
+from allocbench.workloads.importers.labels import Frame, label_of
 
 _LEFT_OUT = ("free_requested",)  # a free is complete with "free_completed"
 _OF_EVENT = ("action", "addr", "device_free", "size", "stream", "time_us", "pool_id")
@@ -28,7 +28,7 @@ def slim(snapshot: dict[str, Any]) -> dict[str, Any]:
     def labeled(values: dict[str, Any]) -> dict[str, Any]:
         stack = values.get("frames") or []
         if id(stack) not in labels:
-            name = label_of(stack)
+            name = label_of([*map(Frame.of, stack)])
             labels[id(stack)] = frames.setdefault(
                 name, [{"filename": "", "line": 0, "name": name}] if name else []
             )

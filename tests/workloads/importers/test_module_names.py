@@ -10,24 +10,30 @@ from typing import Any
 import pytest
 
 from allocbench.workloads import read
-from allocbench.workloads.importers.labels import MODULE_FILE, is_backward, label_of, module_of
+from allocbench.workloads.importers.labels import (
+    MODULE_FILE,
+    Frame,
+    is_backward,
+    label_of,
+    module_of,
+)
 from allocbench.workloads.trace import ALLOC, Trace
 
 TORCH = "/venv/lib/python3.12/site-packages/torch/"
 
 
-def frame(file: str, name: str, line: int = 1) -> dict[str, Any]:
-    return {"filename": file, "line": line, "name": name}
+def frame(file: str, name: str, line: int = 1) -> Frame:
+    return Frame(file, line, name)
 
 
-def event(action: str, address: int, time: int, *frames: dict[str, Any]) -> dict[str, Any]:
+def event(action: str, address: int, time: int, *frames: Frame) -> dict[str, Any]:
     return {
         "action": action,
         "addr": address,
         "size": 512 + address,
         "stream": 0,
         "time_us": time,
-        "frames": list(frames),
+        "frames": [frame._asdict() for frame in frames],
     }
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.workloads import TraceError, read
-from allocbench.workloads.importers.pickles import DataPickle
+from allocbench.workloads.importers import pickles
 from tests.commands import error, folder
 from tests.traces import message_of
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
@@ -45,7 +45,7 @@ def load(content: bytes, tmp_path: Path) -> Any:
     path = tmp_path / "pickle"
     path.write_bytes(content)
     with path.open("rb") as file:
-        return DataPickle(file).load()
+        return pickles.load(file).data
 
 
 DATA = st.recursive(
@@ -237,7 +237,7 @@ def test_a_dict_like_an_event_with_a_list_for_a_key(tmp_path: Path) -> None:
     assert content.count(b"}\x94(h\x03K\x01h\x04K\x01h\x05K\x01u") == 1
     path = tmp_path / "event"
     path.write_bytes(content.replace(b"h\x05K\x01u", b"h\x01K\x01u"))
-    assert "its 'segments' is not a list of dicts" in message_of(lambda: read(path))
+    assert "event 0 in the file is not valid: its 'action' is 1" in message_of(lambda: read(path))
 
 
 def test_bytes_after_the_end_are_not_read(tmp_path: Path) -> None:

@@ -321,38 +321,59 @@ def test_an_event_with_thirty_frames_takes_less_than_its_frames(
 # --- what it must not be
 
 
+WHOLE = f"a number from 0 to {2**63 - 1}"
+NO_EVENT = "one of its 'device_traces' is not a list of dicts with 'action' and 'size'"
+
+
 @pytest.mark.parametrize(
     ("data", "told"),
     [
         ([], "holds no events and no live blocks"),
         ({"a": 1}, "is a pickle, but not a memory snapshot: it has no 'segments'"),
         (7, "is a pickle, but not a memory snapshot: it has no 'segments'"),
-        ({"segments": 3}, "its 'segments' is not a list of dicts"),
-        ({"segments": [3]}, "its 'segments' is not a list of dicts"),
+        ({"segments": 3}, "its 'segments' is not a list of dicts with 'total_size'"),
+        ({"segments": [3]}, "its 'segments' is not a list of dicts with 'total_size'"),
         ({"device_traces": {}}, "its 'device_traces' is not a list of lists"),
-        ({"segments": [{"blocks": 3}]}, "the 'blocks' of a segment is not a list of dicts"),
-        ({"segments": [{"device": "a"}]}, "a segment or block has device 'a'"),
+        (
+            {"segments": [{"total_size": 1, "blocks": 3}]},
+            "segment 0 in the file is not valid: its 'blocks' is 3, not a list of its own of dicts,"
+            " each a block",
+        ),
+        (
+            {"segments": [{"total_size": 1, "blocks": [{"size": 3}]}]},
+            "segment 0 in the file is not valid: its 'blocks' is a list, not a list of its own of"
+            " dicts, each a block",
+        ),
+        (
+            {"segments": [{"total_size": 1, "device": "a"}]},
+            f"segment 0 in the file is not valid: its 'device' is 'a', not {WHOLE}",
+        ),
         (
             {"segments": [{"blocks": [{"size": -1, "state": "active_allocated"}]}]},
-            "a segment or block has size '-1'",
+            f"block 0 in the file is not valid: its 'size' is -1, not {WHOLE}",
         ),
-        ({"device_traces": [[3]]}, "event 0 is not valid: it has no action and no size"),
-        ({"device_traces": [[{"size": 3}]]}, "event 0 is not valid: it has no action and no size"),
+        ({"device_traces": [[3]]}, NO_EVENT),
+        ({"device_traces": [[{"size": 3}]]}, NO_EVENT),
+        (
+            {"segments": [], "external_annotations": [{}]},
+            "its 'external_annotations' is not a list of dicts with 'stage' and 'name' and"
+            " 'time_us'",
+        ),
         (
             {"device_traces": [[{"action": "alloc", "size": "x", "addr": 1}]]},
-            "event 0 in the file is not valid: 'alloc', 'x', 1",
+            f"event 0 in the file is not valid: its 'size' is 'x', not {WHOLE}",
         ),
         (
             {"device_traces": [[{"action": "alloc", "size": 1 << 64, "addr": 1}]]},
-            "event 0 in the file is not valid: 'alloc', 18446744073709551616, 1",
+            f"event 0 in the file is not valid: its 'size' is a number of 9 bytes, not {WHOLE}",
         ),
         (
             {"device_traces": [[{"action": "alloc", "size": -5, "addr": 1}]]},
-            "event 0: size -5 is below 0",
+            f"event 0 in the file is not valid: its 'size' is -5, not {WHOLE}",
         ),
         (
             {"device_traces": [[{"action": ["alloc"], "size": 5, "addr": 1}]]},
-            "event 0 in the file is not valid: 5, 1",
+            "event 0 in the file is not valid: its 'action' is a list, not a text",
         ),
     ],
 )
