@@ -28,6 +28,7 @@ from allocbench.reports.rows.assumptions import CALLS
 from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS
+from allocbench.workloads.snapshot_format import FORMS
 from docs.generate import agreement, gpu_runs
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
@@ -207,6 +208,18 @@ def formats() -> str:
     return table(("format", "what it is", "options"), rows)
 
 
+def snapshot_fields() -> str:
+    """What is read from PyTorch's memory snapshots."""
+    return table(
+        ("of", "field", "what it is"),
+        (
+            (form.name, " or ".join(f"`{key}`" for key in field.keys), field.about)
+            for form in FORMS
+            for field in form.fields
+        ),
+    )
+
+
 def cards() -> str:
     """The cards for which there are simulated devices."""
     rows = (
@@ -349,6 +362,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
         wrappers,
         planners,
         formats,
+        snapshot_fields,
         cards,
         device_costs,
         workloads,

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from allocbench.workloads.exporters.replayed import DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.recording_hook import annotation
+from allocbench.workloads.snapshot_format import ANNOTATION, BLOCK, EVENT, FRAME, SEGMENT
 from allocbench.workloads.trace import ALLOC, FREE, MARK
 
 _LARGE = 1 << 20  # bytes: larger requests go to segments of large blocks in PyTorch
@@ -45,7 +46,9 @@ class _Frames:
     def __init__(self, replayed: ReplayedTrace) -> None:
         labels = replayed.trace.labels
         self._label = replayed.trace.label
-        self._of = [[{"filename": "", "line": 0, "name": name}] if name else [] for name in labels]
+        self._of = [
+            [FRAME.filled(filename="", line=0, name=name)] if name else [] for name in labels
+        ]
 
     def __getitem__(self, event: int) -> list[dict[str, Any]]:
         if event < 0 or self._label is None:
@@ -63,28 +66,31 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
     if small is None:
         small = all(block.size <= _LARGE for block in segment.blocks)
     allocated = sum(block.size for block in live)
-    return {
-        "device": 0,
-        "address": segment.address,
-        "total_size": segment.size,
+    blocks = [
+        BLOCK.filled(
+            address=block.address,
+            size=block.size,
+            requested_size=block.requested,
+            state="active_allocated" if block.requested else "inactive",
+            frames=frames[block.event],
+        )
+        for block in segment.blocks
+    ]
+    filled = SEGMENT.filled(
+        device=0,
+        address=segment.address,
+        total_size=segment.size,
+        stream=stream,
+        segment_type="small" if small else "large",
+        segment_pool_id=_pool_id(replayed, pool),
+        is_expandable=segment.expandable,
+        blocks=blocks,
+    )
+    return filled | {  # which memory_viz shows, and allocbench does not read
         "allocated_size": allocated,
         "active_size": allocated,
         "requested_size": sum(block.requested for block in live),
-        "stream": stream,
-        "segment_type": "small" if small else "large",
-        "segment_pool_id": _pool_id(replayed, pool),
-        "is_expandable": segment.expandable,
         "frames": [],
-        "blocks": [
-            {
-                "address": block.address,
-                "size": block.size,
-                "requested_size": block.requested,
-                "state": "active_allocated" if block.requested else "inactive",
-                "frames": frames[block.event],
-            }
-            for block in segment.blocks
-        ],
     }
 
 
@@ -115,20 +121,23 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
 
         def entry(
             action: str,
-            address: int,
+            address: int | None,
             size: int,
             stream: int = stream,
             time: int = times[event],
             event: int = event,
+            device_free: int | None = None,
         ) -> dict[str, Any]:
-            return {
-                "action": action,
-                "addr": address,
-                "size": size,
-                "stream": stream,
-                "time_us": time,
-                "frames": frames[event],
-            } | ({"pool_id": _pool_id(replayed, int(pools[event]))} if pools is not None else {})
+            return EVENT.filled(
+                action=action,
+                addr=address,
+                size=size,
+                stream=stream,
+                time_us=time,
+                frames=frames[event],
+                pool_id=None if pools is None else _pool_id(replayed, int(pools[event])),
+                device_free=device_free,
+            )
 
         if op == FREE and address:
             yield entry("free_requested", address, size)
@@ -136,9 +145,8 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
         for device_call in during.pop(event, []):
             yield entry(device_call.action, device_call.address, device_call.size)
         if has_failed:
-            oom = entry("oom", 0, size)
-            del oom["addr"]
-            yield oom | {"device_free": replayed.capacity - int(replayed.reserved[event])}
+            free = replayed.capacity - int(replayed.reserved[event])
+            yield entry("oom", None, size, device_free=free)
         elif op == ALLOC:
             yield entry("alloc", address, size)
 
@@ -152,12 +160,12 @@ def _annotations(replayed: ReplayedTrace) -> Iterator[dict[str, Any]]:
         steps += label == step
         for stage, event in (("START", begin), ("END", end)):
             time = times[event] if event < len(times) else (times[-1] + 1 if times else 0)
-            yield {"device": 0, "name": name, "stage": stage, "time_us": time}
+            yield ANNOTATION.filled(device=0, name=name, stage=stage, time_us=time)
     for event, op, pool in trace.pool_events():
         traits = trace.pools[pool - 1]
         name = annotation(op, _pool_id(replayed, pool), *traits.traits)
         for stage in ("START", "END"):
-            yield {"device": 0, "name": name, "stage": stage, "time_us": times[event]}
+            yield ANNOTATION.filled(device=0, name=name, stage=stage, time_us=times[event])
 
 
 def ranges(replayed: ReplayedTrace) -> Iterator[tuple[int, int, int]]:

@@ -23,6 +23,14 @@ struct PickleError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The beginning of a text in printable ASCII.
+std::string printable(std::string_view text);
+
+template <class Number>
+std::string_view bytes_of(Number const& number) {
+  return {reinterpret_cast<char const*>(&number), sizeof number};
+}
+
 // A value of a pickle in eight bytes: what it is, and a number of 60 bits.
 class Value {
  public:
@@ -148,6 +156,7 @@ class PickleReader {
     std::vector<int> place;  // by field: the number of its key, or -1
   };
 
+  static constexpr std::size_t kMostKeys = 64;  // of a dict that can be a row
   static constexpr std::uint64_t kNoSlot = std::numeric_limits<std::uint64_t>::max();
 
   // The file
@@ -179,7 +188,7 @@ class PickleReader {
   void push_references();
   void push_shared(Value value);
 
-  // Values that are complete
+  // Values that are complete (pickle_rows.cpp: rows)
   Value settled(Value value);
   void settle(std::size_t begin);
   void append(std::size_t begin);
