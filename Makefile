@@ -153,10 +153,10 @@ bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results
 # The bundled traces are made on a null GPU with a CUDA build of this PyTorch.
 TRACES := build/torch/2.13.0
 traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces, byte for byte; NAMES="gpt2-train" for some
-	$(BIN)/python -m benchmarks.workshop.recreating --python $(TRACES)/bin/python $(NAMES)
+	$(BIN)/python -m benchmarks.workshop.bundled_traces --python $(TRACES)/bin/python $(NAMES)
 
 check-traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces elsewhere and compare the bytes
-	$(BIN)/python -m benchmarks.workshop.recreating --python $(TRACES)/bin/python --check
+	$(BIN)/python -m benchmarks.workshop.bundled_traces --python $(TRACES)/bin/python --check
 
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build

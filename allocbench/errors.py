@@ -13,7 +13,7 @@ class UsageError(ValueError):
 
 
 _Kind: TypeAlias = type[Exception]
-USER_ERRORS: tuple[_Kind, _Kind, _Kind, _Kind, _Kind, _Kind, _Kind]
+USER_ERRORS: tuple[_Kind, _Kind, _Kind, _Kind, _Kind, _Kind]
 
 
 def __getattr__(name: str) -> tuple[_Kind, ...]:
@@ -23,7 +23,6 @@ def __getattr__(name: str) -> tuple[_Kind, ...]:
     from allocbench.null_gpu.torch_build import NullGpuError
     from allocbench.reports.output import ResultError
     from allocbench.workloads import TraceError
-    from allocbench.workloads.fake_cuda import CaptureError
     from allocbench.workloads.recording import RecordError
 
     globals()[name] = error_class = (
@@ -31,7 +30,6 @@ def __getattr__(name: str) -> tuple[_Kind, ...]:
         SpecError,
         TraceError,
         ResultError,
-        CaptureError,
         RecordError,
         NullGpuError,
     )

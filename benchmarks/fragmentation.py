@@ -4,7 +4,7 @@
     python -m benchmarks.fragmentation
 
 Fragmentation in bytes is peak_reserved - max_load. `planned` is run in three ways: with the plan of
-the same run, with the plan of another run of the program (`workloads.again`), and on its own, where
+the same run, with the plan of another run of the program (`second_runs`), and on its own, where
 the time from the second step on, after a trim, is measured. Its processor time is compared with
 that of `caching`: in the first pass, with the plan of another run, and in a later pass on its own,
 when it has learnt everything.
@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.packages import allocators, catalog, workloads
+from benchmarks.workshop import second_runs
 
 DEVICE = "sim:200GiB"
 PASSES = 4
@@ -69,11 +70,9 @@ def processor_seconds(trace: workloads.Trace, allocator: Any) -> float:
 
 def times_as_long(name: str) -> dict[str, float]:
     """Processor time relative to `caching`: first pass with a plan, later pass on its own."""
-    from allocbench.workloads import again
-
     trace = catalog.load(name)
     with tempfile.TemporaryDirectory() as folder:
-        specs = ("caching", plan(again.load(name), Path(folder) / "other.csv"), "planned")
+        specs = ("caching", plan(second_runs.load(name), Path(folder) / "other.csv"), "planned")
         best = np.full((len(specs), PASSES), np.inf)
         for _ in range(ROUNDS):
             for spec, least in zip(specs, best, strict=True):
@@ -86,8 +85,6 @@ def times_as_long(name: str) -> dict[str, float]:
 
 def measure(name: str) -> dict[str, int]:
     """Bytes of fragmentation on a training workload, in each way."""
-    from allocbench.workloads import again
-
     trace = catalog.load(name)
     cut, trim_event = trimmed(trace)
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +92,7 @@ def measure(name: str) -> dict[str, int]:
             "max_load": trace.max_load,
             "caching": fragmentation(trace, "caching"),
             "repeated": fragmentation(trace, plan(trace, Path(folder) / "repeated.csv")),
-            "other": fragmentation(trace, plan(again.load(name), Path(folder) / "other.csv")),
+            "other": fragmentation(trace, plan(second_runs.load(name), Path(folder) / "other.csv")),
             "caching_later": fragmentation(cut, "caching", trim_event),
             "alone_later": fragmentation(cut, "planned", trim_event),
         }
@@ -103,9 +100,7 @@ def measure(name: str) -> dict[str, int]:
 
 def frame() -> pd.DataFrame:
     """One row per training workload with the results of `measure`."""
-    from allocbench.workloads import again
-
-    return pd.DataFrame({name: measure(name) for name in again.names()}).T
+    return pd.DataFrame({name: measure(name) for name in second_runs.names()}).T
 
 
 def markdown(table: pd.DataFrame, times: dict[str, dict[str, float]]) -> str:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well two traces of the same program agree, event by event and in their peaks.
-
-Compares a capture under fake tensors with a recording of the real allocator, to measure how much
-of a GPU's allocations the capture sees.
-"""
+"""How well two traces of the same program agree, event by event and in their peaks."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads by name: bundled traces captured from programs, and generators.
+"""The workloads by name: bundled traces of PyTorch programs, and generators.
 
-`make traces` recreates the bundled traces byte for byte on a null GPU. A generator takes options:
-`random:allocs=1000,seed=7`.
+`make traces` makes the bundled traces again, byte for byte, on a null GPU. A generator takes
+options: `random:allocs=1000,seed=7`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +22,13 @@ if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
 
 DATA = Path(__file__).parent / "data"
-_SIZES = DATA / "sizes.json"
+SIZES = DATA / "sizes.json"
+"""The sizes of all workloads, written by `make traces`."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A bundled workload: the module that it was captured from, and the date.
+    """A bundled workload: the module of its program, and the date of its trace.
 
     purpose: "training" or "inference".
     """
@@ -218,28 +218,7 @@ class Size:
 
 def sizes() -> dict[str, Size]:
     """The size of every workload in its default options, for which no trace is read."""
-    return {name: Size(**size) for name, size in json.loads(_SIZES.read_text("utf-8")).items()}
-
-
-def write_sizes() -> None:
-    """Measure every workload and store the result for `sizes`."""
-    traces = {name: load(name) for name in names()}
-    sizes = {
-        name: {"events": len(trace), "max_load": trace.max_load} for name, trace in traces.items()
-    }
-    _SIZES.write_text(json.dumps(sizes, indent=1) + "\n", encoding="utf-8")
-
-
-def capture(name: str) -> Trace:
-    """Capture a bundled workload under fake tensors.
-
-    Raises TraceError for an unknown name, and whatever `allocbench.workloads.capture.capture`
-    raises.
-    """
-    from allocbench.workloads.capture import capture as capture_module
-
-    workload = bundled(name)
-    return capture_module(workload.module, workload.name, workload.date)
+    return {name: Size(**size) for name, size in json.loads(SIZES.read_text("utf-8")).items()}
 
 
 def bundled(name: str) -> Workload:
@@ -247,35 +226,3 @@ def bundled(name: str) -> Workload:
     if name not in _WORKLOADS:
         raise TraceError(f"unknown workload '{name}'; bundled workloads: {', '.join(captured())}")
     return _WORKLOADS[name]
-
-
-Capture = Callable[[str, str, str], "Trace"]
-"""Captures a module's program: (module, name, date) -> the trace."""
-
-
-def recreate(names: Iterable[str], folder: Path, capture_module: Capture) -> None:
-    """Capture workloads again, several in parallel, and write them as `folder`/NAME.parquet."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from allocbench.workloads.files import write
-
-    def capture_one(name: str) -> None:
-        workload = bundled(name)
-        trace = capture_module(workload.module, workload.name, workload.date)
-        write(trace, folder / workload.path.name)
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(capture_one, names))
-
-
-def markdown() -> str:
-    """The bundled traces as a Markdown table, measured from the files."""
-    lines = [
-        "| workload | events | steps | max load (bytes) | file (bytes) |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for name in captured():
-        trace, size = load(name), bundled(name).path.stat().st_size
-        cells = (name, f"{len(trace):,}", trace.steps, f"{trace.max_load:,}", f"{size:,}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program must declare to be captured, and how it runs on its own."""
+"""The form of the bundled PyTorch programs, and how they run on their own.
+
+    allocbench record --device null:h100 -o trace.parquet -- \\
+        python -m allocbench.workloads.models.gpt2 --device cuda
+
+A program needs only the standard library and torch, because the Python that runs it may lack the
+dependencies of allocbench.
+"""
 
 from __future__ import annotations
 
 import argparse
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -17,16 +25,13 @@ Mark = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Program(Generic[Config]):
-    """A PyTorch program whose allocations are captured as a trace.
+    """A PyTorch program whose recorded allocations are a workload.
 
     run: builds, runs and drops the model: `run(config, device, mark)`.
-    full: the captured configuration; tiny: one that a CPU can run in seconds. Both are instances of
+    full: the recorded configuration; tiny: one that a CPU can run in seconds. Both are instances of
         a dataclass.
     model: description of the model, for the provenance.
     seed: seed of every random choice in `run` that affects a size.
-    expects, forbids: operators that must, or must not, run in a capture of `full`, such as
-        "aten::mm", or "aten::mm:bfloat16" for one with an output of that type. They detect a
-        capture that takes another path than a GPU would (unfused attention, float32).
     """
 
     run: Callable[[Config, str, Mark], None]
@@ -34,11 +39,12 @@ class Program(Generic[Config]):
     tiny: Config
     model: str
     seed: int
-    expects: frozenset[str]
-    forbids: frozenset[str]
 
-    def main(self) -> None:
-        """Run the program on the device given on the command line."""
+    def main(self, arguments: Sequence[str] | None = None) -> None:
+        """Run the program on the device that the command line names.
+
+        Each run makes the same allocations: Python collects garbage only at marks.
+        """
         import torch
 
         parser = argparse.ArgumentParser(description=self.model)
@@ -46,15 +52,21 @@ class Program(Generic[Config]):
             "--tiny", action="store_true", help="a small configuration that a CPU runs in seconds"
         )
         parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
-        arguments = parser.parse_args()
-
+        options = parser.parse_args(arguments)
         begun = time.perf_counter()
 
         def mark(label: str) -> None:
+            gc.collect()
             with torch.profiler.record_function(label):  # becomes a mark in a GPU's memory history
                 pass
             print(f"{time.perf_counter() - begun:8.3f} s  {label}")
 
+        if options.device == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # a recording begins here
         torch.manual_seed(self.seed)
-        self.run(self.tiny if arguments.tiny else self.full, arguments.device, mark)
-        mark("done")
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self.run(self.tiny if options.tiny else self.full, options.device, mark)
+        gc.collect()
+        print(f"{time.perf_counter() - begun:8.3f} s  done")

@@ -76,10 +76,6 @@ COMMANDS = (
         "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
     ),
     Command(
-        "capture",
-        "Run the PyTorch program of a workload and record its allocations; needs no GPU.",
-    ),
-    Command(
         "record",
         "Run a command and record what its PyTorch programs request from the GPU allocator.",
     ),

@@ -36,8 +36,6 @@ def run(
             "id,lower,upper,size in units of events.",
         ),
     ] = None,
-    scratch: options.Scratch = None,
-    convolution_scratch: options.ConvolutionScratch = 0,
 ) -> None:
     """Convert a trace in any format to Parquet, or to plain CSV op,id,size.
 
@@ -46,7 +44,7 @@ def run(
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
     from allocbench.inputs.traces import load  # imported late: --help stays fast
-    from allocbench.output.traces import check_trace_output, modelled, write_trace
+    from allocbench.output.traces import check_trace_output, write_trace
 
     if out is None or output is None:
         target = out if output is None else output
@@ -55,5 +53,4 @@ def run(
     if target is None:
         raise UsageError("no output: allocbench convert IN -o OUT, where - is standard output")
     check_trace_output(target, to)
-    trace = modelled(load(source, model), scratch, convolution_scratch)
-    write_trace(trace, target, to)
+    write_trace(load(source, model), target, to)

@@ -2,7 +2,6 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -20,13 +19,6 @@ NATIVE = "native"
 OF_PROGRAM = "Options for a program, -- COMMAND"
 """Heading of options in the help that matter only for a program."""
 _COMMON = "caching"  # the allocator of most programs
-
-
-class Gpu(StrEnum):
-    """GPUs for which the scratch memory of kernels is modelled, by compute capability."""
-
-    SM80 = "sm80"
-    SM90 = "sm90"
 
 
 Workload = Annotated[
@@ -194,14 +186,6 @@ Nccl = Annotated[
 Other = Annotated[int, bytes_option("Bytes of the card that other processes use.")]
 Json = Annotated[str | None, json_option("result rows")]
 TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
-TraceOutput = Annotated[str, output_option(TRACE_OUTPUT)]
-Scratch = Annotated[
-    Gpu | None,
-    typer.Option(
-        help="Add the scratch memory of the kernels of such a GPU, computed by a model and labeled."
-    ),
-]
-ConvolutionScratch = Annotated[int, bytes_option("With --scratch: bytes per convolution.")]
 Reference = Annotated[
     str | None,
     typer.Option(

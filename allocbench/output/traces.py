@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from allocbench.output.files import STDOUT, check_outputs, open_output
 from allocbench.output.stdout import tell_notes
 from allocbench.workloads import FREE, Trace, TraceError
 from allocbench.workloads.files import WRITERS, kind_by_extension
-from allocbench.workloads.scratch import GPUS, with_scratch
 
 
 def check_trace_output(path: str, kind: str | None = None) -> str:
@@ -35,18 +33,6 @@ def beside(path: str, name: str) -> str:
     """The path of one of several traces: trace.parquet and rank0 give trace-rank0.parquet."""
     stem = Path(path).stem
     return str(Path(path).with_stem(f"{stem}-{name}")) if name else path
-
-
-def modelled(trace: Trace, gpu: str | None, convolution: int) -> Trace:
-    """The trace with the scratch memory of the kernels of a GPU, or unchanged if `gpu` is None.
-
-    Raises UsageError for convolution scratch without a GPU, and the errors of `with_scratch`.
-    """
-    if gpu is None:
-        if convolution:
-            raise UsageError("--convolution-scratch: requires --scratch, which names the GPU")
-        return trace
-    return with_scratch(trace, replace(GPUS[gpu], convolution=convolution))
 
 
 def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:

@@ -6,7 +6,6 @@ functions.py       a Python function as a program
 ran.py             runs it on this machine's GPU or on a null GPU
 kept.py            recordings in the cache, and whether they are still valid
 steps.py           which steps were seen, and whether memory still grew
-capturing.py       captures the program of a bundled workload
 with_allocator.py  runs it on another allocator
 hook/              what runs in the processes of a program
 """

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from allocbench.base import units
-from allocbench.workloads import TraceError, again, catalog
+from allocbench.workloads import TraceError, catalog
 from benchmarks import fragmentation
+from benchmarks.workshop import second_runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "strategies" / "planned.md"
 TABLE = PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", again.names())
+@pytest.mark.parametrize("name", second_runs.names())
 def test_planned_removes_most_of_the_fragmentation_of_caching(name: str) -> None:
     result = fragmentation.measure(name)
     assert result["caching"] > 0
@@ -30,12 +31,12 @@ def test_planned_removes_most_of_the_fragmentation_of_caching(name: str) -> None
 
 
 def test_another_run_makes_other_requests() -> None:
-    for name in again.names():
-        run, other = catalog.load(name), again.load(name)
+    for name in second_runs.names():
+        run, other = catalog.load(name), second_runs.load(name)
         assert other.name == f"{name}-again"
         assert sorted(run.size) != sorted(other.size)
 
 
 def test_inference_workloads_have_no_second_run() -> None:
     with pytest.raises(TraceError, match="llm-decode: has no second run; workloads with one:"):
-        again.load("llm-decode")
+        second_runs.load("llm-decode")

@@ -18,7 +18,7 @@ from tests.null_driver import NAME, environment, python, reported
 from tests.stand_in import MODULES, TORCH_CALLS
 
 if (_FOUND := importlib.util.find_spec("torch")) is None:
-    pytest.skip("needs the extra 'torch'", allow_module_level=True)
+    pytest.skip("needs PyTorch", allow_module_level=True)
 TORCH = Path(str(_FOUND.origin)).parent
 
 

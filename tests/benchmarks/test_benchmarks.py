@@ -64,7 +64,7 @@ def test_every_benchmark_has_a_version_a_unit_and_parameters() -> None:
     assert len(result) > 40
     areas = {kind.__module__.removeprefix("benchmarks.") for kind, _, _ in result}
     assert areas == {
-        *("capture", "cupy", "gpu_inference", "gpu_programs", "gpu_training", "importing"),
+        *("cupy", "gpu_inference", "gpu_programs", "gpu_training", "importing"),
         *("instructions", "latency", "memory", "planners", "scaling"),
     }
     for kind, name, function in result:

@@ -20,7 +20,6 @@ import pytest
 
 from allocbench import __version__, allocators
 from allocbench.commands import COMMANDS, EXAMPLES, Command
-from allocbench.programs.capturing import Where
 from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import (
@@ -57,7 +56,7 @@ def placements(line: str) -> list[tuple[int, ...]]:
 
 
 # Programs as workloads are tested in test_program_workloads.py.
-_ELSEWHERE = ("capture", "record", "run", "asv-compare", "asv-machine", "asv-scrub")
+_ELSEWHERE = ("record", "run", "asv-compare", "asv-machine", "asv-scrub")
 NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
 
 
@@ -342,14 +341,3 @@ def test_convert_takes_its_output_as_an_argument_or_an_option() -> None:
         assert run(line).exit_code == 2
     assert not Path("a.csv").exists()
     assert not Path("b.csv").exists()
-
-
-def test_capture_writes_what_was_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Where, "capture", lambda *_: (make(EVENTS), ["1 read of a value"]))
-    done = run("capture gpt2-train -o new.parquet")
-    assert done.exit_code == 0
-    assert done.stderr.splitlines()[-1] == "note: 1 read of a value"
-    assert_same(read("new.parquet"), make(EVENTS))
-    assert run("capture gpt2-train -o -").stdout == Path("good.csv").read_text()
-    monkeypatch.setattr(Where, "capture", lambda *_: 1 / 0)  # a defect is no user error
-    assert isinstance(run("capture gpt2-train -o new.csv").exception, ZeroDivisionError)

@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from allocbench.programs import capturing
-from allocbench.programs.capturing import Where, where
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, gpu_capture, read, recording
-from allocbench.workloads.fake_cuda import CaptureError
-from allocbench.workloads.gpu_capture import Interpreter, capture_on_gpu
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, read, recording
 from tests.commands import folder, run
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -245,80 +238,6 @@ def test_commands_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_program_that_is_not_recorded_keeps_no_history() -> None:
     command = [sys.executable, "-c", f"{TRAIN}\nassert not torch.settings"]
     subprocess.run(command, check=True)
-
-
-# --- a bundled program on a GPU
-
-
-def test_a_capture_on_a_gpu_is_a_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = catalog.load("dlrm-train")
-    extra = {"features": ["mem_pool"], "other_events": {}}
-    wanted = replace(loaded, provenance=replace(loaded.provenance, extra=extra))
-    commands = []
-
-    def recorded(command: list[str], *, stderr: int, **options: object) -> recording.Recorded:
-        commands.append(command)
-        os.write(stderr, b"noise\nerror: too bad\n")
-        about = {"model": "GPT-2", "seed": 7, "config": {"layers": 2}}
-        Path(command[-1]).write_text(json.dumps(about))
-        return recording.Recorded(len(commands) - 1, {"": wanted}, [])
-
-    monkeypatch.setattr(gpu_capture, "record", recorded)
-    trace = capture_on_gpu("models.gpt2", "mine", "2000-01-01", python="other/python")
-    (command,) = commands
-    assert command[:4] == ["other/python", "-m", "allocbench.workloads.gpu_program", "models.gpt2"]
-    assert len(trace) == len(wanted)
-    told = trace.provenance
-    assert (told.name, told.date, told.seed, told.model) == ("mine", "2000-01-01", 7, "GPT-2")
-    assert told.kind == "captured"
-    assert told.extra == {"config": {"layers": 2}, "features": ["mem_pool"]}
-    with pytest.raises(CaptureError, match=r"^models\.gpt2 left no recording: too bad$"):
-        capture_on_gpu("models.gpt2")
-
-
-CUDA_BUILD = Path("site-packages/torch")
-
-
-@pytest.fixture
-def built_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python at "cuda/python" with a CUDA build of PyTorch, and one without PyTorch."""
-    (CUDA_BUILD / "lib").mkdir(parents=True)
-    (CUDA_BUILD / "lib" / "libtorch_cuda.so").touch()
-
-    def interpreter(path: str) -> Interpreter:
-        return Interpreter(path, CUDA_BUILD if path == "cuda/python" else None)
-
-    monkeypatch.setattr(capturing, "interpreter", interpreter)
-
-
-@pytest.mark.usefixtures("built_for_cuda")
-def test_a_capture_runs_on_the_best_device_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capturing, "has_cuda", lambda: False)
-    assert where(python="cuda/python") == Where("null:h100", "cuda/python")
-    assert where("null:l4", "cuda/python") == Where("null:l4", "cuda/python")
-    assert where().device == "fake"
-    assert where().because == f"{sys.executable} has no PyTorch"
-    assert where("fake") == Where("fake")
-    monkeypatch.setattr(capturing, "has_cuda", lambda: True)
-    assert where(python="cuda/python") == Where("cuda", "cuda/python")
-
-
-@pytest.mark.usefixtures("built_for_cuda")
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--device sim:8GiB", "--device sim:8GiB: write null:CARD, cuda or fake"),
-        ("--device null:h100", f"--device null:h100: {sys.executable} has no PyTorch; pip inst"),
-        ("--python cpu/python", "--python cpu/python: cpu/python has no PyTorch; pip install"),
-        ("--device fake --python cuda/python", "--python: fake tensors need the PyTorch of"),
-        ("--python cuda/python --scratch sm90", "--scratch: models what fake tensors miss; a capt"),
-    ],
-)
-def test_invalid_captures(line: str, message: str) -> None:
-    done = run(f"capture gpt2-train -o new.parquet {line}")
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {message}")
-    assert not Path("new.parquet").exists()
 
 
 def test_match_says_how_far_two_traces_agree() -> None:

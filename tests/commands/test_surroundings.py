@@ -54,7 +54,7 @@ WRITING = {
     "match": f"{SHOWN['match']} --json",
 }
 """Commands that write a file, whose name comes last."""
-ELSEWHERE = {"capture", "record", "run", "asv-compare", "asv-machine", "asv-scrub"}
+ELSEWHERE = {"record", "run", "asv-compare", "asv-machine", "asv-scrub"}
 """Commands that need PyTorch or a repository, and are tested with them."""
 READ_ONLY = "/sys/new.csv"
 ENDED = [command for command in SHOWN if command != "sweep"]

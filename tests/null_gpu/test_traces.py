@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 import subprocess
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench.programs.capturing import FAKE, NULL, Where
 from allocbench.questions.holding import PARAMETERS, STATE, holders
 from allocbench.verification.verify import verify
-from allocbench.workloads import ALLOC, MARK, Trace, again, catalog, read, write
-from allocbench.workloads.fake_cuda import CaptureError
+from allocbench.workloads import ALLOC, MARK, Trace, catalog, read, write
 from allocbench.workloads.recording import has_cuda
 from benchmarks import gpu_programs
-from benchmarks.workshop import recreating
+from benchmarks.workshop import second_runs
+from benchmarks.workshop.bundled_traces import DEVICE, TORCH, files, trace_of
 from tests.null_gpu import NEWEST, PROGRAMS, ROOT, allocbench, python
 from tests.traces import assert_same
 
@@ -66,15 +64,14 @@ def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_pat
     assert any(label.startswith("optimizers.py:") for label in labels_of(annotated))
 
 
-# The fastest to capture; `make check-traces` checks all of them.
+# The fastest to record; `make check-traces` checks all of them.
 @pytest.mark.parametrize("name", ["bert-serve", "gpt2-train", "resnet50-train", "vit-serve"])
-def test_bundled_traces_are_recreated_and_caching_places_blocks_as_pytorch_did(
+def test_bundled_traces_are_made_again_and_caching_places_blocks_as_pytorch_did(
     name: str, tmp_path: Path
 ) -> None:
-    workload = catalog.bundled(name)
-    there = Where(recreating.DEVICE, python())
-    trace, _ = there.capture(workload.module, name, workload.date, keep=tmp_path)
-    same_as_bundled(trace, workload.path, tmp_path)
+    file = files([name])[0]
+    trace = trace_of(file, python(), DEVICE, keep=tmp_path)
+    same_as_bundled(trace, file.path, tmp_path)
     (snapshot,) = tmp_path.glob("*.pickle")
     found = verify(snapshot, "caching:version=2.13").agreement
     assert found is not None
@@ -85,21 +82,19 @@ def test_bundled_traces_are_recreated_and_caching_places_blocks_as_pytorch_did(
 
 
 def same_as_bundled(trace: Trace, path: Path, folder: Path) -> None:
-    """Compare a new capture with a bundled file: events, provenance, and bytes."""
+    """Compare a new trace with a file: events, provenance, and bytes."""
     write(trace, folder / path.name)
     assert_same(read(path), trace)
-    assert read(path).provenance == trace.provenance
+    assert read(path).provenance == read(folder / path.name).provenance
     writers = {pq.read_metadata(file).created_by for file in (path, folder / path.name)}
     if len(writers) == 1:  # another pyarrow may write other bytes for the same trace
         assert path.read_bytes() == (folder / path.name).read_bytes()
 
 
-def test_second_runs_are_recreated(tmp_path: Path) -> None:
-    again.recreate(
-        ["dlrm-train"], tmp_path, recreating.capturing(Where(recreating.DEVICE, python()))
-    )
-    trace = read(tmp_path / "dlrm-train.parquet")
-    same_as_bundled(trace, again.DATA / "dlrm-train.parquet", tmp_path)
+def test_second_runs_are_made_again(tmp_path: Path) -> None:
+    file = files(["dlrm-train"])[1]
+    assert file.path == second_runs.path_of("dlrm-train")
+    same_as_bundled(trace_of(file, python()), file.path, tmp_path)
 
 
 def test_kinds_do_not_depend_on_labels(tmp_path: Path) -> None:
@@ -113,37 +108,8 @@ def test_kinds_do_not_depend_on_labels(tmp_path: Path) -> None:
 
 def test_the_bundled_traces_are_of_the_tested_pytorch() -> None:
     made_with = {catalog.load(name).provenance.torch for name in catalog.captured()}
-    assert made_with == {NEWEST} == {recreating.TORCH}
+    assert made_with == {NEWEST} == {TORCH}
     assert f"TRACES := build/torch/{NEWEST}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
-def test_a_capture_has_what_fake_tensors_miss() -> None:
-    trace = catalog.load("gpt2-train")
-    fake, _ = Where(FAKE).capture(catalog.bundled("gpt2-train").module)
-    sizes, fake_sizes = (Counter(one.size[one.op == ALLOC].tolist()) for one in (trace, fake))
-    assert not fake_sizes - sizes
-    missed = trace.allocs - fake.allocs
-    assert missed == (sizes - fake_sizes).total() == 1776
-    assert marks_of(trace) == marks_of(fake)
-    # Operators have the names that they have under fake tensors, without those of overloads.
-    assert {"aten::add", "aten::mul", "aten::sum", "aten::addmm"} <= labels_of(trace)
-
-
-def test_the_capture_command_says_where_it_ran(tmp_path: Path) -> None:
-    path = tmp_path / "trace.parquet"
-    command = [*allocbench(), "capture", "vit-serve", "--python", python(), "-o", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    events = f"note: vit-serve: {len(read(path)):,} events on null:h100-sxm-80gb, PyTorch 2.13.0\n"
-    assert events in done.stderr
-    assert "topk(5)" in done.stderr  # the line that reads a computed value
-
-
-def test_a_program_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "failing.py").write_text("1 / 0\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(CaptureError, match="left no recording: ZeroDivisionError: div"):
-        Where(NULL, python()).capture("failing")
 
 
 def test_a_program_is_benchmarked_on_a_null_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

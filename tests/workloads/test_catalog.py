@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
+from benchmarks.workshop import bundled_traces
 from tests.traces import message_of
 
 TRAINING = {"init", "step", "forward", "backward", "optimizer", "teardown"}
@@ -77,8 +78,8 @@ def test_an_unknown_name_is_refused_with_the_valid_names() -> None:
     expected = f"unknown workload 'gpt5'; workloads: {', '.join(catalog.names())}"
     assert message_of(lambda: catalog.load("gpt5")) == expected
     expected = f"unknown workload '{{}}'; bundled workloads: {', '.join(NAMES)}"
-    assert message_of(lambda: catalog.capture("gpt5")) == expected.format("gpt5")
-    assert message_of(lambda: catalog.capture("random")) == expected.format("random")
+    assert message_of(lambda: catalog.bundled("gpt5")) == expected.format("gpt5")
+    assert message_of(lambda: catalog.bundled("random")) == expected.format("random")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -179,7 +180,7 @@ def test_models_have_their_published_sizes(name: str) -> None:
 
 
 def test_the_readme_table_matches_the_traces() -> None:
-    assert catalog.markdown() in (catalog.DATA / "README.md").read_text()
+    assert bundled_traces.markdown() in (catalog.DATA / "README.md").read_text()
 
 
 def test_the_data_is_small() -> None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The captured PyTorch programs, such as `python -m allocbench.workloads.models.gpt2`."""
+"""The programs of the bundled traces, such as `python -m allocbench.workloads.models.gpt2`."""

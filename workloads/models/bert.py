@@ -142,14 +142,6 @@ PROGRAM = Program(
     model="BERT-large, bfloat16, texts of up to 512 tokens padded to 6 lengths, batches of at most"
     " 16384 tokens, attention with a padding mask",
     seed=SEED,
-    expects=frozenset(
-        {
-            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # flash attention has no mask
-            "aten::addmm:bfloat16",
-            "aten::native_layer_norm:bfloat16",
-        }
-    ),
-    forbids=frozenset({"aten::_safe_softmax", "aten::_softmax", "aten::addmm:float32"}),
 )
 
 if __name__ == "__main__":

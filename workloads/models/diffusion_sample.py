@@ -134,16 +134,6 @@ PROGRAM = Program(
     model="Stable Diffusion 1.5, bfloat16, classifier-free guidance, requests of 1 to 8 images of"
     " 512x512 and 768x512, 6 steps each",
     seed=0,
-    expects=frozenset(
-        {
-            "aten::_scaled_dot_product_flash_attention:bfloat16",
-            "aten::_scaled_dot_product_efficient_attention:bfloat16",  # 512 channels per head
-            "aten::convolution:bfloat16",
-            "aten::native_group_norm:bfloat16",
-            "aten::upsample_nearest2d:bfloat16",
-        }
-    ),
-    forbids=frozenset({"aten::_safe_softmax", "aten::_softmax", "aten::convolution:float32"}),
 )
 
 if __name__ == "__main__":

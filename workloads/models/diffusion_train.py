@@ -80,20 +80,6 @@ PROGRAM = Program(
     model="Stable Diffusion 1.5 U-Net, batch 8 of latents of 5 aspect ratios near 64x64, bfloat16"
     " autocast, AdamW, an exponential average of the weights",
     seed=SEED,
-    expects=frozenset(
-        {
-            "aten::_scaled_dot_product_flash_attention:bfloat16",
-            "aten::_scaled_dot_product_flash_attention_backward:bfloat16",
-            "aten::convolution:bfloat16",
-            "aten::native_group_norm:float32",
-            "aten::addmm:bfloat16",
-            "aten::_foreach_addcdiv_",
-            "aten::_foreach_lerp_",
-        }
-    ),
-    forbids=frozenset(
-        {"aten::_safe_softmax", "aten::_softmax", "aten::convolution:float32", "aten::addcdiv_"}
-    ),
 )
 
 if __name__ == "__main__":

@@ -120,19 +120,6 @@ PROGRAM = Program(
     ),
     model="GPT-2 124M, batch 8, up to 1024 tokens, bfloat16 autocast, dropout, AdamW",
     seed=SEED,
-    expects=frozenset(
-        {
-            "aten::_scaled_dot_product_flash_attention:bfloat16",
-            "aten::_scaled_dot_product_flash_attention_backward:bfloat16",
-            "aten::addmm:bfloat16",
-            "aten::native_dropout:bfloat16",
-            "aten::_foreach_norm",
-            "aten::_foreach_addcdiv_",
-        }
-    ),
-    forbids=frozenset(
-        {"aten::_safe_softmax", "aten::_softmax", "aten::addmm:float32", "aten::addcdiv_"}
-    ),
 )
 
 if __name__ == "__main__":

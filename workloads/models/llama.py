@@ -2,7 +2,7 @@
 """The parts of Llama-3 shared by its fine-tuning and its decoding.
 
 Normalisation and rotary embedding are written as individual operators rather than with a fused
-kernel that only some devices have, so that a GPU allocates what a capture shows.
+kernel that only some devices have, so that every GPU makes the same allocations.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """A key-value cache in pages of a fixed number of tokens, and attention that reads it in place.
 
 Serving systems have kernels for this that need no memory except for their output. Here one operator
-stands for such a kernel. On a CPU it computes attention with PyTorch's operators, which are not
-captured. On a GPU it only makes its output, filled with zeros.
+stands for such a kernel. On a CPU it computes attention with PyTorch's operators. On a GPU it only
+makes its output, filled with zeros.
 """
 
 from __future__ import annotations
@@ -124,20 +124,6 @@ def paged_attention(
             enable_gqa=True,
         )[0].transpose(0, 1)
     return output
-
-
-@paged_attention.register_fake
-def _(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pages: list[Tensor],
-    layer: int,
-    table: list[int],
-    counts: list[int],
-    lengths: list[int],
-) -> Tensor:
-    return query.new_empty(query.shape)
 
 
 @paged_attention.register_kernel("cuda")

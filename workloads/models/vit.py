@@ -103,15 +103,6 @@ PROGRAM = Program(
     ),
     model="ViT-L/16, bfloat16, 24 batches of 1 to 64 images of 224x224",
     seed=SEED,
-    expects=frozenset(
-        {
-            "aten::_scaled_dot_product_flash_attention:bfloat16",
-            "aten::addmm:bfloat16",
-            "aten::native_layer_norm:bfloat16",
-            "aten::convolution:bfloat16",
-        }
-    ),
-    forbids=frozenset({"aten::_safe_softmax", "aten::addmm:float32", "aten::native_dropout"}),
 )
 
 if __name__ == "__main__":

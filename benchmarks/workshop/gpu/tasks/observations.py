@@ -119,7 +119,7 @@ def _fraction(share: float) -> str:
 
 
 def _workload(name: str, choice: str = "", conf: str = "", gib: int | None = None) -> Observation:
-    words = ("allocbench.workloads.gpu_program", catalog.bundled(name).module, f"{FOLDER}/about")
+    words = (catalog.bundled(name).module, "--device", "cuda")
     full = "--".join(filter(None, [name, choice]))
     return Observation(full, gib or _PEAKS[name], words, conf)
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from allocbench import allocators
-from allocbench.workloads import ALLOC, Provenance, Trace, catalog, read
+from allocbench.workloads import ALLOC, Trace, catalog, read
 from benchmarks.workshop.gpu import contestants, driving, dry, task
 
 _HISTORY = 5_000_000  # events
@@ -36,10 +36,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     config = program.tiny if arguments.dry else program.full
     if arguments.dry:
         program_memory = allocators.Program("record:of=caching")
-        from allocbench.workloads.recorder import record
-
-        recorder = record(lambda mark: program.run(config, "cpu", mark), "cpu")
-        captured = recorder.trace(Provenance(name="dry"))
+        captured = dry.record(lambda mark: program.run(config, "cpu", mark))
         dry.replay(captured, program_memory)
         return {"capture": compare(captured, _recorded(program_memory)), "replica": None}
     memory = driving.begin(contestants.Contestant("recorded", "record:of=caching"))

@@ -7,14 +7,13 @@ last batches. `make traces` recreates these traces too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allocbench.workloads import catalog
-from allocbench.workloads.files import read, write
-from allocbench.workloads.trace import Trace, TraceError
 
-DATA = catalog.DATA / "again"
+if TYPE_CHECKING:
+    from allocbench.workloads import Trace
 
 
 def names() -> list[str]:
@@ -22,17 +21,15 @@ def names() -> list[str]:
     return [name for name in catalog.captured() if catalog.bundled(name).purpose == "training"]
 
 
+def path_of(name: str) -> Path:
+    """The file of a second run."""
+    return Path(__file__).with_name(f"{name}.parquet")
+
+
 def load(name: str) -> Trace:
     """The second run of a workload; raises TraceError if it has none."""
+    from allocbench.workloads import TraceError, read  # the programs run without numpy
+
     if name not in names():
         raise TraceError(f"{name}: has no second run; workloads with one: {', '.join(names())}")
-    return read(DATA / f"{name}.parquet")
-
-
-def recreate(names: Iterable[str], folder: Path, capture_module: catalog.Capture) -> None:
-    """Capture the second runs and write them as `folder`/NAME.parquet."""
-    for name in names:
-        workload = catalog.bundled(name)
-        package, _, module = workload.module.rpartition(".")
-        trace = capture_module(f"{package}.again.{module}", f"{name}-again", workload.date)
-        write(trace, folder / f"{name}.parquet")
+    return read(path_of(name))
