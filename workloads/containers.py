@@ -3,13 +3,6 @@
 
 GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
-REFUSED = {
-    b"BZh": "is compressed with bzip2",
-    b"\xfd7zXZ\0": "is compressed with xz",
-    b"\x28\xb5\x2f\xfd": "is compressed with zstd",
-    b"PK\3\4": "is a zip archive",
-}
-"""Beginnings of files that must be expanded first."""
 IN_MEMORY = 64 << 20
 """Bytes of a pipe or of an expanded file; more goes to a temporary file."""
 _MOST_EXPANDED = 1 << 30

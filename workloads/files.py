@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
-import codecs
+import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from allocbench.base.whole_file import whole_file
+from allocbench.workloads import error_texts
 from allocbench.workloads.block_lifetimes import (
     Lifetimes,
     is_lifetimes,
     lifetimes,
     parse_lifetimes,
 )
-from allocbench.workloads.containers import REFUSED
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.exporters.minimalloc import write_blocks
-from allocbench.workloads.formats import FORMATS, HEAD, OUTPUTS, Format, format_of
+from allocbench.workloads.formats import (
+    FORMATS,
+    HEAD,
+    OUTPUTS,
+    Format,
+    format_of,
+    other_of,
+    text_of,
+)
 from allocbench.workloads.graph_files import is_graph, parse_graph
 from allocbench.workloads.graphs import OperatorGraph
 from allocbench.workloads.input_files import open_input, told
@@ -121,7 +129,7 @@ def _format_of(file: BinaryIO, options: Mapping[str, str | int]) -> Format:
     """The format of an open file, which has these options."""
     head = file.read(HEAD)
     file.seek(0)
-    file_format = _format(head)
+    file_format = _format(head, file)
     _check_options(file_format, options)
     return file_format
 
@@ -160,20 +168,34 @@ def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
             writer(trace, file)
 
 
-def _format(head: bytes) -> Format:
+class NotATraceError(TraceError):
+    """The file is a text, from which `error_texts` has read numbers."""
+
+    def __init__(self, message: str, error: error_texts.ErrorText) -> None:
+        super().__init__(message)
+        self.error = error
+
+
+_MOST_TEXT = 1 << 25
+"""Bytes at the end of a text in which errors are looked for."""
+
+
+def _format(head: bytes, file: BinaryIO) -> Format:
     if not head:
         raise TraceError("is empty")
+    if is_graph(head):
+        raise TraceError("is the graph of a model, not a trace; `allocbench plan` reads it")
+    if other := other_of(head):
+        raise TraceError(str(other))
     if recognized := format_of(head):
         return recognized
     names = "; ".join(file_format.name for file_format in FORMATS)
+    if b"\0" in head:
+        raise TraceError(f"its format is not recognized; known formats: {names}")
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_TEXT))
+    if error := error_texts.parse(file.read().decode("utf-8", "replace")):
+        raise NotATraceError(str(text_of(error.program)), error)
     line = head.partition(b"\n")[0].strip()
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise TraceError(f"is text in UTF-16; save it as UTF-8. Known formats: {names}")
-    if is_graph(head):
-        raise TraceError("is the graph of a model, not a trace; `allocbench plan` reads it")
-    for begins, packed in REFUSED.items():
-        if head.startswith(begins):
-            raise TraceError(f"{packed}; expand it first, or compress it with gzip")
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(
             f"its format is not recognized: line 1 is '{text[:_MOST_SHOWN]}'; expected the"

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """THE list of input formats. A format is recognized by the first bytes of a file, not its name.
 
-Another format is one line here, and a module with its `sniff` and its `read`.
+Another format is one line here, and a module with its `sniff` and its `read`. OTHERS are the files
+that are recognized, and not read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -140,17 +142,134 @@ FORMATS = (
 )
 
 
-REFUSED = (
-    Format(
-        "memory timeline",
-        "the output of the PyTorch profiler's export_memory_timeline, which is not a trace",
-        "importers.kineto:is_timeline",
-        "importers.kineto:refuse_timeline",
-    ),
+@dataclass(frozen=True)
+class Other:
+    """A kind of file that is not read as a trace.
+
+    name: "is NAME" says what it is. begins: a pattern of its first bytes; b"" for texts, which are
+    recognized by `error_texts`. answers: what it can answer. instead: what to do, or to record.
+    """
+
+    name: str
+    begins: bytes
+    answers: str
+    instead: str
+
+    def __str__(self) -> str:
+        told = "; ".join(filter(None, (self.answers, self.instead)))
+        return f"is {self.name}{': ' if self.answers else '; '}{told}"
+
+
+SNAPSHOT_INSTEAD = (
+    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
+    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
 )
-"""Files that users mistake for traces. Reading one raises TraceError with a remedy."""
+_RMM = (
+    "record the requests: rmm.mr.set_current_device_resource(rmm.mr.LoggingResourceAdaptor("
+    "rmm.mr.get_current_device_resource(), log_file_name='rmm.csv'))"
+)
+_EXPAND = "expand it first, or compress it with gzip"
+_SERVING = "`allocbench serving` shows what fills the card"
+_EXPLAIN = "`allocbench explain` says what its numbers prove"
+
+OTHERS = (
+    Other(
+        "a memory timeline of the PyTorch profiler",
+        rb"\s*\[\s*\[\s*-?\d",
+        "it has sizes over time, but no addresses, so frees cannot be matched with allocs",
+        SNAPSHOT_INSTEAD,
+    ),
+    Other(
+        "a file of torch.save, such as a checkpoint",
+        rb"(?s)PK\x03\x04.{26}[^/\0]{1,255}/(?:data\.pkl|byteorder|version|\.(?:format|storage))"
+        rb"|\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.",
+        "it holds tensors, and no history of the allocator",
+        SNAPSHOT_INSTEAD,
+    ),
+    Other(
+        "a file of safetensors",
+        rb"(?s).{8}\{\s*\"[^\"]{1,255}\"\s*:\s*\{\s*\"(?:format|dtype|shape|data_offsets)\"",
+        "it holds the weights of a model",
+        "`allocbench serving` takes the config.json beside it",
+    ),
+    Other(
+        "a memory profile of JAX (pprof)",
+        rb"(?s)(?:\x0a[\x02\x04]\x08.(?:\x10.)?){1,4}\x12",
+        "it shows what was live at one moment, by stack, and no requests",
+        "`pprof -top FILE` lists the stacks; for the error of a program, give its log to"
+        " `allocbench explain`",
+    ),
+    Other(
+        "a buffer assignment of XLA",
+        rb"\s*BufferAssignment:",
+        "it has the buffers of one program and their offsets, but not when they are live",
+        "dump the module, too: XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_text'",
+    ),
+    Other(
+        "RMM's debug log",
+        rb"\[ *\d+\]\[[\d:]+\]\[\w+ *\]",
+        "it has the events of a pool, and not the frees of blocks",
+        _RMM,
+    ),
+    Other(
+        "a log of nvidia-smi",
+        rb"[^\n]*memory\.used",
+        "it shows the use of a card over time, and no requests",
+        SNAPSHOT_INSTEAD,
+    ),
+    Other(
+        "memory_record.csv of the Ascend profiler",
+        rb"\W*Component,Timestamp\(us\),Total Allocated",
+        "it has sums over time, and no blocks",
+        "give operator_memory.csv, which lies beside it",
+    ),
+    Other(
+        "a database of SQLite, as Nsight Systems writes",
+        rb"SQLite format 3\0",
+        "it has calls of the driver, and not the requests behind them",
+        SNAPSHOT_INSTEAD,
+    ),
+    Other("compressed with bzip2", rb"BZh\d", "", _EXPAND),
+    Other("compressed with xz", rb"\xfd7zXZ\0", "", _EXPAND),
+    Other("compressed with zstd", rb"\x28\xb5\x2f\xfd", "", _EXPAND),
+    Other("a zip archive", rb"PK\x03\x04", "", _EXPAND),
+    Other("a tar archive", rb"(?s).{257}ustar", "", "unpack it first"),
+    Other("text in UTF-16", rb"\xff\xfe|\xfe\xff", "", "save it as UTF-8"),
+    Other("a text of PyTorch", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
+    Other(
+        "a text of XLA",
+        b"",
+        _EXPLAIN,
+        "with TF_CPP_MIN_LOG_LEVEL=0 the log lists every chunk of memory",
+    ),
+    Other("a text of BFC", b"", _EXPLAIN, "give the whole log, with the dump of all chunks"),
+    Other("a text of ONNX Runtime", b"", _EXPLAIN, "log the arena: log_severity_level=0"),
+    Other(
+        "a text of CuPy",
+        b"",
+        _EXPLAIN,
+        "let RMM serve the requests, cupy.cuda.set_allocator(rmm.allocators.cupy."
+        f"rmm_cupy_allocator), and {_RMM}",
+    ),
+    Other("a text of RMM", b"", _EXPLAIN, _RMM),
+    Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
+    Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
+    Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),
+    Other("a text of the driver", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
+)
+"""Files that users mistake for traces: what they are, what they answer, and what to do instead."""
 
 
 def format_of(head: bytes) -> Format | None:
     """The format of a file with this beginning, or None."""
-    return next((known for known in (*FORMATS, *REFUSED) if known.sniff(head)), None)
+    return next((known for known in FORMATS if known.sniff(head)), None)
+
+
+def other_of(head: bytes) -> Other | None:
+    """The kind of a file with this beginning that is not a trace, or None."""
+    return next((one for one in OTHERS if one.begins and re.match(one.begins, head)), None)
+
+
+def text_of(program: str) -> Other:
+    """The texts of a program, by its name in `error_texts`."""
+    return next(one for one in OTHERS if one.name == f"a text of {program}")

@@ -21,6 +21,7 @@ from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.results import records
+from allocbench.workloads.vocabulary import TraceError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,7 @@ EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
     "allocbench explain trace.csv --allocator bfc --device sim:2MiB --json -",
     "allocbench explain --device null:l4 -- python train.py",
+    "allocbench explain error.txt",
 )
 _PINS = 8  # shown
 _MODULES = 8  # shown
@@ -66,15 +68,26 @@ def run(
     For a training program, and for a recording with lines and optimizer steps, the command also
     shows what holds the memory: parameters, gradients, optimizer state, activations and workspaces,
     by line and by module of the model.
+
+    The file may also be the text of an error, with a log around it, or - for standard input. The
+    answer is then what its numbers prove: is the memory full, or may another arrangement help?
     """
+    from allocbench.commands import error_answer
     from allocbench.inputs.question import read
     from allocbench.questions import explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
     from allocbench.replays.runner import Runner
+    from allocbench.workloads.files import NotATraceError
 
-    question = read(
-        [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
-    )
+    try:
+        question = read(
+            [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
+        )
+    except TraceError as error:
+        if not isinstance(error.__cause__, NotATraceError):
+            raise
+        error_answer.answer(workload, error.__cause__.error, json)
+        return
     tell_notes(question.notes)
     name, trace = question.only
     run = Runner(trace, device, name)

@@ -27,7 +27,7 @@ from allocbench.null_gpu.workspaces import Rule, rules
 from allocbench.reports.rows.assumptions import CALLS
 from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
-from allocbench.workloads.formats import FORMATS
+from allocbench.workloads.formats import FORMATS, OTHERS
 from allocbench.workloads.snapshot_format import FORMS
 from docs.generate import agreement, gpu_runs
 from docs.generate.serving import example as served_example
@@ -220,6 +220,12 @@ def snapshot_fields() -> str:
     )
 
 
+def other_files() -> str:
+    """All kinds of files that are recognized, and not read as traces."""
+    rows = ((one.name, one.answers, one.instead) for one in OTHERS)
+    return table(("what it is", "what it answers", "what to do"), rows)
+
+
 def cards() -> str:
     """The cards for which there are simulated devices."""
     rows = (
@@ -363,6 +369,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
         planners,
         formats,
         snapshot_fields,
+        other_files,
         cards,
         device_costs,
         workloads,

@@ -136,6 +136,7 @@ def test_every_example_works(example: str, reported: Path, request: pytest.Fixtu
     recorder.alloc(7)
     Path("snapshot.pickle").write_bytes(pickled(snapshot(recorder)))
     Path("requests.csv").write_text(AZURE)
+    Path("error.txt").write_text("RuntimeError: CUDA error: out of memory\n")
     write_config(Path(), LLAMA)
     if example.startswith("allocbench verify"):
         recorded = gzip.decompress((DATA / "recordings/cold.pickle.gz").read_bytes())

@@ -24,7 +24,9 @@ import pyarrow.parquet as pq
 from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
+from allocbench.commands.error_answer import sentences
 from allocbench.questions import model_plan
+from allocbench.questions.error_text import verdict
 from allocbench.reports.output import ResultError
 from allocbench.reports.rows import results, runs
 from allocbench.workloads import (
@@ -33,6 +35,7 @@ from allocbench.workloads import (
     Trace,
     TraceError,
     catalog,
+    error_texts,
     features,
     files,
     lifetimes,
@@ -138,6 +141,15 @@ def model_config(data: bytes) -> None:
         assert architecture.weight_bytes > 0
 
 
+def error_text(data: bytes) -> None:
+    """The text of an error, with what its numbers prove."""
+    error = error_texts.parse(data.decode(errors="replace"))
+    if error is not None:
+        found = verdict(error)
+        assert all("\n" not in line for line in sentences(error, found))
+        assert found.missing is None or found.missing.high >= 0
+
+
 def gzip_file(data: bytes) -> None:
     """A compressed file; the fuzzer changes its content, not only what wraps it."""
     _trace_file(gzip.compress(data, 1), data)
@@ -233,6 +245,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "rmm_log": trace_file,
     "request_log": request_log,
     "model_config": model_config,
+    "error_text": error_text,
     "gzip": gzip_file,
     "results": result_files,
     "allocator": allocator_spec,

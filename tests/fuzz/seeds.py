@@ -15,6 +15,7 @@ from allocbench.reports.rows import results
 from allocbench.workloads import Trace, catalog, write_csv, write_parquet
 from allocbench.workloads.exporters.minimalloc import write_blocks
 from tests.conftest import CASES
+from tests.questions.test_error_text import OTHERS
 from tests.result_rows import row
 from tests.tflite_models import tflite_file
 from tests.traces import GOOD, make
@@ -93,6 +94,7 @@ def seeds() -> dict[str, list[bytes]]:
             json.dumps(LLAMA | more).encode()
             for more in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4}})
         ],
+        "error_text": [text.encode() for text, *_ in OTHERS.values()],
         "gzip": [*csv, LOG.encode()],
         "results": _results(),
         "allocator": [case.spec.encode() for case in CASES],

@@ -209,7 +209,7 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     ),
     "UTF-16": (
         "op,id,size\na,0,1\n".encode("utf-16"),
-        f"is text in UTF-16; save it as UTF-8. Known formats: {KNOWN}",
+        "is text in UTF-16; save it as UTF-8",
     ),
     "graph": (
         b'{"tensors": [], "operators": []}',

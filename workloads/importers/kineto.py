@@ -18,11 +18,12 @@ from array import array
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from allocbench.workloads.coverage import UNSEEN, Coverage
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.importers.addresses import (
     AddressedEvents,
     gaps_of,
@@ -34,12 +35,6 @@ from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import marks_of, only_creates
 from allocbench.workloads.recordings import Recording, with_gaps
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
-
-REMEDY = (
-    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
-    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
-)
-"""What to do if a file does not contain enough."""
 
 _FIRST_MEMBER = re.compile(
     rb'\{\s*"(?:schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"'
@@ -62,19 +57,6 @@ def is_profile(head: bytes) -> bool:
     return text.startswith(b"[") and b'"ph"' in text
 
 
-def is_timeline(head: bytes) -> bool:
-    """Whether a file with this beginning is JSON written by `export_memory_timeline`."""
-    return re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None
-
-
-def refuse_timeline(file: BinaryIO, path: Path) -> NoReturn:
-    """Raise TraceError with what to do instead."""
-    raise TraceError(
-        "is a memory timeline of the PyTorch profiler: it has sizes over time, but no addresses, "
-        f"so frees cannot be matched with allocs; {REMEDY}"
-    )
-
-
 def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trace:
     """Read the memory events of one device of an open profiler trace.
 
@@ -93,7 +75,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     if profile.without_address and not profile.devices:
         raise TraceError(
             f"its {profile.without_address:,} memory events have no addresses, so frees "
-            f"cannot be matched with allocs; {REMEDY}"
+            f"cannot be matched with allocs; {SNAPSHOT_INSTEAD}"
         )
     chosen = _choose(device, profile.devices)
     memory = profile.devices[chosen]

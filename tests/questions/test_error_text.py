@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501  lines of logs are as long as programs print them
+"""Texts of errors with what their numbers prove. The numbers are made up, and the words are real.
+
+Each text is one that only this table has: the wording of a version, around numbers of our own. The
+verdicts were computed by hand.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from allocbench.questions.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN, verdict
+from allocbench.workloads.error_texts import Amount, ErrorText, parse
+
+GIB, MIB = 1 << 30, 1 << 20
+
+TORCH_1_0 = (
+    "RuntimeError: CUDA out of memory. Tried to allocate {x} (GPU 0; 10.00 GiB total capacity;"
+    " {a} already allocated; {f} free; {r} cached)"
+)
+TORCH_1_4 = (
+    "RuntimeError: CUDA out of memory. Tried to allocate {x} (GPU 0; 10.00 GiB total capacity;"
+    " {a} already allocated; {f} free; {total} reserved in total by PyTorch)"
+)
+TORCH_1_11 = (
+    TORCH_1_4 + " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid"
+    " fragmentation.  See documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF"
+)
+TORCH_2_1 = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate {x}. GPU 0 has a total"
+    " capacty of 10.00 GiB of which {f} is free. Including non-PyTorch memory, this process has"
+    " {p} memory in use. Of the allocated memory {a} is allocated by PyTorch, and {r} is reserved by"
+    " PyTorch but unallocated. If reserved but unallocated memory is large try setting"
+    " max_split_size_mb to avoid fragmentation."
+)
+TORCH_2_13 = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {x}. GPU 0 has a total"
+    " capacity of 10.00 GiB of which {f} is free. Including non-PyTorch memory, this process has"
+    " {p} memory in use. Of the allocated memory {a} is allocated by PyTorch, and {r} is reserved by"
+    " PyTorch but unallocated. If reserved but unallocated memory is large try setting"
+    " PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+XPU = (
+    "torch.OutOfMemoryError: XPU out of memory. Tried to allocate {x}. GPU 0 has a total capacity of"
+    " 10.00 GiB. Of the allocated memory {a} is allocated by PyTorch, and {r} is reserved by PyTorch"
+    " but unallocated. Please use `empty_cache` to release all unoccupied cached memory."
+)
+NPU = (
+    "RuntimeError: NPU out of memory. Tried to allocate {x} (NPU 0; 10.00 GiB total capacity; {a}"
+    " already allocated; {a} current active; {f} free; {total} reserved in total by PyTorch) If"
+    " reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
+)
+# What is requested, free, unallocated, allocated, in use by the process, and the verdict.
+NUMBERS = {
+    "full": ("3.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", FULL, True, 512 * MIB),
+    "pieces": ("2.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", PIECES, False, GIB),
+    "enough": ("1.00 GiB", "2.00 GiB", "0 bytes", "7.00 GiB", "8.00 GiB", ENOUGH, True, None),
+    "undecided": ("2.50 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", UNKNOWN, False, None),
+    "a small request": (
+        *("20.00 MiB", "6.00 MiB", "4.00 MiB", "9.00 GiB", "9.90 GiB"),
+        *(FULL, False, 10 * MIB),
+    ),
+    "nothing free": ("2.00 MiB", "0 bytes", "0 bytes", "9.00 GiB", "10.00 GiB", FULL, True, None),
+}
+
+
+@pytest.mark.parametrize(
+    "wording", [TORCH_1_0, TORCH_1_4, TORCH_1_11, TORCH_2_1, TORCH_2_13, NPU], ids=range(6)
+)
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_pytorch(wording: str, numbers: str) -> None:
+    x, f, r, a, p, kind, certain, missing = NUMBERS[numbers]
+    total = {"1.50 GiB": "8.50 GiB", "4.00 MiB": "9.00 GiB"}.get(r, a)
+    found = verdict(_parsed(wording.format(x=x, f=f, r=r, a=a, p=p, total=total)))
+    if "{total}" in wording and numbers == "nothing free":  # as far as the digits of a sum show
+        assert (found.kind, found.certain) == (UNKNOWN, False)
+        return
+    assert (found.kind, found.certain) == (kind, certain)
+    if missing is not None:
+        assert found.missing is not None
+        assert abs(found.missing.middle - missing) < 20 * MIB
+
+
+def _parsed(text: str) -> ErrorText:
+    error = parse(text)
+    assert error is not None
+    return error
+
+
+def test_every_number_of_a_message() -> None:
+    text = TORCH_2_13.replace(
+        "Including", "Process 17 has 1.00 GiB memory in use. 9.50 GiB allowed; Including"
+    ).replace(
+        "by PyTorch, and",
+        "by PyTorch, with 512.00 MiB allocated in private pools (e.g., CUDA Graphs), and",
+    )
+    error = _parsed(
+        text.format(x="3.00 GiB", f="1.00 GiB", r="1.00 GiB", a="6.50 GiB", p="8.00 GiB")
+    )
+    assert error.requested == Amount(int(2.995 * GIB) + 1, int(3.005 * GIB))
+    assert [number for number, _ in error.others] == ["17"]
+    amounts = error.free, error.total, error.allowed, error.process, error.allocated, error.private
+    middles = [amount.middle / GIB for amount in amounts if amount is not None]
+    assert middles == pytest.approx([1, 10, 9.5, 8, 6.5, 0.5], abs=1e-6)
+    assert (error.hint, error.device) == ("expandable_segments", "GPU 0")
+    found = verdict(error)
+    assert (found.kind, found.certain) == (FULL, True)
+    assert found.others is not None
+    assert found.others.middle / GIB == pytest.approx(1, abs=0.01)
+    assert found.outside is not None
+    assert found.outside.middle / GIB == pytest.approx(0.5, abs=0.01)
+
+
+def test_private_pools_may_hold_what_is_missing() -> None:
+    text = TORCH_2_13.replace(
+        "by PyTorch, and", "by PyTorch, with {} allocated in private pools, and"
+    )
+    numbers = {"x": "3.00 GiB", "f": "1.00 GiB", "r": "1.00 GiB", "a": "7.00 GiB", "p": "9.00 GiB"}
+    for private, kind in (("0.50 GiB", FULL), ("2.00 GiB", PIECES)):
+        found = verdict(_parsed(text.replace("{}", private).format(**numbers)))
+        assert (found.kind, found.certain) == (kind, kind == FULL)
+
+
+def test_a_limit_counts_like_the_card() -> None:
+    text = TORCH_2_13.replace("Including", "4.00 GiB allowed; Including")
+    numbers = {"f": "6.00 GiB", "r": "0.50 GiB", "a": "3.00 GiB", "p": "4.00 GiB"}
+    full = verdict(_parsed(text.format(x="2.00 GiB", **numbers)))
+    assert (full.kind, full.certain, full.limited) == (FULL, True, True)
+    pieces = verdict(_parsed(text.format(x="0.90 GiB", **numbers)))
+    assert (pieces.kind, pieces.certain, pieces.limited) == (PIECES, False, True)
+
+
+def test_nonsense_of_a_container_is_left_out() -> None:
+    numbers = {"x": "3.00 GiB", "f": "1.00 GiB", "r": "1.00 GiB", "a": "6.50 GiB"}
+    error = _parsed(TORCH_2_13.format(p="17179869184.00 GiB", **numbers))
+    assert error.process is None
+    assert verdict(error).together is not None
+
+
+def test_a_device_without_a_number_of_free_bytes() -> None:
+    for x, kind in (("4.00 GiB", FULL), ("2.00 GiB", UNKNOWN)):
+        found = verdict(_parsed(XPU.format(x=x, a="7.00 GiB", r="0.50 GiB")))
+        assert (found.kind, found.certain) == (kind, kind == FULL)
+
+
+MPS = (
+    "RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GiB, other allocations: 1.00 GiB,"
+    " max allowed: 18.13 GiB). Tried to allocate {} on private pool. Use"
+    " PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations"
+)
+POOL_OF_DRIVER = """torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)
+Currently allocated     : 21.80 GiB
+Requested               : {}
+Device limit            : 22.02 GiB
+Free (according to CUDA): 19.60 MiB
+PyTorch limit (set by user-supplied memory fraction)
+                        : 17179869184.00 GiB
+"""
+BFC = """W tsl/framework/bfc_allocator.cc:485] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00GiB (rounded to 1073741824)requested by op model/dense/MatMul
+I tsl/framework/bfc_allocator.cc:1075] Next region of size {region}
+I tsl/framework/bfc_allocator.cc:1095] InUse at 7f0000000000 of size 536870912 next 2
+I tsl/framework/bfc_allocator.cc:1095] Free  at 7f0020000000 of size {free} next 3
+I tsl/framework/bfc_allocator.cc:1095] InUse at 7f0050000000 of size {used} next 18446744073709551615
+I tsl/framework/bfc_allocator.cc:1110] Stats:
+Limit:                {limit}
+InUse:                {in_use}
+MaxInUse:             {in_use}
+"""
+LLAMA = """llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - {free} MiB free
+load_tensors:        CUDA0 model buffer size =  4403.49 MiB
+llama_kv_cache:      CUDA0 KV buffer size =  1024.00 MiB
+ggml_backend_cuda_buffer_type_alloc_buffer: allocating 2048.00 MiB on device 0: cudaMalloc failed: out of memory
+"""
+VLLM = (
+    "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV"
+    " cache is needed, which is larger than the available KV cache memory ({} GiB). Based on the"
+    " available memory, the estimated maximum model length is 28432."
+)
+OTHERS = {
+    "MPS above its limit": (MPS.format("19.00 GiB"), FULL, True),
+    "MPS": (MPS.format("1.50 GiB"), UNKNOWN, False),
+    "the pool of the driver, full": (POOL_OF_DRIVER.format("300.00 MiB"), FULL, True),
+    "the pool of the driver": (POOL_OF_DRIVER.format("110.50 MiB"), SHORT, False),
+    "the driver": ("RuntimeError: CUDA error: out of memory", UNKNOWN, False),
+    "cuBLAS": ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", UNKNOWN, False),
+    "JAX": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to"
+        " allocate 4770354232 bytes.",
+        *(UNKNOWN, False),
+    ),
+    "TPU": (
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm."
+        " Used 20.15G of 15.48G hbm. Exceeded hbm capacity by 4.66G.",
+        *(FULL, True),
+    ),
+    "BFC full": (
+        BFC.format(region=2 * GIB, free=GIB // 2, used=GIB, limit=2 * GIB, in_use=3 * GIB // 2),
+        *(FULL, True),
+    ),
+    "BFC in pieces": (
+        BFC.format(
+            region=3 * GIB, free=GIB - 256, used=3 * GIB // 2 + 256, limit=3 * GIB, in_use=2 * GIB
+        ),
+        *(PIECES, True),
+    ),
+    "BFC with a part of its dump": (
+        BFC.format(region=6 * GIB, free=GIB // 2, used=GIB, limit=6 * GIB, in_use=3 * GIB // 2),
+        *(PIECES, False),
+    ),
+    "BFC below its limit": (
+        BFC.format(region=2 * GIB, free=GIB // 2, used=GIB, limit=9 * GIB, in_use=3 * GIB // 2),
+        *(ENOUGH, True),
+    ),
+    "a tensor of TensorFlow": (
+        "OOM when allocating tensor with shape[64,1024] and type float on"
+        " /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+        *(UNKNOWN, False),
+    ),
+    "ONNX Runtime": (
+        "BFCArena::AllocateRawInternal(size_t, bool) Available memory of 1000000 is smaller than"
+        " requested bytes of 2000000",
+        *(SHORT, False),
+    ),
+    "CuPy above its limit": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 2,147,483,648 bytes (allocated"
+        " so far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
+        *(FULL, True),
+    ),
+    "CuPy": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so"
+        " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
+        *(UNKNOWN, False),
+    ),
+    "RMM": (
+        "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:pool_memory_resource.hpp:257:"
+        " Maximum pool size exceeded",
+        *(UNKNOWN, False),
+    ),
+    "vLLM": (VLLM.format("3.47"), FULL, True),
+    "vLLM at its start": (
+        "ValueError: Free memory on device (10.21/23.64 GiB) on startup is less than desired GPU memory"
+        " utilization (0.9, 21.28 GiB). Decrease GPU memory utilization",
+        *(FULL, True),
+    ),
+    "vLLM without a cache": (
+        "ValueError: No available memory for the cache blocks. Try increasing"
+        " `gpu_memory_utilization` when initializing the engine.",
+        *(UNKNOWN, False),
+    ),
+    "SGLang": (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value:"
+        " self.server_args.mem_fraction_static=0.85",
+        *(UNKNOWN, False),
+    ),
+    "llama.cpp, full": (LLAMA.format(free=7000), FULL, True),
+    "llama.cpp": (LLAMA.format(free=8000), UNKNOWN, False),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_programs(name: str) -> None:
+    text, kind, certain = OTHERS[name]
+    for around in (
+        "{}",
+        'Traceback (most recent call last):\n  File "a.py", line 3\n{}\n[1] killed\n',
+    ):
+        found = verdict(_parsed(around.replace("{}", text)))
+        assert (found.kind, found.certain) == (kind, certain)
+
+
+def test_a_model_that_was_loaded_before_does_not_count() -> None:
+    earlier = "llama_model_loader: loaded meta data with 30 key-value pairs\n" + LLAMA.format(
+        free=7000
+    )
+    later = "llama_model_loader: loaded meta data with 30 key-value pairs\n" + LLAMA.format(
+        free=8000
+    )
+    assert verdict(_parsed(earlier + later)).kind == UNKNOWN
+    unlisted = LLAMA.format(free=7000).partition("\n")
+    text = unlisted[2].replace("ggml_backend", f"{unlisted[0]}\nggml_backend")
+    assert verdict(_parsed(text)).kind == UNKNOWN
+
+
+def test_reports_without_an_error() -> None:
+    summary = """
+    |                  PyTorch CUDA memory summary, device ID 0                 |
+    | Allocated memory      |    9216 MB |   14336 MB |   98304 MB |   89088 MB |
+    | GPU reserved memory   |   15360 MB |   15360 MB |   15360 MB |       0 B  |
+    """
+    error = _parsed(summary)
+    assert (error.message, error.device) == (False, "GPU 0")
+    assert error.allocated == Amount(9216 * MIB, 9217 * MIB - 1)
+    assert error.unallocated is not None
+    assert error.unallocated.low < 6 * GIB < error.unallocated.high
+    assert verdict(error).kind == UNKNOWN
+    log = "INFO Available KV cache memory: 12.31 GiB\nINFO Model loading took 14.99 GiB and 4.1 seconds"
+    assert [name for name, _ in _parsed(log).parts] == ["weights", "available for the KV cache"]
+    assert parse("everything is well; 3.00 GiB free") is None
+
+
+def test_the_last_error_counts() -> None:
+    numbers = {"f": "1.00 GiB", "r": "1.50 GiB", "a": "7.00 GiB", "p": "9.00 GiB"}
+    text = " ".join(TORCH_2_13.format(x=x, **numbers) for x in ("3.00 GiB", "2.00 GiB"))
+    error = _parsed(text + "\nRuntimeError: CUDA error: out of memory")
+    assert error.errors == 2
+    assert error.requested is not None
+    assert error.requested.middle // MIB == 2048
+
+
+def test_what_is_certain_holds_for_the_true_numbers() -> None:
+    """PyTorch prints true numbers with two decimals; a verdict about them is then never wrong."""
+    rng = random.Random(0)
+    for _ in range(3000):
+        free, held, used = (
+            rng.choice((0, rng.randrange(40 * MIB), rng.randrange(4 * GIB))) for _ in "frr"
+        )
+        request = max(1, free + held + rng.randrange(-30 * MIB, 30 * MIB))
+        segment = (
+            2 * MIB
+            if request <= MIB
+            else 20 * MIB
+            if request < 10 * MIB
+            else -(-request // (2 * MIB)) * 2 * MIB
+        )
+        printed = {"x": _printed(segment), "f": _printed(free), "r": _printed(held)}
+        text = TORCH_2_13.format(**printed, a=_printed(used), p=_printed(used + held))
+        found = verdict(_parsed(text.replace("10.00 GiB", _printed(used + held + free))))
+        if found.certain:
+            assert {FULL: request > free + held, ENOUGH: segment <= free}[found.kind]
+
+
+def _printed(size: int) -> str:
+    for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)):
+        if size > scale:
+            return f"{size / scale:.2f} {unit}"
+    return f"{size} bytes"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 100_000, "1," * 100_000, "CUDA0 KV buffer size = " * 5_000, "Process 1 has " * 9_000],
+)
+def test_long_texts_without_an_error(text: str) -> None:
+    assert parse(text) is None
