@@ -32,9 +32,10 @@ OPTIONAL_COLUMNS = {
     "label": "uint32",
     "module": "uint32",
     "kind": "uint32",
+    "line": "uint32",
     "pool": "uint16",
 }
-NAMED = ("label", "module", "kind")  # columns of indices into the labels
+NAMED = ("label", "module", "kind", "line")  # columns of indices into the labels
 
 _CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
 
@@ -64,6 +65,8 @@ class Trace:
     kind: uint32 (n,) or None, index into `labels`: what each alloc holds, as its program said:
         "parameters", "gradients", "optimizer state", "buffers and parameters without gradients",
         "backward pass" for other allocs of that pass, or "".
+    line: uint32 (n,) or None, index into `labels`: the line of the user's program that each alloc
+        comes from, such as "train.py:68 forward", or "".
     layout: what the recorded allocator held before the first event, or None where that is not
         known. An allocator that can take a layout over begins with it and does not serve the allocs
         of its blocks; any other allocator serves them first.
@@ -84,6 +87,7 @@ class Trace:
     label: NDArray[np.uint32] | None = None
     module: NDArray[np.uint32] | None = None
     kind: NDArray[np.uint32] | None = None
+    line: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
     layout: Layout | None = None
     pool: NDArray[np.uint16] | None = None

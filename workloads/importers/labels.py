@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
 _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
-_NOT_THE_USERS = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python3|/null_gpu/(?:hook|inside)/|^<|^\?\?|\.(?:cpp|cc|c|cu|h|hpp|so)\b|^$"
+_INSTALLED = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
+_TORCH = re.compile(_INSTALLED.pattern + r"torch[/\\]")
+_NO_PROGRAM = re.compile(
+    _TORCH.pattern
+    + r"|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|\\Lib\\(?!site-packages\\)"  # Python's
+    + r"|/null_gpu/(?:hook|inside)/|^<|^\?\?|\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp|S|so)\b|^$"
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _PROFILER_STEP = "ProfilerStep"
 _NUMBERED_STEP = re.compile(r"#*\s*ProfilerStep\b")
 _STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP)
 _ENGINE = "torch::autograd::Engine::thread_main"
-_TORCH = re.compile(r"/(?:site|dist)-packages/torch/")
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
 """The file name of frames that are named after a module; as in workloads/module_hook.py."""
@@ -68,6 +71,7 @@ def names_of(frames: Sequence[Frame]) -> dict[str, str]:
         "label": label_of(frames),
         "module": module_of(frames),
         "kind": BACKWARD if is_backward(frames) else "",
+        "line": line_of(frames),
     }
 
 
@@ -84,9 +88,21 @@ def label_of(frames: Iterable[Frame]) -> str:
         return operator[:_MOST]
     others = [] if is_backward(usable) else usable
     for frame in (*(entry for entry in usable if _is_users(entry.filename)), *others):
-        file, line, name = frame
-        place = f"{file.rpartition('/')[2]}:{line}:" if file else ""
-        return f"{place}{name}"[:_MOST]
+        place = f"{_file(frame)}:{frame.line}:" if frame.filename else ""
+        return f"{place}{frame.name}"[:_MOST]
+    return ""
+
+
+def line_of(frames: Iterable[Frame]) -> str:
+    """The line of the user's program in a call stack, innermost frame first.
+
+    It is the first one outside of installed packages and Python's library, such as
+    "train.py:68 forward"; else the first one outside of PyTorch and Python's library; else "".
+    """
+    usable = [frame for frame in frames if _is_program(frame.filename)]
+    users = (frame for frame in usable if _is_users(frame.filename))
+    if frame := next(users, next(iter(usable), None)):
+        return f"{_file(frame)}:{frame.line} {frame.name}"[:_MOST]
     return ""
 
 
@@ -140,5 +156,13 @@ def _operator(name: str) -> str:
 
 
 @lru_cache(1 << 16)
+def _is_program(file: str) -> bool:
+    return not _NO_PROGRAM.search(file)
+
+
 def _is_users(file: str) -> bool:
-    return not _NOT_THE_USERS.search(file)
+    return _is_program(file) and not _INSTALLED.search(file)
+
+
+def _file(frame: Frame) -> str:
+    return re.split(r"[/\\]", frame.filename)[-1]

@@ -15,6 +15,7 @@ from allocbench.workloads.importers.labels import (
     Frame,
     is_backward,
     label_of,
+    line_of,
     module_of,
 )
 from allocbench.workloads.trace import ALLOC, Trace
@@ -123,3 +124,45 @@ def test_cpp_frames_show_a_backward_pass() -> None:
     # Python frames that match no C++ frame follow all of them.
     assert is_backward([operator, engine, frame("clone3.S", "clone3"), MAIN])
     assert not is_backward([operator, frame("libc-start.c", "__libc_start_main"), MAIN])
+
+
+HUB = "/venv/lib/python3.12/site-packages/transformers/trainer.py"
+NO_PROGRAM = [
+    frame(f"{TORCH}nn/functional.py", "linear"),
+    frame("site-packages/torch/optim/adam.py", "step"),  # a path that was cut
+    frame("C:\\env\\Lib\\site-packages\\torch\\_tensor.py", "backward"),
+    frame("/usr/lib/python3.12/contextlib.py", "inner"),
+    frame("C:\\Python312\\Lib\\contextlib.py", "inner"),
+    frame("./sysdeps/unix/sysv/linux/x86_64/clone3.S", "clone3"),
+    frame("ceval.c", "do_call_core"),
+    frame("??", "at::_ops::mm::call(at::Tensor const&)"),
+    frame("", "c10::TensorImpl::~TensorImpl()"),
+    frame("<string>", "<module>"),
+    frame(MODULE_FILE, "h.0.mlp"),
+    frame("/opt/allocbench/null_gpu/inside/launch.py", "call"),
+]
+
+
+@pytest.mark.parametrize(
+    ("frames", "line"),
+    [
+        ([], ""),
+        (NO_PROGRAM, ""),
+        ([*NO_PROGRAM, frame("/home/u/train.py", "forward", 68), MAIN], "train.py:68 forward"),
+        ([*NO_PROGRAM, frame(HUB, "train", 7), MAIN], "train.py:9 <module>"),
+        ([*NO_PROGRAM, frame(HUB, "train", 7)], "trainer.py:7 train"),
+        ([frame("C:\\u\\lib\\train.py", "main", 3)], "train.py:3 main"),
+        ([frame("/home/u/lib/train.py", "main", 3)], "train.py:3 main"),
+    ],
+)
+def test_the_line_of_the_program_is_outside_of_torch_and_python(
+    frames: list[Frame], line: str
+) -> None:
+    assert line_of(frames) == line
+
+
+def test_each_alloc_has_the_line_of_its_program(tmp_path: Path) -> None:
+    found = trace_of(tmp_path, None)
+    assert found.line is not None
+    lines = [found.labels[number] for number in found.line[found.op == ALLOC]]
+    assert lines == ["train.py:5 main", "model.py:3 forward", "", "", ""]
