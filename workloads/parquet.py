@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from allocbench.workloads import coverage, layout
 from allocbench.workloads.containers import PARQUET
-from allocbench.workloads.earlier_pools import has_streams_of_pools, with_pools
 from allocbench.workloads.streaming import PART_EVENTS, Arrays, Source
 from allocbench.workloads.trace import (
     ALLOC,
@@ -81,20 +80,17 @@ def read_parquet(file: BinaryIO, path: Path) -> Trace:
         for name, array in arrays.items():
             array[rows_read : rows_read + count] = part[name]
         rows_read += count
-    return with_pools(Trace(**arrays, **header))
+    return Trace(**arrays, **header)
 
 
 def stream_parquet(file: BinaryIO, path: Path, more_than: int) -> Source | None:
     """How to read an open Parquet file with more than some events part by part.
 
-    None: it has fewer events, or it must be read as a whole, because its private pools are streams,
-    as in earlier files. Raises TraceError like `read_parquet`.
+    None: it has fewer events. Raises TraceError like `read_parquet`.
     """
     parquet, columns, header = _open(file)
     events = parquet.metadata.num_rows
-    if events <= more_than or (
-        "pool" not in columns and has_streams_of_pools(header["provenance"])
-    ):
+    if events <= more_than:
         return None
 
     def read(names: tuple[str, ...]) -> Iterator[Arrays]:

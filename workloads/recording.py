@@ -25,7 +25,6 @@ from allocbench.base import children
 from allocbench.base.children import Ended
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
-from allocbench.workloads.relabeling import relabeled
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
@@ -180,7 +179,7 @@ def _with_provenance(
     if coverage.ends == "open":  # the snapshot was written when the process ended
         coverage = replace(coverage, ends="exit")
     return replace(
-        relabeled(trace, about["operators"]),
+        trace.relabeled(about["operators"]),
         coverage=coverage,
         provenance=replace(
             provenance,

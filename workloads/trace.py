@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -177,6 +177,25 @@ class Trace:
         """The columns that index `labels` and are not None, by name, each one changed."""
         columns = {name: getattr(self, name) for name in NAMED}
         return {name: change(column) for name, column in columns.items() if column is not None}
+
+    def relabeled(self, names: Mapping[str, str]) -> Trace:
+        """The same trace with labels renamed, equal names merged, and unused labels left out.
+
+        names: old name -> new name; other labels keep theirs. The trace must be valid.
+        """
+        is_mark = self.op == MARK
+        used = np.zeros(len(self.labels), np.bool_)
+        used[self.block[is_mark]] = True
+        for column in self.named(lambda column: column).values():
+            used[column] = True
+        places, new = dict[str, int](), np.zeros(len(self.labels), np.uint32)
+        for old in np.flatnonzero(used).tolist():
+            name = names.get(self.labels[old], self.labels[old])
+            new[old] = places.setdefault(name, len(places))
+        block = self.block.copy()
+        block[is_mark] = new[block[is_mark]]
+        columns = self.named(lambda column: new[column])
+        return replace(self, block=block, labels=tuple(places), **columns)
 
     def validate(self) -> None:
         """Raise TraceError for the first broken rule, with the event (from 0) and the rule."""

@@ -30,7 +30,6 @@ from allocbench.workloads import FREE, MARK, Trace, TraceError, catalog, write
 from allocbench.workloads.coverage import WHOLE
 from allocbench.workloads.program import Program
 from allocbench.workloads.recording import RecordError, record
-from allocbench.workloads.relabeling import relabeled
 from allocbench.workloads.trace import spans
 from benchmarks.workshop import second_runs
 
@@ -128,7 +127,7 @@ def _without_marks_of_pytorch(trace: Trace) -> Trace:
     foreign = [place for place, label in enumerate(trace.labels) if label.startswith(_OF_PYTORCH)]
     rest = (trace.op != MARK) | ~np.isin(trace.block, foreign)
     columns = {name: column[rest] for name, column in trace.columns().items()}
-    return relabeled(replace(trace, **columns | {"time_ns": None}), {})
+    return replace(trace, **columns | {"time_ns": None}).relabeled({})
 
 
 def _ordered(trace: Trace) -> Trace:

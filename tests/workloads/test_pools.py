@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private pools in traces: files of each format, older files, and imported snapshots."""
+"""Private pools in traces: files of each format, and imported snapshots."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocbench.workloads import ALLOC, FREE, TRIM, PrivatePool, Provenance, Trace, read, write
-from allocbench.workloads.layout import Layout
+from allocbench.workloads import ALLOC, FREE, TRIM, PrivatePool, Trace, read, write
 from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.vocabulary import (
     CAPTURE_BEGIN,
@@ -100,38 +99,6 @@ def test_a_wrong_row_of_a_pool_is_shown(tmp_path: Path, row: str, words: str) ->
 )
 def test_broken_rules_of_pools_are_named(changes: dict[str, Any], words: str) -> None:
     assert words in message_of(pooled(**changes).validate)
-
-
-def test_a_pool_that_was_a_stream_in_an_older_file_is_a_pool(tmp_path: Path) -> None:
-    told = [{"stream": 0}, {"stream": 7, "pool": [0, 1]}, {"stream": 7}]
-    held = np.array([1 << 30], np.uint64)
-    old = make(
-        [(ALLOC, 0, 512), (ALLOC, 1, 600), (FREE, 0, 0), (TRIM, 0, 0), (TRIM, 0, 0)],
-        stream=np.array([1, 2, 1, 1, 0], np.uint16),
-        provenance=Provenance(live_at_start=1, extra={"streams": told, "format": "old"}),
-        layout=Layout(
-            address=held,
-            size=np.array([2 << 20], np.uint64),
-            stream=np.array([1], np.uint16),
-            small=np.array([True]),
-            reservation=np.zeros(1, np.uint64),
-            rank=np.zeros(1, np.uint32),
-            block_address=held,
-            block_size=np.array([512], np.uint64),
-        ),
-    )
-    path = tmp_path / "old.parquet"
-    write(old, path)
-    found = read(path)
-    assert found.op.tolist() == [ALLOC, ALLOC, FREE, POOL_RELEASE, TRIM, TRIM]
-    assert found.stream.tolist() == [1, 1, 1, 1, 1, 0]
-    assert found.pool is not None
-    assert found.pool.tolist() == [1, 0, 1, 1, 1, 0]
-    assert found.pools == (PrivatePool("0.1"),)
-    assert found.layout is not None
-    assert (found.layout.stream.tolist(), found.layout.pool.tolist()) == ([1], [1])
-    assert found.provenance.extra == {"format": "old"}
-    found.validate()
 
 
 def test_a_snapshot_has_the_pools_and_their_recorded_events(tmp_path: Path) -> None:

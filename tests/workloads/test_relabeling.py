@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from allocbench.workloads import ALLOC, FREE, MARK
-from allocbench.workloads.relabeling import relabeled
 from tests.traces import make
 
 
@@ -17,7 +16,7 @@ def test_names_are_merged_and_unused_ones_left_out() -> None:
     events = [(MARK, 4, 0), (ALLOC, 0, 8), (ALLOC, 1, 8), (FREE, 0, 0), (ALLOC, 2, 8)]
     label = np.array([0, 1, 2, 0, 5], np.uint32)
     trace = make(events, labels=labels, label=label, module=label[::-1].copy())
-    found = relabeled(trace, {"aten::add_Tensor": "aten::add", "unused": "init"})
+    found = trace.relabeled({"aten::add_Tensor": "aten::add", "unused": "init"})
     found.validate()
     assert found.labels == ("", "aten::add", "init", "aten::mm")
     assert found.label is not None
@@ -29,6 +28,6 @@ def test_names_are_merged_and_unused_ones_left_out() -> None:
 
 def test_a_trace_without_labels_keeps_its_marks() -> None:
     trace = make([(MARK, 1, 0), (ALLOC, 0, 8), (MARK, 1, 0)], labels=("init", "step"))
-    found = relabeled(replace(trace, label=None), {})
+    found = replace(trace, label=None).relabeled({})
     assert (found.labels, found.block.tolist(), found.label) == (("step",), [0, 0, 0], None)
     assert found.steps == 2

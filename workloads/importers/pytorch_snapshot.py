@@ -39,7 +39,7 @@ from allocbench.workloads.importers.snapshot_additions import (
     pool_uses,
     with_modules,
 )
-from allocbench.workloads.importers.snapshot_tables import BEFORE_POOLS, TENSORS, Snapshot, marks_of
+from allocbench.workloads.importers.snapshot_tables import Snapshot
 from allocbench.workloads.recordings import Calls, Coverage, Gaps, Recording, Refused
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 
@@ -92,7 +92,7 @@ class _Device:
         self._is_request, self.frees_left_out = self._requests_among_events()
         self._time_ns = self._of_requests("time_us") * 1000
         self.calls = self._calls()
-        self._named, self._of_pools = apart(snapshot.annotations(number))
+        self._marks, self._of_pools = apart(snapshot.annotations(number))
         self.unknown = ""
 
     def _is(self, *actions: str) -> NDArray[np.bool_]:
@@ -122,17 +122,17 @@ class _Device:
             extra=self._told(),
         )
         found = traced(events, provenance, self.live, self._start)
-        times, data = events.time_ns, self._snapshot.data
+        times = events.time_ns
         begun = None if times is None else int(times.min(initial=MAX_SIZE))
-        trace = with_modules(found.trace, found.address, begun, data.get(TENSORS))
+        trace = with_modules(found.trace, found.address, begun, self._snapshot.tensors)
         gaps = gaps_of(events, found.allocs_before, self.live, self._known_ranges())
         return Recording(
             trace=replace(trace, coverage=self._coverage(trace, gaps)),
             address=found.address,
             calls=Calls.of(self.calls, found.allocs_before),
             options=self._settings.options(),
-            tells_pools=self._tells_pools(True),
-            tells_settings="allocator_settings" in data,
+            tells_pools=len(self._events) > 0 and not self._snapshot.rules(self._number),
+            tells_settings=self._snapshot.tells_settings,
             unknown=self.unknown,
             gaps=gaps,
             refused=self._refused,
@@ -199,10 +199,6 @@ class _Device:
             & (np.arange(len(pool)) >= since[inside])
         )
         return np.where(around, number[inside].astype(np.int32), np.maximum(pool, 0))
-
-    @cached_property
-    def _marks(self) -> list[tuple[int, str]]:
-        return marks_of(self._named)
 
     def _segments(self) -> list[starts.Segment]:
         """The segments held at the end; those of older snapshots may lack a pool and a kind."""
@@ -291,16 +287,11 @@ class _Device:
             "sizes": "requested",
             "conf": settings.conf,
             "settings": settings.options(),
-            "rules": BEFORE_POOLS if self._tells_pools(False) else "",
+            "rules": self._snapshot.rules(self._number),
             "other_events": self._others(),
             "after_oom": self._after_failure(),
         }
         return {key: value for key, value in told.items() if value}
-
-    def _tells_pools(self, yes: bool) -> bool:
-        """Whether there are events, and each one names its pool (or not)."""
-        pools = self._events["pool_id"]
-        return len(pools) > 0 and bool(pools.min() > 0) == yes
 
     def _others(self) -> dict[str, int]:
         """How many events of each other action there are, in order of their names."""

@@ -25,12 +25,14 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from allocbench.workloads._native import RmmRows
 from allocbench.workloads.coverage import imported
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
 from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
-from allocbench.workloads.importers.rmm_columns import NOWHERE, OtherForm, rows_of
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
+NOWHERE: int = RmmRows.NOWHERE
+"""The address of a request that failed, which is an alloc and a free. No pointer is as large."""
 HEADER = "Thread,Time,Action,Pointer,Size,Stream"
 _COLUMNS = tuple(HEADER.lower().split(",")[1:])
 _ALLOC, _FREE, _FAILURE = "allocate", ("free", "deallocate"), "allocate failure"
@@ -39,7 +41,12 @@ _SECONDS = re.compile(r"(\d{1,10})(?:\.(\d{1,9})\d*)?", re.ASCII)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
 _SECOND = 10**9  # ns
 _DAY = 24 * 3600 * _SECOND
+_BLOCK = 1 << 20  # bytes read at a time
 _ROW = re.compile(rf"[^,]*,[0-9:.]+,({_ALLOC}|{'|'.join(_FREE)}|{_FAILURE}),[^,]*,[0-9]+,[^,]*")
+
+
+class OtherForm(Exception):  # noqa: N818  not an error: another reader takes over
+    """A row has a form that RMM does not write."""
 
 
 class _Log(NamedTuple):
@@ -85,14 +92,23 @@ def read(file: BinaryIO, path: Path) -> Trace:
 
 def _all_rows(file: BinaryIO) -> _Log:
     """A log as RMM writes it; raises OtherForm for what RMM does not write, which may be wrong."""
-    rows = rows_of(file)
-    if rows.rest and not _is_cut(rows.rest):
+    rows, rest = RmmRows(), b""
+    while block := file.read(_BLOCK):
+        lines = block if block.endswith(b"\n") else block + file.readline()
+        end = lines.rfind(b"\n") + 1
+        rest = lines[end:]
+        if rest and RmmRows().read(rest):
+            end, rest = len(lines), b""
+        if not rows.read(lines[:end]):
+            raise OtherForm
+    if rest and not _is_cut(rest):
         raise OtherForm
-    midnights = np.diff(rows.time_ns, prepend=0) < -_DAY // 2
-    time_ns = rows.time_ns + _DAY * np.cumsum(midnights)
-    label = np.zeros(len(rows.size), np.uint32)
-    events = AddressedEvents(rows.is_alloc, rows.address, rows.size, rows.stream, label, time_ns)
-    return _Log(events, rows.failures, bool(rows.rest))
+    is_alloc, address, size, stream, time = rows.take()
+    midnights = np.diff(time, prepend=0) < -_DAY // 2
+    time_ns = time + _DAY * np.cumsum(midnights)
+    label = np.zeros(len(size), np.uint32)
+    events = AddressedEvents(is_alloc.view(np.bool_), address, size, stream, label, time_ns)
+    return _Log(events, rows.failures, bool(rest))
 
 
 def _is_cut(last: bytes) -> bool:

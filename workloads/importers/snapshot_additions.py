@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import AddressedEvents, PoolUse
+from allocbench.workloads.importers.labels import marks_of
 from allocbench.workloads.modelled import marked
 from allocbench.workloads.recording_hook import POOL_EVENT, UNKNOWN_POOL
 from allocbench.workloads.trace import Trace, spans
@@ -222,11 +223,11 @@ def _one(address: int, path: str, kind: str) -> tuple[str, Told]:
 
 
 def apart(annotations: Iterable[Named]) -> tuple[list[Named], list[Named]]:
-    """The annotations of the program, and those of events of private pools."""
+    """The marks of the program's annotations, and the annotations of events of private pools."""
     named, of_pools = list[Named](), list[Named]()
     for annotation in annotations:
         (of_pools if annotation[1].startswith(f"{POOL_EVENT} ") else named).append(annotation)
-    return named, of_pools
+    return marks_of(named), of_pools
 
 
 def pool_uses(

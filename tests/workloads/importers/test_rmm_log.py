@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, Trace, TraceError, read
-from allocbench.workloads.importers import rmm_columns, rmm_log
-from allocbench.workloads.importers.rmm_columns import OtherForm
-from allocbench.workloads.importers.rmm_log import HEADER
+from allocbench.workloads.importers import rmm_log
+from allocbench.workloads.importers.rmm_log import HEADER, OtherForm
 from tests.commands import QUICK, folder, output, run
 from tests.traces import assert_same, message_of
 
@@ -244,7 +243,7 @@ def test_a_log_as_rmm_writes_it_is_read_as_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several blocks, past midnight, and with failed requests."""
-    monkeypatch.setattr(rmm_columns, "_BLOCK", 1 << 12)
+    monkeypatch.setattr(rmm_log, "_BLOCK", 1 << 12)
     hours = ("23", "00", "13", "23", "01")
     lines = [rmm_log.HEADER]
     for n in range(2000):

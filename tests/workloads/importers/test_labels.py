@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules and kinds of tensors, as the hook of `record` writes them into a snapshot."""
+"""Names of allocs from call stacks and from what `record` writes into a snapshot; marks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from allocbench.workloads.importers.labels import (
     is_backward,
     label_of,
     line_of,
+    marks_of,
     module_of,
 )
 from allocbench.workloads.trace import ALLOC, Trace
@@ -166,3 +167,24 @@ def test_each_alloc_has_the_line_of_its_program(tmp_path: Path) -> None:
     assert found.line is not None
     lines = [found.labels[number] for number in found.line[found.op == ALLOC]]
     assert lines == ["train.py:5 main", "model.py:3 forward", "", "", ""]
+
+
+OF_THE_OPTIMIZER = "allocbench.optimizer_step"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "marks"),
+    [
+        (["ProfilerStep#0", "step", OF_THE_OPTIMIZER], ["step"]),
+        (["step", "ProfilerStep#0", "step", "forward"], ["step", "forward"]),
+        (["step", OF_THE_OPTIMIZER, "step"], ["step", "step"]),
+        ([OF_THE_OPTIMIZER, "forward", OF_THE_OPTIMIZER], ["step", "forward", "step"]),
+        (["steps", "ProfilerSteps"], ["steps", "ProfilerSteps"]),
+        ([], []),
+    ],
+)
+def test_each_step_counts_once(annotations: list[str], marks: list[str]) -> None:
+    """A program may annotate steps itself, use the profiler, and be recorded by allocbench."""
+    found = marks_of(enumerate(annotations))
+    assert [name for _, name in found] == marks
+    assert [when for when, _ in found] == sorted(when for when, _ in found)
