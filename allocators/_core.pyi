@@ -259,9 +259,9 @@ def cuda_devices() -> int:
 class SimulatedDevice(Device):
     """A GPU's memory as a model: capacity, addresses and costs."""
 
-    def __init__(self, capacity: int, *, alignment: int = 2097152, up: bool = False, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, capacity: int, *, alignment: int = 2097152, up: bool = False, source: str = 'none', malloc: Sequence[tuple[float, float]] = [], free: Sequence[tuple[float, float]] = [], map: Sequence[tuple[float, float]] = [], unmap: Sequence[tuple[float, float]] = [], pool_malloc: Sequence[tuple[float, float]] = [], pool_free: Sequence[tuple[float, float]] = [], pool_grow: Sequence[tuple[float, float]] = [], pool_shrink: Sequence[tuple[float, float]] = [], fail_call: int = 0, fail_above: int | None = None, fail_rate: float = 0.0, seed: int = 0, page: int = 0) -> None:
         """
-        Sizes are in bytes. `malloc`, `free`, `map`, `unmap`: points (bytes, seconds) of the cost of each call. `fail_*`: which mallocs and maps to refuse. Raises SpecError.
+        Sizes are in bytes. `malloc` to `pool_shrink`: points (bytes, seconds) of the cost of each call, and of each page that a pool grows or shrinks by. `fail_*`: which mallocs and maps to refuse. `page`: the page size of segments; 0: they are not rounded. Raises SpecError.
         """
 
 class RecordedDevice(SimulatedDevice):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 DEVICE_SPECS = {
     "sim:CAPACITY": "a simulated GPU of that capacity: sim:80GiB; more options: context, the bytes "
     "that the program cannot use; addresses, down as on Linux, or up; costs of device "
-    "calls, estimate or h100; alignment, fail_call, fail_above, fail_rate, seed",
+    "calls, estimate or h100; page, the page size of segments; alignment, fail_call, fail_above, "
+    "fail_rate, seed",
     "cuda:ORDINAL": "an NVIDIA GPU: cuda, cuda:1; limit=16GiB reserves at most that much",
 }
 
@@ -40,9 +41,11 @@ class SimulatedDevice(_core.SimulatedDevice):
     Each segment begins at the last multiple of `alignment` where it ends below all earlier
     segments, or with `addresses="up"` at the first one above them; addresses are never reused.
     cudaMalloc mostly goes down on Linux and up on Windows; the order decides between free blocks of
-    equal size. Segments and mapped pages count towards the capacity with their exact sizes;
-    `context` bytes of it are not available, like those of a CUDA context. The seconds of device
-    calls are estimated with the cost model `costs`, one of `COST_MODELS`.
+    equal size. Segments and mapped pages count towards the capacity with their exact sizes, or with
+    `page` as whole pages of that size, which segments of up to half a page share. Pools, for
+    `cuda_async`, count with pages of 32 MiB. `context` bytes of the capacity are not available,
+    like those of a CUDA context. The seconds of device calls are estimated with the cost model
+    `costs`, one of `COST_MODELS`.
 
     `fail_call=k` refuses the k-th malloc or map (counted from 1), `fail_above` every one of more
     bytes, and `fail_rate` each one with that probability, drawn from `seed`. Raises SpecError for a
@@ -61,6 +64,7 @@ class SimulatedDevice(_core.SimulatedDevice):
         fail_rate: float = 0.0,
         seed: int = 0,
         costs: str = "estimate",
+        page: str | int = 0,
     ) -> None:
         if addresses not in ("down", "up"):
             raise SpecError(f"device option addresses={addresses} must be down or up")
@@ -82,6 +86,7 @@ class SimulatedDevice(_core.SimulatedDevice):
             fail_above=None if fail_above is None else parse_bytes(fail_above),
             fail_rate=fail_rate,
             seed=seed,
+            page=parse_bytes(page),
         )
 
 
@@ -179,6 +184,7 @@ _KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
             "fail_rate",
             "seed",
             "costs",
+            "page",
         },
     ),
     "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),

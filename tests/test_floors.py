@@ -44,12 +44,13 @@ FLOORS_OF_ALLOCBENCH = (
 # folder of the native code -> the other folders that it may include
 NATIVE_FLOORS = {
     "core": set[str](),
-    "devices": {"core"},
+    "gpu": {"core"},
+    "devices": {"core", "gpu"},
     "parts": {"core"},
     "planners": {"core", "parts"},
     "strategies": {"core", "parts", "planners"},
     "wrappers": {"core", "parts"},
-    "": {"core", "devices", "parts", "planners", "strategies", "wrappers"},
+    "": {"core", "gpu", "devices", "parts", "planners", "strategies", "wrappers"},
 }
 # sources below the devices that include headers of the system: the lock asks for memory barriers,
 # and large arrays for huge pages

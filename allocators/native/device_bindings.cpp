@@ -25,7 +25,7 @@ void bind_devices(nb::module_& m) {
       .def_prop_ro(
           "has_driver_pools",
           [](Device const& device) {
-            auto const* pools = dynamic_cast<DriverPools const*>(&device);
+            auto const* pools = dynamic_cast<PoolDevice const*>(&device);
             return pools != nullptr && pools->has_driver_pools();
           },
           "has stream-ordered memory pools of the driver")
@@ -86,22 +86,28 @@ void bind_devices(nb::module_& m) {
           "__init__",
           [](SimulatedDevice* self, Size capacity, Size alignment, bool up, std::string source,
              CostCurve malloc, CostCurve free, CostCurve map, CostCurve unmap,
+             CostCurve pool_malloc, CostCurve pool_free, CostCurve pool_grow, CostCurve pool_shrink,
              std::uint64_t fail_call, std::optional<Size> fail_above, double fail_rate,
-             std::uint64_t seed) {
+             std::uint64_t seed, Size page) {
             Faults faults{.fail_call = fail_call, .fail_rate = fail_rate, .seed = seed};
             if (fail_above) faults.fail_above = *fail_above;
-            CostModel costs{std::move(source), std::move(malloc), std::move(free), std::move(map),
-                            std::move(unmap)};
+            CostModel costs{std::move(source),
+                            {std::move(malloc), std::move(free), std::move(map), std::move(unmap),
+                             std::move(pool_malloc), std::move(pool_free), std::move(pool_grow),
+                             std::move(pool_shrink)}};
             auto const order = up ? AddressOrder::kUp : AddressOrder::kDown;
-            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults, order);
+            new (self) SimulatedDevice(capacity, alignment, std::move(costs), faults, order, page);
           },
           "capacity"_a, nb::kw_only(), "alignment"_a = SimulatedDevice::kDefaultAlignment,
           "up"_a = false, "source"_a = "none", "malloc"_a = CostCurve{}, "free"_a = CostCurve{},
-          "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "fail_call"_a = 0,
-          "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0,
-          "Sizes are in bytes. `malloc`, `free`, `map`, `unmap`: points (bytes, seconds) of the "
-          "cost "
-          "of each call. `fail_*`: which mallocs and maps to refuse. Raises SpecError.");
+          "map"_a = CostCurve{}, "unmap"_a = CostCurve{}, "pool_malloc"_a = CostCurve{},
+          "pool_free"_a = CostCurve{}, "pool_grow"_a = CostCurve{}, "pool_shrink"_a = CostCurve{},
+          "fail_call"_a = 0, "fail_above"_a = nb::none(), "fail_rate"_a = 0.0, "seed"_a = 0,
+          "page"_a = 0,
+          "Sizes are in bytes. `malloc` to `pool_shrink`: points (bytes, seconds) of the cost of "
+          "each call, and of each page that a pool grows or shrinks by. `fail_*`: which mallocs "
+          "and maps to refuse. `page`: the page size of segments; 0: they are not rounded. Raises "
+          "SpecError.");
   nb::class_<RecordedDevice, SimulatedDevice>(
       m, "RecordedDevice", "A simulated device that repeats the answers of a recorded device.")
       .def(

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
-#include "core/driver_pools.hpp"
 #include "core/errors.hpp"
+#include "core/pool_device.hpp"
 #include "strategies/arena.hpp"
 #include "strategies/bfc.hpp"
 #include "strategies/buddy.hpp"
@@ -133,10 +133,9 @@ StrategyInfo const& strategy(std::string_view name) { return *entry(name).info; 
 
 std::string unavailable(StrategyInfo const& info, Device const& device) {
   if (!info.from_driver_pool) return {};
-  auto const* pools = dynamic_cast<DriverPools const*>(&device);
+  auto const* pools = dynamic_cast<PoolDevice const*>(&device);
   if (pools != nullptr && pools->has_driver_pools()) return {};
-  return std::string("needs a device with stream-ordered memory pools, which ") +
-         (device.simulated() ? "a simulated device" : "this device") + " does not have";
+  return "needs a device with stream-ordered memory pools, which this device does not have";
 }
 
 namespace {

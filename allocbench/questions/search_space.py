@@ -50,7 +50,7 @@ LEFT_OUT: Mapping[str, str] = {
     "caching:throw_on_cudamalloc_oom": "fails requests that others serve",
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "all other options in one string",
-    "cuda_async:release_threshold": "does not work on a simulated device",
+    "cuda_async:release_threshold": "acts when a program waits for the GPU, as no trace does",
     "cupy_pool:memory_limit": "a limit",
     "planned:plan": "a file of an earlier run",
     "rmm_arena:arena_size": "a limit",

@@ -139,7 +139,7 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 "device_seconds_source": counted["device_seconds_source"],
                 "device_assumptions": counted.get("device_assumptions"),
                 "device_seconds_per_event": trial.device_seconds,
-                "seconds_per_event_cold": runner.seconds(trial.spec)["seconds_per_event_cold"]
+                "seconds_per_event_cold": runner.seconds(trial.spec).get("seconds_per_event_cold")
                 if shown
                 else None,
                 "failures": trial.failures,

@@ -37,7 +37,7 @@ from allocbench.replays.runner import (
     innermost,
     steady_calls,
 )
-from allocbench.replays.timing import Times, time_passes
+from allocbench.replays.timing import Times, has_host_time, time_passes
 from allocbench.reports.rows.details import Details, join
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Features, StreamedTrace, Trace, features
@@ -121,7 +121,11 @@ def run(
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
     row |= counted(trace, instance, placements)
-    timed_here = effort.passes > 0 and _timed_on(trace, allocator, device) == device
+    timed_here = (
+        effort.passes > 0
+        and has_host_time(allocator, device)
+        and _timed_on(trace, allocator, device) == device
+    )
     if not timed_here:
         proceed()
         row["device_calls_steady"] = steady_calls(trace, instance)

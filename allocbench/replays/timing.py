@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, DeviceStats
+from allocbench.allocators.spec import parse
 from allocbench.replays.recorded import in_force
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, StreamedTrace
@@ -69,12 +70,13 @@ def time_passes(
     (where `single_calls` is true). On a GPU a new
     allocator replays it once more, for the device time. The specs take turns within each pass, and
     each pass begins with a different one, so that other load on the machine affects all of them
-    equally. Only one allocator exists at a time, so they do not share the device.
+    equally. Only one allocator exists at a time, so they do not share the device. A spec without
+    host time (see `has_host_time`) has no passes.
 
     begin: called with each spec before its first pass. Raises SpecError.
     """
-    specs = list(devices)
-    times = {spec: Times() for spec in specs}
+    times = {spec: Times() for spec in devices}
+    specs = [spec for spec, device in devices.items() if has_host_time(spec, device)]
     for number in range(passes):
         for spec in _turned(specs, number):
             if not number:
@@ -83,6 +85,16 @@ def time_passes(
             if columns:
                 times[spec].statistics.append(columns)
     return times
+
+
+def has_host_time(spec: str, device: str) -> bool:
+    """Whether the allocator itself decides where its blocks are.
+
+    The pool of `cuda_async` on a simulated device is a model of the driver, and the time that the
+    model takes says nothing of the driver's.
+    """
+    placed_by_driver = allocators.info(parse(spec).layers[-1].name).from_driver_pool
+    return not (placed_by_driver and allocators.make_device(device).simulated)
 
 
 def _one_pass(trace: AnyTrace, spec: str, device: str, times: Times, single_calls: bool) -> Row:

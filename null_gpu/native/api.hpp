@@ -8,13 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/types.hpp"
+
 // A function to which the stand-in libraries jump. Its name is "null_" and the name in CUDA.
 #define NULL_GPU_API extern "C" __attribute__((visibility("default")))
 
 namespace allocbench::null_gpu {
 
-using Address = std::uint64_t;
-using Size = std::size_t;
+using allocbench::Address;
+using allocbench::Size;
+static_assert(sizeof(Size) == sizeof(std::size_t));
+
 using Handle = void*;
 using Status = int;
 

@@ -40,7 +40,7 @@ Outstanding outstanding() {
     bytes += allocations.requested;
   }
   auto const pages = virtual_memory().counts();
-  auto const pools = DriverPools::get().counts();
+  auto const pools = PoolTable::get().counts();
   auto const streams = Streams::get().counts();
   auto const& contexts = Contexts::get();
   auto const retained = static_cast<std::uint64_t>(contexts.retained());

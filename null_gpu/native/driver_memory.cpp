@@ -22,7 +22,7 @@ Range range_of(Address address) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   if (device < 0) return {};
-  if (auto const pooled = DriverPools::get().range_of(address)) return *pooled;
+  if (auto const pooled = PoolTable::get().range_of(address)) return *pooled;
   Range const range = machine.memory(device).range_of(address);
   bool const reserved = virtual_memory().reserved_at(range.begin);
   return reserved && !virtual_memory().mapped(address, 1) ? Range{} : range;
@@ -99,7 +99,7 @@ NULL_GPU_API int null_cuMemFree_v2(Address address) {
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   if (device < 0) return kInvalidValue;
   if (machine.memory(device).release(address) == kSuccess) return kSuccess;
-  return DriverPools::get().release(address);
+  return PoolTable::get().release(address);
 }
 
 NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
@@ -258,30 +258,30 @@ NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* proper
   bool const known = properties->type == kPinned && properties->location.type == kOnDevice &&
                      Machine::get().has(properties->location.id);
   if (!known) return kInvalidValue;
-  *pool = DriverPools::get().create(properties->location.id, properties->most);
+  *pool = PoolTable::get().create(properties->location.id, properties->most);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuMemPoolSetAccess(Handle pool, AccessDescription const* access,
                                          std::size_t count) {
   if (Status const status = entered_context("cuMemPoolSetAccess")) return status;
-  return DriverPools::get().set_access(pool, access, count);
+  return PoolTable::get().set_access(pool, access, count);
 }
 
 NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const* location) {
   bool allowed = false;
-  Status const status = DriverPools::get().allowed(pool, location->id, &allowed);
+  Status const status = PoolTable::get().allowed(pool, location->id, &allowed);
   *flags = allowed ? kReadAndWrite : kNoAccess;
   return status;
 }
 
 NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
   if (Status const status = entered_context("cuMemPoolDestroy")) return status;
-  return DriverPools::get().destroy(pool);
+  return PoolTable::get().destroy(pool);
 }
 
 NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
-  *pool = DriverPools::get().default_of(device);
+  *pool = PoolTable::get().default_of(device);
   return kSuccess;
 }
 
@@ -290,28 +290,28 @@ NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void* va
   bool const wide = attribute >= kReleaseThreshold;
   std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value)
                                     : static_cast<std::uint64_t>(*static_cast<int*>(value));
-  return DriverPools::get().set_attribute(pool, attribute, number);
+  return PoolTable::get().set_attribute(pool, attribute, number);
 }
 
 NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
   if (Status const status = entered_context("cuMemPoolGetAttribute")) return status;
-  return DriverPools::get().attribute(pool, attribute, value);
+  return PoolTable::get().attribute(pool, attribute, value);
 }
 
 NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
   if (Status const status = entered_context("cuMemPoolTrimTo")) return status;
-  return DriverPools::get().trim(pool, keep);
+  return PoolTable::get().trim(pool, keep);
 }
 
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
                                               Handle stream) {
   if (Status const status = entered_context("cuMemAllocFromPoolAsync")) return status;
-  return DriverPools::get().allocate(pool, size, stream, address);
+  return PoolTable::get().allocate(pool, size, stream, address);
 }
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
   if (Status const status = entered_context("cuMemAllocAsync")) return status;
-  auto& pools = DriverPools::get();
+  auto& pools = PoolTable::get();
   Handle const pool = pools.default_of(current_device());
   return pools.allocate(pool, size, stream, address);
 }
@@ -322,7 +322,7 @@ NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   bool const segment = device >= 0 && machine.memory(device).release(address) == kSuccess;
-  return segment ? kSuccess : DriverPools::get().release(address, stream);
+  return segment ? kSuccess : PoolTable::get().release(address, stream);
 }
 
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {
@@ -344,7 +344,7 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   Range const range = range_of(address);
   if (range.size == 0) return kInvalidValue;
   bool const mapped = virtual_memory().reserved_at(range.begin);
-  Handle const pool = DriverPools::get().pool_of(address);
+  Handle const pool = PoolTable::get().pool_of(address);
   auto* const number = static_cast<std::uint64_t*>(out);
   auto* const word = static_cast<int*>(out);
   switch (attribute) {

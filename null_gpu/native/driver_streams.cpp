@@ -10,7 +10,7 @@ using namespace allocbench::null_gpu;
 NULL_GPU_API int null_cuCtxSynchronize() {
   if (Status const status = entered_context("cuCtxSynchronize")) return status;
   if (Status const status = Streams::get().synchronize_all(current_device())) return status;
-  DriverPools::get().synchronize();
+  PoolTable::get().synchronize();
   return kSuccess;
 }
 
@@ -45,7 +45,7 @@ NULL_GPU_API int null_cuStreamQuery(Handle stream) {
 NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
   if (Status const status = entered_context("cuStreamSynchronize")) return status;
   if (Status const status = Streams::get().synchronize(stream)) return status;
-  DriverPools::get().synchronize(stream);
+  PoolTable::get().synchronize(stream);
   return kSuccess;
 }
 
@@ -94,7 +94,7 @@ NULL_GPU_API int null_cuEventQuery(Handle event) {
 NULL_GPU_API int null_cuEventSynchronize(Handle event) {
   if (Status const status = entered_driver("cuEventSynchronize")) return status;
   if (Status const status = Streams::get().synchronize_event(event)) return status;
-  DriverPools::get().synchronize();
+  PoolTable::get().synchronize();
   return kSuccess;
 }
 

@@ -10,12 +10,6 @@
 
 namespace allocbench::null_gpu {
 
-namespace {
-
-constexpr Size kMostShared = Size{1} << 20, kSharedUnit = 512;
-
-}  // namespace
-
 DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bool ascending,
                            Usage& usage)
     : usage_(usage), card_(card), capacity_(capacity), context_(context), ascending_(ascending) {
@@ -29,100 +23,40 @@ DeviceMemory::DeviceMemory(int device, int card, Size capacity, Size context, bo
                  static_cast<unsigned long long>(kAddressesPerDevice >> 30), device);
     std::_Exit(2);
   }
-  holes_[begin] = kAddressesPerDevice;
+  addresses_.join(begin, begin + kAddressesPerDevice);
 }
 
 Status DeviceMemory::allocate(Size size, Address* address) {
   std::lock_guard const lock(mutex_);
-  if (size <= kMostShared) return allocate_shared(std::max<Size>(size, 1), address);
-  Size const rounded = round_up(size, kPage);
-  if (Status const status = count(rounded)) return status;
-  if (!take_hole(rounded, address)) {
-    uncount(rounded);
-    return kOutOfMemory;
-  }
-  live_[*address] = {rounded, size};
+  ++requests_;
+  Address const segment = pages_.allocate(size, [&](Size pages) { return take_pages(pages); });
+  if (segment == 0) return kOutOfMemory;
+  *address = segment;
   return kSuccess;
 }
 
 Status DeviceMemory::release(Address address) {
   std::lock_guard const lock(mutex_);
-  auto const entry = live_.find(address);
-  if (entry == live_.end()) return kInvalidValue;
-  if (entry->second.size < kPage) {
-    release_shared(address, entry->second.size);
-  } else {
-    uncount(entry->second.size);
-    give_hole({address, entry->second.size});
-  }
-  live_.erase(entry);
-  return kSuccess;
-}
-
-Status DeviceMemory::allocate_shared(Size size, Address* address) {
-  Size const rounded = round_up(size, kSharedUnit);
-  auto const place = [&](SharedPage& page) {
-    auto const fits = [&](auto const& hole) { return hole.second - hole.first >= rounded; };
-    auto const hole = std::ranges::find_if(page.holes, fits);
-    if (hole == page.holes.end()) return false;
-    auto const [begin, end] = *hole;
-    page.holes.erase(hole);
-    if (end > begin + rounded) page.holes.emplace(begin + rounded, end);
-    ++page.live;
-    *address = begin;
-    live_[begin] = {rounded, size};
-    return true;
-  };
-  for (auto& [begin, page] : shared_) {
-    if (place(page)) {
-      ++requests_;
-      return kSuccess;
-    }
-  }
-  if (Status const status = count(kPage)) return status;
-  Address begin = 0;
-  if (!take_hole(kPage, &begin)) {
-    uncount(kPage);
-    return kOutOfMemory;
-  }
-  SharedPage& page = shared_[begin];
-  page.holes.emplace(begin, begin + kPage);
-  place(page);
-  return kSuccess;
-}
-
-void DeviceMemory::release_shared(Address begin, Size size) {
-  auto const entry = std::prev(shared_.upper_bound(begin));
-  SharedPage& page = entry->second;
-  if (--page.live == 0) {
-    uncount(kPage);
-    give_hole({entry->first, kPage});
-    shared_.erase(entry);
-  } else {
-    join_range(page.holes, begin, begin + size);
-  }
+  bool const held = pages_.release(address, [&](Range pages) { give_pages(pages); });
+  return held ? kSuccess : kInvalidValue;
 }
 
 std::size_t DeviceMemory::release_all() {
   std::lock_guard const lock(mutex_);
-  std::size_t const number = live_.size();
-  for (auto const& [begin, allocation] : live_) {
-    if (allocation.size < kPage) {
-      release_shared(begin, allocation.size);
-    } else {
-      uncount(allocation.size);
-      give_hole({begin, allocation.size});
-    }
-  }
-  live_.clear();
+  auto const& segments = pages_.segments();
+  std::size_t const number = segments.size();
+  while (!segments.empty())
+    pages_.release(segments.begin()->first, [&](Range pages) { give_pages(pages); });
   return number;
 }
 
 Status DeviceMemory::reserve(Size size, Address* address) {
   std::lock_guard const lock(mutex_);
   Size const rounded = round_up(size, kPage);
-  if (!take_hole(rounded, address)) return kOutOfMemory;
-  reserved_[*address] = rounded;
+  Address const begin = take_addresses(rounded);
+  if (begin == 0) return kOutOfMemory;
+  reserved_[begin] = rounded;
+  *address = begin;
   return kSuccess;
 }
 
@@ -130,16 +64,17 @@ Status DeviceMemory::unreserve(Address address) {
   std::lock_guard const lock(mutex_);
   auto const entry = reserved_.find(address);
   if (entry == reserved_.end()) return kInvalidValue;
-  give_hole({entry->first, entry->second});
+  addresses_.join(address, address + entry->second);
   reserved_.erase(entry);
   return kSuccess;
 }
 
 Status DeviceMemory::take(Size size) {
   std::lock_guard const lock(mutex_);
-  Status const status = count(size);
-  if (status == kSuccess) taken_ += size;
-  return status;
+  ++requests_;
+  if (!count(size)) return kOutOfMemory;
+  taken_ += size;
+  return kSuccess;
 }
 
 void DeviceMemory::give(Size size) {
@@ -150,10 +85,7 @@ void DeviceMemory::give(Size size) {
 
 Range DeviceMemory::range_of(Address address) {
   std::lock_guard const lock(mutex_);
-  if (auto after = live_.upper_bound(address); after != live_.begin()) {
-    auto const& [begin, allocation] = *--after;
-    if (address < begin + allocation.requested) return {begin, allocation.requested};
-  }
+  if (Range const segment = pages_.around(address); segment.size != 0) return segment;
   if (auto after = reserved_.upper_bound(address); after != reserved_.begin()) {
     auto const [begin, size] = *--after;
     if (address < begin + size) return {begin, size};
@@ -174,8 +106,8 @@ DeviceMemory::Counters DeviceMemory::counters() const {
 
 DeviceMemory::Allocations DeviceMemory::allocations() const {
   std::lock_guard const lock(mutex_);
-  Allocations found{live_.size(), taken_};
-  for (auto const& [begin, allocation] : live_) found.requested += allocation.requested;
+  Allocations found{pages_.segments().size(), taken_};
+  for (auto const& [begin, requested] : pages_.segments()) found.requested += requested;
   return found;
 }
 
@@ -184,48 +116,39 @@ void DeviceMemory::resize(Size capacity) {
   capacity_ = capacity;
 }
 
-bool DeviceMemory::take_hole(Size size, Address* address) {
-  auto const fits = [&](auto const& candidate) { return candidate.second >= size; };
-  auto hole = holes_.end();
+// Memory with an address; 0 if the card or the addresses do not suffice.
+Address DeviceMemory::take_pages(Size size) {
+  if (!count(size)) return 0;
+  Address const address = take_addresses(size);
+  if (address == 0) uncount(size);
+  return address;
+}
+
+void DeviceMemory::give_pages(Range range) {
+  uncount(range.size);
+  addresses_.join(range.begin, range.begin + range.size);
+}
+
+Address DeviceMemory::take_addresses(Size size) {
+  auto const fits = [&](auto const& range) { return range.second - range.first >= size; };
+  auto range = addresses_.end();
   if (ascending_) {
-    hole = std::ranges::find_if(holes_, fits);
-  } else if (auto const last = std::find_if(holes_.rbegin(), holes_.rend(), fits);
-             last != holes_.rend()) {
-    hole = std::prev(last.base());
+    range = std::ranges::find_if(addresses_, fits);
+  } else if (auto const last = std::find_if(addresses_.rbegin(), addresses_.rend(), fits);
+             last != addresses_.rend()) {
+    range = std::prev(last.base());
   }
-  if (hole == holes_.end()) return false;
-  auto const [begin, length] = *hole;
-  holes_.erase(hole);
-  *address = ascending_ ? begin : begin + length - size;
-  if (length > size) holes_[ascending_ ? begin + size : begin] = length - size;
-  return true;
+  return range == addresses_.end() ? 0 : addresses_.cut(range, size, !ascending_);
 }
 
-void DeviceMemory::give_hole(Range range) {
-  auto next = holes_.upper_bound(range.begin);
-  if (next != holes_.end() && range.begin + range.size == next->first) {
-    range.size += next->second;
-    next = holes_.erase(next);
-  }
-  if (next != holes_.begin()) {
-    auto const before = std::prev(next);
-    if (before->first + before->second == range.begin) {
-      before->second += range.size;
-      return;
-    }
-  }
-  holes_[range.begin] = range.size;
-}
-
-Status DeviceMemory::count(Size size) {
-  ++requests_;
+bool DeviceMemory::count(Size size) {
   if (!open_context() || !usage_.take(card_, size, capacity_)) {
     ++refused_;
-    return kOutOfMemory;
+    return false;
   }
   used_ += size;
   peak_ = std::max(peak_, used_);
-  return kSuccess;
+  return true;
 }
 
 void DeviceMemory::uncount(Size size) {

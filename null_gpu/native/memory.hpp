@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The addresses are reserved in the process without access rights, so any access by the host is a
-// segmentation fault. Requests count as whole pages of 2 MiB, and those of up to 1 MiB share pages,
-// at multiples of 512 bytes, as measured on an H100. All processes of a program share the card, and
-// each also counts the bytes of its context from its first request on.
+// segmentation fault. Segments take pages of the card as in gpu/pages.hpp. All processes of a
+// program share the card, and each also counts the bytes of its context from its first request on.
 //
 // An allocation takes the hole with the highest address that is large enough or, with `ascending`,
 // the lowest one. cudaMalloc mostly returns decreasing addresses on Linux and increasing addresses
@@ -13,10 +12,10 @@
 
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
+#include "gpu/pages.hpp"
+#include "gpu/ranges.hpp"
 #include "null_gpu/native/api.hpp"
-#include "null_gpu/native/pool_space.hpp"
 #include "null_gpu/native/usage.hpp"
 #include "null_gpu/native/virtual_memory.hpp"
 
@@ -31,10 +30,8 @@ inline constexpr Address kAddressesPerDevice = Address{1} << 42;
 #endif
 inline constexpr int kMostDevices = 16;
 
-struct Range {
-  Address begin = 0;
-  Size size = 0;
-};
+using allocbench::kPage;
+using allocbench::Range;
 
 class DeviceMemory {
  public:
@@ -72,20 +69,10 @@ class DeviceMemory {
   void resize(Size capacity);
 
  private:
-  struct Allocation {
-    Size size, requested;
-  };
-
-  struct SharedPage {
-    std::map<Address, Address> holes;  // ends by begin
-    std::size_t live = 0;
-  };
-
-  Status allocate_shared(Size size, Address* address);
-  void release_shared(Address begin, Size size);
-  bool take_hole(Size size, Address* address);
-  void give_hole(Range range);
-  Status count(Size size);
+  Address take_pages(Size size);
+  void give_pages(Range range);
+  Address take_addresses(Size size);
+  bool count(Size size);
   void uncount(Size size);
   bool open_context();
 
@@ -97,10 +84,10 @@ class DeviceMemory {
   bool ascending_;
   Size used_ = 0, peak_ = 0;  // by this process
   std::uint64_t requests_ = 0, refused_ = 0;
-  Size taken_ = 0;  // without an address
-  std::map<Address, Size> holes_, reserved_;
-  std::map<Address, Allocation> live_;
-  std::map<Address, SharedPage> shared_;
+  Size taken_ = 0;    // without an address
+  Ranges addresses_;  // that are free
+  std::map<Address, Size> reserved_;
+  Pages pages_;
 };
 
 }  // namespace allocbench::null_gpu

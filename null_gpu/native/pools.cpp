@@ -1,4 +1,4 @@
-// null_gpu/pools.cpp: a model of the memory pools behind cudaMallocAsync.
+// null_gpu/pools.cpp: the memory pools behind cudaMallocAsync, by their handles.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/pools.hpp"
 
@@ -10,13 +10,18 @@
 #include "null_gpu/native/streams.hpp"
 
 namespace allocbench::null_gpu {
+namespace {
 
-DriverPools& DriverPools::get() {
-  static DriverPools* pools = new DriverPools;
+Stream number_of(Handle stream) { return reinterpret_cast<Stream>(stream); }
+
+}  // namespace
+
+PoolTable& PoolTable::get() {
+  static PoolTable* pools = new PoolTable;
   return *pools;
 }
 
-Handle DriverPools::default_of(int device) {
+Handle PoolTable::default_of(int device) {
   {
     std::lock_guard const lock(mutex_);
     if (auto const entry = defaults_.find(device); entry != defaults_.end()) return entry->second;
@@ -26,62 +31,49 @@ Handle DriverPools::default_of(int device) {
   return defaults_.try_emplace(device, pool).first->second;
 }
 
-Handle DriverPools::create(int device, Size most) {
+Handle PoolTable::create(int device, Size most) {
   Handle const pool = Machine::get().new_handle();
   std::lock_guard const lock(mutex_);
-  pools_[pool].device = device;
-  pools_[pool].most = round_up(most, kPoolUnit);
+  pools_.try_emplace(pool, device, DriverPool(most));
   return pool;
 }
 
-Status DriverPools::destroy(Handle handle) {
+Status PoolTable::destroy(Handle handle) {
   std::lock_guard const lock(mutex_);
-  DriverPool* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
-  auto const is_default = [&](auto const& entry) { return entry.second == handle; };
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
+  auto const is_default = [&](auto const& pool) { return pool.second == handle; };
   if (std::ranges::any_of(defaults_, is_default)) return kInvalidValue;
-  pool->destroyed = true;
+  entry->destroyed = true;
   drop_if_unused(handle);
   return kSuccess;
 }
 
-Status DriverPools::allocate(Handle handle, Size size, Handle stream, Address* address) {
+Status PoolTable::allocate(Handle handle, Size size, Handle stream, Address* address) {
   std::uint64_t const capture = Streams::get().captured(stream).id;
   std::lock_guard const lock(mutex_);
-  DriverPool* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
   *address = 0;
   if (size == 0) return kSuccess;
-  if (!open(*pool, size)) return kOutOfMemory;
-  auto& memory = Machine::get().memory(pool->device);
-  auto const take = [&] {
-    Size const more = pool->space->reserved() + kPoolUnit;
-    if (pool->most != 0 && more > pool->most) return false;
-    return memory.take(kPoolUnit) == kSuccess;
-  };
-  Size offset = 0;
-  if (!pool->space->reuse(size, reinterpret_cast<Address>(stream), &offset)) {
-    settle(*pool, reinterpret_cast<Address>(stream));
-    bool const placed = pool->space->allocate(size, take, &offset);
-    pool->reserved_high = std::max(pool->reserved_high, pool->space->reserved());
-    if (!placed) return kOutOfMemory;
-  }
-  *address = pool->begin + offset;
-  pool->used += size;
-  pool->used_high = std::max(pool->used_high, pool->used);
+  if (!open(*entry, size)) return kOutOfMemory;
+  auto& memory = Machine::get().memory(entry->device);
+  *address = entry->pool.allocate(size, number_of(stream), ended(*entry, number_of(stream)),
+                                  [&] { return memory.take(DriverPool::kPage) == kSuccess; });
+  if (*address == 0) return kOutOfMemory;
   blocks_[*address] = {handle, size, capture};
   return kSuccess;
 }
 
-Status DriverPools::release(Address address) {
+Status PoolTable::release(Address address) {
   std::lock_guard const lock(mutex_);
   auto const block = block_at(address);
   if (block == blocks_.end() || block->first != address) return kInvalidValue;
-  free_block(block, 0, {});
+  free_block(block, nullptr, {});
   return kSuccess;
 }
 
-Status DriverPools::release(Address address, Handle stream) {
+Status PoolTable::release(Address address, Handle stream) {
   auto& streams = Streams::get();
   std::uint64_t const capture = streams.captured(stream).id;
   std::lock_guard const lock(mutex_);
@@ -89,158 +81,151 @@ Status DriverPools::release(Address address, Handle stream) {
   if (block == blocks_.end() || block->first != address) return kInvalidValue;
   if (device_of(stream) != pools_.at(block->second.pool).device) return kInvalidHandle;
   if (capture != 0 && block->second.capture != capture) return kInvalidValue;
-  free_block(block, reinterpret_cast<Address>(stream), streams.put(stream));
+  free_block(block, stream, streams.put(stream));
   return kSuccess;
 }
 
-Status DriverPools::trim(Handle handle, Size keep) {
+Status PoolTable::trim(Handle handle, Size keep) {
   std::lock_guard const lock(mutex_);
-  DriverPool* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
-  shrink(*pool, keep < ~Size{0} - kPoolUnit ? round_up(keep, kPoolUnit) : keep);
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
+  constexpr Size kPage = DriverPool::kPage;
+  shrink(*entry, keep < ~Size{0} - kPage ? round_up(keep, kPage) : keep);
   return kSuccess;
 }
 
-void DriverPools::synchronize() {
+void PoolTable::synchronize() {
   std::lock_guard const lock(mutex_);
-  for (auto& [handle, pool] : pools_) {
-    settle(pool);
-    shrink(pool, pool.threshold);
+  for (auto& [handle, entry] : pools_) {
+    entry.pool.settle(ended(entry));
+    shrink(entry, entry.threshold);
   }
 }
 
-void DriverPools::synchronize(Handle stream) {
+void PoolTable::synchronize(Handle stream) {
   std::lock_guard const lock(mutex_);
-  auto const number = reinterpret_cast<Address>(stream);
-  for (auto& [handle, pool] : pools_) {
-    auto const own = [&](Freed const& freed) { return freed.stream == number; };
-    if (std::erase_if(pool.freed, own) == 0) continue;
-    pool.space->settle(number);
-    shrink(pool, pool.threshold);
+  for (auto& [handle, entry] : pools_) {
+    if (entry.freed.erase(number_of(stream)) == 0) continue;
+    entry.pool.settle([&](Stream freed) { return freed == number_of(stream); });
+    shrink(entry, entry.threshold);
   }
 }
 
-bool DriverPools::give_all(int device) {
+bool PoolTable::give_all(int device) {
   std::lock_guard const lock(mutex_);
-  bool gave = false;
-  for (auto& [handle, pool] : pools_) {
-    if (pool.device != device || !pool.space) continue;
-    Size const before = pool.space->reserved();
-    settle(pool);
-    shrink(pool, 0);
-    gave |= pool.space->reserved() < before;
+  Size gave = 0;
+  for (auto& [handle, entry] : pools_) {
+    if (entry.device != device) continue;
+    entry.pool.settle(ended(entry));
+    gave += shrink(entry, 0);
   }
-  return gave;
+  return gave != 0;
 }
 
-Status DriverPools::attribute(Handle handle, int attribute, std::uint64_t* value) {
+Status PoolTable::attribute(Handle handle, int attribute, std::uint64_t* value) {
   std::lock_guard const lock(mutex_);
-  DriverPool const* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
+  Entry const* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
   switch (attribute) {
     case kReleaseThreshold:
-      *value = pool->threshold;
+      *value = entry->threshold;
       return kSuccess;
     case kReservedNow:
-      *value = pool->space ? pool->space->reserved() : 0;
+      *value = entry->pool.reserved().current;
       return kSuccess;
     case kReservedHigh:
-      *value = pool->reserved_high;
+      *value = entry->pool.reserved().peak;
       return kSuccess;
     case kUsedNow:
-      *value = pool->used;
+      *value = entry->pool.used().current;
       return kSuccess;
     case kUsedHigh:
-      *value = pool->used_high;
+      *value = entry->pool.used().peak;
       return kSuccess;
     default:
       if (attribute < kReuseFollowsEvents || attribute > kReuseAddsDependencies)
         return kInvalidValue;
-      *reinterpret_cast<int*>(value) = pool->reuse[attribute - kReuseFollowsEvents];
+      *reinterpret_cast<int*>(value) = entry->reuse[attribute - kReuseFollowsEvents];
       return kSuccess;
   }
 }
 
-Status DriverPools::set_attribute(Handle handle, int attribute, std::uint64_t value) {
+Status PoolTable::set_attribute(Handle handle, int attribute, std::uint64_t value) {
   std::lock_guard const lock(mutex_);
-  DriverPool* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
   switch (attribute) {
     case kReleaseThreshold:
-      pool->threshold = value;
+      entry->threshold = value;
       return kSuccess;
     case kReservedHigh:
       if (value != 0) return kInvalidValue;
-      pool->reserved_high = pool->space ? pool->space->reserved() : 0;
+      entry->pool.reset_peak_reserved();
       return kSuccess;
     case kUsedHigh:
       if (value != 0) return kInvalidValue;
-      pool->used_high = pool->used;
+      entry->pool.reset_peak_used();
       return kSuccess;
     default:
       if (attribute < kReuseFollowsEvents || attribute > kReuseAddsDependencies)
         return kInvalidValue;
-      pool->reuse[attribute - kReuseFollowsEvents] = value != 0;
+      entry->reuse[attribute - kReuseFollowsEvents] = value != 0;
       return kSuccess;
   }
 }
 
-Status DriverPools::set_access(Handle handle, AccessDescription const* access, std::size_t count) {
+Status PoolTable::set_access(Handle handle, AccessDescription const* access, std::size_t count) {
   std::lock_guard const lock(mutex_);
-  DriverPool* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
+  Entry* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
   for (std::size_t index = 0; index < count; ++index) {
     int const device = access[index].location.id;
     if (access[index].flags == kNoAccess) {
-      pool->peers.erase(device);
+      entry->peers.erase(device);
     } else {
-      pool->peers.insert(device);
+      entry->peers.insert(device);
     }
   }
   return kSuccess;
 }
 
-Status DriverPools::allowed(Handle handle, int device, bool* allowed) {
+Status PoolTable::allowed(Handle handle, int device, bool* allowed) {
   std::lock_guard const lock(mutex_);
-  DriverPool const* const pool = find(handle);
-  if (pool == nullptr) return kInvalidValue;
-  *allowed = device == pool->device || pool->peers.contains(device);
+  Entry const* const entry = find(handle);
+  if (entry == nullptr) return kInvalidValue;
+  *allowed = device == entry->device || entry->peers.contains(device);
   return kSuccess;
 }
 
-std::optional<Range> DriverPools::range_of(Address address) {
+std::optional<Range> PoolTable::range_of(Address address) {
   std::lock_guard const lock(mutex_);
   if (auto const block = block_at(address); block != blocks_.end())
     return Range{block->first, block->second.size};
-  for (auto const& [handle, pool] : pools_) {
-    if (pool.begin != 0 && address >= pool.begin && address < pool.begin + pool.addresses)
-      return Range{};
-  }
+  for (auto const& [handle, entry] : pools_)
+    if (entry.pool.contains(address)) return Range{};
   return std::nullopt;
 }
 
-Handle DriverPools::pool_of(Address address) {
+Handle PoolTable::pool_of(Address address) {
   std::lock_guard const lock(mutex_);
   auto const block = block_at(address);
   return block == blocks_.end() ? nullptr : block->second.pool;
 }
 
-DriverPools::Counts DriverPools::counts() {
+PoolTable::Counts PoolTable::counts() {
   std::lock_guard const lock(mutex_);
   Counts counts{pools_.size() - defaults_.size(), 0, 0};
   counts.blocks = blocks_.size();
-  for (auto const& [handle, pool] : pools_) {
-    if (pool.space) counts.reserved += pool.space->reserved();
-  }
+  for (auto const& [handle, entry] : pools_) counts.reserved += entry.pool.reserved().current;
   return counts;
 }
 
-DriverPools::DriverPool* DriverPools::find(Handle handle) {
+PoolTable::Entry* PoolTable::find(Handle handle) {
   auto const entry = pools_.find(handle);
   return entry == pools_.end() || entry->second.destroyed ? nullptr : &entry->second;
 }
 
-DriverPools::Blocks::iterator DriverPools::block_at(Address address) {
+PoolTable::Blocks::iterator PoolTable::block_at(Address address) {
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return blocks_.end();
   --block;
@@ -249,69 +234,66 @@ DriverPools::Blocks::iterator DriverPools::block_at(Address address) {
 
 // Gives a pool addresses before its first block: more than the card has bytes, because a block may
 // find no range of free addresses that is large enough although enough memory is free.
-bool DriverPools::open(DriverPool& pool, Size size) {
-  if (pool.space) return true;
-  auto& memory = Machine::get().memory(pool.device);
-  Size addresses = round_up(4 * std::max(Machine::get().settings().memory, size), kPoolUnit);
-  for (; addresses >= round_up(size, kPoolUnit); addresses = round_up(addresses / 2, kPoolUnit)) {
-    if (memory.reserve(addresses, &pool.begin) == kSuccess) {
-      pool.addresses = addresses;
-      pool.space = std::make_unique<PoolSpace>(addresses);
+bool PoolTable::open(Entry& entry, Size size) {
+  if (entry.pool.opened()) return true;
+  constexpr Size kPage = DriverPool::kPage;
+  auto& memory = Machine::get().memory(entry.device);
+  Size addresses = round_up(4 * std::max(Machine::get().settings().memory, size), kPage);
+  for (; addresses >= round_up(size, kPage); addresses = round_up(addresses / 2, kPage)) {
+    Address begin = 0;
+    if (memory.reserve(addresses, &begin) == kSuccess) {
+      entry.pool.open(begin, addresses);
       return true;
     }
-    if (addresses == kPoolUnit) break;
+    if (addresses == kPage) break;
   }
-  pool.begin = 0;
   return false;
 }
 
-void DriverPools::free_block(Blocks::iterator block, std::uint64_t stream, HeldStreams::Work work) {
-  Handle const handle = block->second.pool;
-  DriverPool& pool = pools_.at(handle);
-  pool.used -= block->second.size;
-  pool.space->release(block->first - pool.begin, block->second.size, stream);
-  auto const own = [&](Freed const& freed) { return freed.stream == stream; };
-  if (auto const freed = std::ranges::find_if(pool.freed, own); freed != pool.freed.end()) {
-    freed->work = std::move(work);  // it is after all earlier work of the stream
-  } else {
-    pool.freed.push_back({stream, std::move(work)});
-  }
+void PoolTable::free_block(Blocks::iterator block, Handle stream, HeldStreams::Work work) {
+  auto const [address, freed] = *block;
+  Entry& entry = pools_.at(freed.pool);
+  entry.pool.release(address, freed.size, number_of(stream));
+  entry.freed[number_of(stream)] = std::move(work);  // it is after all earlier work of the stream
   blocks_.erase(block);
-  drop_if_unused(handle);
+  drop_if_unused(freed.pool);
 }
 
-// What was freed on streams that have ended their work may be used by all. For a request on
-// `stream`, that is only so if the pool reuses what ended by itself; its own stream always counts.
-void DriverPools::settle(DriverPool& pool, std::optional<std::uint64_t> stream) {
-  bool const all = !stream || pool.reuse[kReuseOfEnded - kReuseFollowsEvents] != 0;
-  std::erase_if(pool.freed, [&](Freed const& freed) {
-    if (!all && freed.stream != *stream) return false;
-    if (!Streams::get().ended(freed.work)) return false;
-    pool.space->settle(freed.stream);
+// Forgets the work of streams that have ended it. What they freed may be used by all. For a request
+// on the stream `only`, that is only so if the pool reuses what ended by itself; its own stream
+// always counts.
+DriverPool::Ended PoolTable::ended(Entry& entry, std::optional<Stream> only) {
+  bool const all = !only || entry.reuse[kReuseOfEnded - kReuseFollowsEvents] != 0;
+  return [&entry, all, only](Stream stream) {
+    if (!all && stream != *only) return false;
+    auto const freed = entry.freed.find(stream);
+    if (!Streams::get().ended(freed->second)) return false;
+    entry.freed.erase(freed);
     return true;
-  });
+  };
 }
 
-void DriverPools::drop_if_unused(Handle handle) {
-  DriverPool& pool = pools_.at(handle);
-  if (!pool.destroyed || pool.used != 0) return;
-  if (pool.space) {
-    auto& memory = Machine::get().memory(pool.device);
-    memory.give(pool.space->reserved());
-    memory.unreserve(pool.begin);
+void PoolTable::drop_if_unused(Handle handle) {
+  Entry& entry = pools_.at(handle);
+  if (!entry.destroyed || entry.pool.used().current != 0) return;
+  if (entry.pool.opened()) {
+    auto& memory = Machine::get().memory(entry.device);
+    memory.give(entry.pool.reserved().current);
+    memory.unreserve(entry.pool.begin());
   }
   pools_.erase(handle);
 }
 
-void DriverPools::shrink(DriverPool& pool, Size most) {
-  if (!pool.space) return;
-  if (Size const freed = pool.space->shrink(most)) Machine::get().memory(pool.device).give(freed);
+Size PoolTable::shrink(Entry& entry, Size most) {
+  Size const freed = entry.pool.shrink(most);
+  if (freed != 0) Machine::get().memory(entry.device).give(freed);
+  return freed;
 }
 
 Status allocate_memory(int device, Size size, Address* address) {
   auto& memory = Machine::get().memory(device);
   Status const status = memory.allocate(size, address);
-  bool const again = status == kOutOfMemory && DriverPools::get().give_all(device);
+  bool const again = status == kOutOfMemory && PoolTable::get().give_all(device);
   return again ? memory.allocate(size, address) : status;
 }
 

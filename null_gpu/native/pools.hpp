@@ -1,30 +1,26 @@
-// null_gpu/pools.hpp: a model of the memory pools behind cudaMallocAsync.
+// null_gpu/pools.hpp: the memory pools behind cudaMallocAsync, by their handles.
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pool keeps freed memory until it is trimmed; a synchronization returns what exceeds its release
-// threshold. See pool_space.hpp. Another stream gets memory that was freed on a stream when that
-// stream has ended its work, and a destroyed pool stays until its last block is freed.
+// gpu/driver_pool.hpp models each of them. A destroyed pool stays until its last block is freed.
 #pragma once
 
 #include <array>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
-#include <vector>
 
+#include "gpu/driver_pool.hpp"
 #include "null_gpu/native/api.hpp"
 #include "null_gpu/native/held_streams.hpp"
 #include "null_gpu/native/memory.hpp"
-#include "null_gpu/native/pool_space.hpp"
 
 namespace allocbench::null_gpu {
 
-class DriverPools {
+class PoolTable {
  public:
-  static DriverPools& get();
+  static PoolTable& get();
 
   Handle default_of(int device);
   Handle create(int device, Size most = 0);
@@ -61,21 +57,13 @@ class DriverPools {
   Counts counts();
 
  private:
-  struct Freed {
-    std::uint64_t stream;
-    HeldStreams::Work work;  // after which it is free
-  };
-  struct DriverPool {
-    int device = 0;
-    Size most = 0;       // bytes that it may reserve; 0: all of the card
-    Size threshold = 0;  // reserved bytes that a synchronization leaves
-    Size used = 0, used_high = 0, reserved_high = 0;
+  struct Entry {
+    int device;
+    DriverPool pool;
+    Size threshold = 0;                    // reserved bytes that a synchronization leaves
     std::array<int, 3> reuse = {1, 1, 1};  // the attributes 1 to 3, as the driver has them
-    Address begin = 0;                     // of its addresses; 0 before the first block
-    Size addresses = 0;                    // bytes
-    std::unique_ptr<PoolSpace> space = {};
-    std::vector<Freed> freed = {};  // that are not settled
-    std::set<int> peers = {};       // other devices that may access it
+    std::map<Stream, HeldStreams::Work> freed = {};  // the work after which it is free, by stream
+    std::set<int> peers = {};                        // other devices that may access it
     bool destroyed = false;
   };
   struct Block {
@@ -85,16 +73,16 @@ class DriverPools {
   };
   using Blocks = std::map<Address, Block>;
 
-  DriverPool* find(Handle pool);
+  Entry* find(Handle pool);
   Blocks::iterator block_at(Address address);
-  bool open(DriverPool& pool, Size size);
-  void free_block(Blocks::iterator block, std::uint64_t stream, HeldStreams::Work work);
-  void settle(DriverPool& pool, std::optional<std::uint64_t> stream = {});
-  void shrink(DriverPool& pool, Size most);
+  bool open(Entry& entry, Size size);
+  void free_block(Blocks::iterator block, Handle stream, HeldStreams::Work work);
+  DriverPool::Ended ended(Entry& entry, std::optional<Stream> only = {});
+  Size shrink(Entry& entry, Size most);
   void drop_if_unused(Handle pool);
 
   std::mutex mutex_;
-  std::unordered_map<Handle, DriverPool> pools_;
+  std::unordered_map<Handle, Entry> pools_;
   std::unordered_map<int, Handle> defaults_;
   Blocks blocks_;
 };

@@ -44,7 +44,7 @@ NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
 NULL_GPU_API int null_cudaDeviceSynchronize() {
   if (Status const status = entered_runtime("cudaDeviceSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize_all(current_device())) return failed(status);
-  DriverPools::get().synchronize();
+  PoolTable::get().synchronize();
   return kSuccess;
 }
 

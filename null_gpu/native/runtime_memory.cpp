@@ -16,7 +16,7 @@ namespace {
 
 Status allocate_from(Handle pool, Size size, Handle stream, void** pointer) {
   Address address = 0;
-  Status const status = DriverPools::get().allocate(pool, size, stream, &address);
+  Status const status = PoolTable::get().allocate(pool, size, stream, &address);
   *pointer = reinterpret_cast<void*>(address);
   return status;
 }
@@ -46,7 +46,7 @@ NULL_GPU_API int null_cudaFree(void* pointer) {
   if (device < 0) return failed(kInvalidValue);
   auto const address = reinterpret_cast<Address>(pointer);
   if (machine.memory(device).release(address) == kSuccess) return kSuccess;
-  return failed(DriverPools::get().release(address));
+  return failed(PoolTable::get().release(address));
 }
 
 NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle pool,
@@ -57,50 +57,50 @@ NULL_GPU_API int null_cudaMallocFromPoolAsync(void** pointer, Size size, Handle 
 
 NULL_GPU_API int null_cudaMallocAsync(void** pointer, Size size, Handle stream) {
   if (Status const status = entered_runtime("cudaMallocAsync")) return failed(status);
-  Handle const pool = DriverPools::get().default_of(current_device());
+  Handle const pool = PoolTable::get().default_of(current_device());
   return failed(allocate_from(pool, size, stream, pointer));
 }
 
 NULL_GPU_API int null_cudaFreeAsync(void* pointer, Handle stream) {
   if (Status const status = entered_runtime("cudaFreeAsync")) return failed(status);
   if (pointer == nullptr) return kSuccess;
-  return failed(DriverPools::get().release(reinterpret_cast<Address>(pointer), stream));
+  return failed(PoolTable::get().release(reinterpret_cast<Address>(pointer), stream));
 }
 
 NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
   if (!Machine::get().has(device)) return failed(kInvalidDevice);
-  *pool = DriverPools::get().default_of(device);
+  *pool = PoolTable::get().default_of(device);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
   if (Status const status = entered_runtime("cudaMemPoolCreate")) return failed(status);
-  *pool = DriverPools::get().create(properties->location.id, properties->most);
+  *pool = PoolTable::get().create(properties->location.id, properties->most);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
-  return failed(DriverPools::get().destroy(pool));
+  return failed(PoolTable::get().destroy(pool));
 }
 
 NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  return failed(DriverPools::get().attribute(pool, attribute, value));
+  return failed(PoolTable::get().attribute(pool, attribute, value));
 }
 
 NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void* value) {
   bool const wide = attribute >= kReleaseThreshold;
   std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value)
                                     : static_cast<std::uint64_t>(*static_cast<int*>(value));
-  return failed(DriverPools::get().set_attribute(pool, attribute, number));
+  return failed(PoolTable::get().set_attribute(pool, attribute, number));
 }
 
 NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
-  return failed(DriverPools::get().trim(pool, keep));
+  return failed(PoolTable::get().trim(pool, keep));
 }
 
 NULL_GPU_API int null_cudaMemPoolSetAccess(Handle pool, AccessDescription const* access,
                                            Size count) {
-  return failed(DriverPools::get().set_access(pool, access, count));
+  return failed(PoolTable::get().set_access(pool, access, count));
 }
 
 NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {

@@ -60,7 +60,7 @@ NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
   if (Status const status = entered_runtime("cudaStreamSynchronize")) return failed(status);
   if (Status const status = Streams::get().synchronize(stream)) return failed(status);
-  DriverPools::get().synchronize(stream);
+  PoolTable::get().synchronize(stream);
   return kSuccess;
 }
 
@@ -107,7 +107,7 @@ NULL_GPU_API int null_cudaEventQuery(Handle event) {
 
 NULL_GPU_API int null_cudaEventSynchronize(Handle event) {
   if (Status const status = Streams::get().synchronize_event(event)) return failed(status);
-  DriverPools::get().synchronize();
+  PoolTable::get().synchronize();
   return kSuccess;
 }
 

@@ -11,11 +11,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "gpu/pages.hpp"
 #include "null_gpu/native/api.hpp"
 
 namespace allocbench::null_gpu {
-
-inline constexpr Size kPage = Size{2} << 20;  // the granularity of physical memory
 
 class VirtualMemory {
  public:

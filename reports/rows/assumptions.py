@@ -22,6 +22,10 @@ CALLS: Mapping[str, str] = {
     "free": "cudaFree",
     "map": "mapping a page",
     "unmap": "unmapping a page",
+    "pool_malloc": "cudaMallocAsync",
+    "pool_free": "cudaFreeAsync",
+    "pool_grow": "growing a pool by a page",
+    "pool_shrink": "shrinking a pool by a page",
 }
 """The device calls in words."""
 UNKNOWN = 3.0

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import random
 
+import numpy as np
 import pytest
 
 from allocbench import allocators
@@ -191,9 +192,10 @@ def test_a_trim_waits_for_frees_that_a_stream_has_not_reached(driver: Driver) ->
 
 
 def test_a_device_without_pools_says_so() -> None:
-    device = allocators.SimulatedDevice("1GiB")
+    nothing = np.empty(0, np.uint8), np.empty(0, np.uint64), np.empty(0, np.uint64)
+    device = allocators.RecordedDevice("1GiB", *nothing)
     assert not device.has_driver_pools
-    with pytest.raises(allocators.Unavailable, match=r"cuda_async needs .* simulated device"):
+    with pytest.raises(allocators.Unavailable, match=r"cuda_async needs .* this device"):
         allocators.make("check:of=cuda_async", device)
     with pytest.raises(allocators.SpecError, match="no option 'nope'"):
         allocators.make("cuda_async:nope=1", device)

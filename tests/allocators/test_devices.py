@@ -12,8 +12,10 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators import _core
 from allocbench.allocators.devices import COST_MODELS, cost_model
+from allocbench.allocators.replays import CALL_KINDS
 from tests.conftest import GIB, MIB
 
+POOL_CALLS = ("pool_malloc", "pool_free", "pool_grow", "pool_shrink")
 BASE = 1 << 40
 TOP = 1 << 52
 
@@ -151,7 +153,7 @@ def test_each_point_of_a_cost_curve_counts_its_calls() -> None:
 
 def test_every_assumed_cost_has_a_range_by_the_rule_and_named_sources() -> None:
     model = cost_model()
-    assert list(model["calls"]) == ["malloc", "free", "map", "unmap"]
+    assert list(model["calls"]) == [*CALL_KINDS, *POOL_CALLS]
     sources = set()
     for points in model["calls"].values():
         for point in points:
@@ -170,7 +172,7 @@ def test_a_refused_call_is_paid() -> None:
     device = allocators.SimulatedDevice("1MiB")
     with pytest.raises(allocators.OutOfMemory):
         allocators.make("naive", device).allocate(GIB)
-    assert device.stats().calls_at_points == [0, 0, 0, 0, 1, 0] + [0] * 12
+    assert device.stats().calls_at_points == [0, 0, 0, 0, 1, 0] + [0] * 16
 
 
 @pytest.mark.parametrize("costs", COST_MODELS)

@@ -182,7 +182,6 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
     shown = output(f"compare gpt2-train llm-decode {QUICK} --reference bfc")
     for info in allocators.strategies():
         assert shown.count(f"\n{info.name} ") >= 3  # two workloads and their geometric mean
-    assert shown.count("\ncuda_async is n/a: it needs a device with stream-ordered") == 2
     assert "bfc (reference)" in shown
     assert "naive 7.11 GiB" in " ".join(shown.split())
     assert shown.startswith("gpt2-train: Best setting: keep the default. It reserves 12.4 GiB")
@@ -199,18 +198,13 @@ def test_compare_writes_rows_with_the_schema_and_a_report(undrawn: None) -> None
     assert json.loads(results.to_json(bundle.read("results.zip").rows)) == rows
     assert {row["workload"] for row in rows} == {"good", "made"}
     ran = [row for row in rows if row["unavailable"] is None]
-    assert [row["allocator"] for row in ran] == ["naive", "bfc", "bump"] * 2
-    assert all(row["min_capacity"] > 0 and row["alloc_p99_seconds"] >= 0 for row in ran)
-    assert all(row["peak_reserved"] is None for row in rows if row not in ran)
+    assert ran == rows
+    assert all(row["min_capacity"] > 0 for row in rows)
+    timed = [row["allocator"] for row in rows if row["alloc_p99_seconds"] is not None]
+    assert timed == ["naive", "bfc", "bump"] * 2  # a model of the driver's pool has no host time
     page = Path("report.html").read_text()
     assert f"allocbench {line}" in page
     assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
-
-
-def test_an_allocator_that_cannot_run_is_no_reference() -> None:
-    shown = output(f"compare good.csv --allocators cuda_async,bfc,naive {QUICK}")
-    assert "ratios are to bfc" in shown
-    assert "cuda_async is n/a: it needs" in shown
 
 
 def test_only_json_goes_to_standard_output() -> None:

@@ -100,7 +100,6 @@ def test_a_device_too_small_for_one_request_is_an_error() -> None:
         ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
         ("bfc:allow_growth", "'allow_growth' is not option=value"),
         ("''", "'' is not a spec"),
-        ("cuda_async", "cuda_async needs a device with stream-ordered memory pools"),
     ],
 )
 def test_an_unknown_allocator_or_option_is_an_error(command: str, spec: str, told: str) -> None:

@@ -16,7 +16,7 @@ from tests.null_gpu import PROGRAMS, ROOT, allocbench, python
 from tests.null_gpu.core import seen
 
 MIB = 1 << 20
-SOURCES = ROOT / "allocators" / "native" / "null_gpu"
+SOURCES = ROOT / "null_gpu" / "native"
 
 BEFORE = """
 U = c_ulonglong

@@ -45,7 +45,7 @@ def folder_of(header: str, version: str) -> Path:
 def test_structs_and_numbers(source: str, headers: list[str], version: str, tmp_path: Path) -> None:
     program = tmp_path / source
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-Wall", "-o", str(program)]
-    command += ["-I", str(SOURCES), "-I", str(ROOT / "allocators" / "native")]
+    command += ["-I", str(SOURCES), "-I", str(ROOT / "allocators" / "native"), "-I", str(ROOT)]
     for header in headers:
         command += ["-isystem", str(folder_of(header, version))]
     command += ["-idirafter", str(SOURCES / "stand_in")]

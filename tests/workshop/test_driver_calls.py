@@ -88,10 +88,10 @@ def test_replays_on_both_devices_have_equal_bytes(tmp_path: Path) -> None:
     assert found["left"] == []
     rows = {row["allocator"]: row for row in found["rows"]}
     assert set(rows) == {"caching", "expandable", "cuda_async", "naive"}
-    for name in ("caching", "expandable", "naive"):
+    for name in rows:
         assert set(rows[name]["differs"]) <= {"counters"}  # steps of a search among addresses
         assert rows[name]["simulated"]["device_seconds_low"] > 0
-    assert set(rows["cuda_async"]) == {"workload", "allocator", "gpu"}
+    assert rows["cuda_async"]["differs"] == []  # the null GPU has the same model of a pool
 
 
 def test_wrong_words_are_found(tmp_path: Path) -> None:

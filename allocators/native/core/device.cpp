@@ -136,8 +136,8 @@ Size Device::reserved() const {
 }
 
 Size Device::room() const {
-  Size const held = reserved();
-  return capacity() - std::min(capacity(), held);
+  std::scoped_lock const guard(mutex_);
+  return capacity() - std::min(capacity(), reserved_ + padding_);
 }
 
 Device::Segments::iterator Device::held(Address segment, Kind kind) {
@@ -190,7 +190,7 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment) {
       break;
     case Kind::kBlock:
       ++stats_.free_calls;
-      freed = do_free_block(start, stats_.seconds);
+      freed = do_free_block(start, held.size, stats_.seconds);
       note(CallKind::kFree, start, held.size, before);
       break;
   }

@@ -97,7 +97,7 @@ class Device {
   void keep_calls(bool keep);      // from now on; discards earlier records
   std::vector<Call> take_calls();  // the calls since the last take_calls, in order
   Size reserved() const;           // bytes in segments and in mapped pages
-  Size room() const;               // capacity minus reserved bytes
+  Size room() const;               // bytes that can still be reserved
 
   virtual Size capacity() const = 0;
   virtual Size granularity() const = 0;  // bytes: pages and reservations are multiples of it
@@ -105,7 +105,7 @@ class Device {
   virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
  protected:
-  // What is held: a segment, a reservation, or a block of a derived class (DriverPools).
+  // What is held: a segment, a reservation, or a block of a derived class (PoolDevice).
   enum class Kind : std::uint8_t { kSegment, kReservation, kBlock };
   struct Held {
     Size size;
@@ -125,6 +125,7 @@ class Device {
 
   mutable std::mutex mutex_;
   Size reserved_ = 0;
+  Size padding_ = 0;  // bytes of the device that segments take beyond their sizes
   DeviceStats stats_;
   bool closed_ = false;
 
@@ -140,7 +141,7 @@ class Device {
   virtual void do_close() {}
   virtual bool do_adopt(Address, Size) { return false; }  // marks addresses as used
 
-  virtual bool do_free_block(Address, double&) { return false; }
+  virtual bool do_free_block(Address, Size, double&) { return false; }
   // Called after the blocks of an owner, or of all owners, have been freed: closes what else a
   // derived class holds for them. Returns how many such things could not be closed.
   virtual std::size_t do_blocks_freed(std::optional<void const*> /*owner*/) { return 0; }

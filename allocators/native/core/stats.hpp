@@ -44,7 +44,7 @@ struct DeviceStats {
   double seconds = 0;
   // Of a simulated device: how many calls each point of its cost curves counts for, so that the
   // seconds are the sum of these numbers times the costs of the points. The curves are in the order
-  // malloc, free, map, unmap. A call with a size between two points counts for both in part.
+  // of Cost (devices/simulated.hpp). A call with a size between two points counts for both in part.
   std::vector<double> calls_at_points;
 
   std::uint64_t calls() const { return malloc_calls + free_calls + map_calls + unmap_calls; }

@@ -7,11 +7,12 @@
 // block        part of a segment, either free or allocated as a whole
 // bin          the free blocks of one size class
 // reservation  a segment of addresses, with memory only where pages are mapped
-// page         the unit in which memory is mapped into a reservation
+// page         the unit in which memory is mapped into a reservation, or taken from a card
 // pool         a private pool (PoolId): memory that serves only a captured graph or a
 //              torch.cuda.MemPool. Other pools have a name of their own: a block pool holds the
 //              free blocks of one stream, small or large ones, as in PyTorch (BlockPool); a driver
-//              pool is a cuMemPool (DriverPools); a graph pool is PyTorch's id (GraphPool)
+//              pool is a cuMemPool (DriverPool models one); a graph pool is PyTorch's id
+//              (GraphPool)
 // program      a script or command that allocates; Program has the allocators of a running one
 // trace        the recorded allocs, frees, marks and trims of a program
 // event        one entry of a trace; those of a CUDA stream are CUDA events (cuda::Event)

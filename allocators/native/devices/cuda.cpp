@@ -227,7 +227,7 @@ bool CudaDevice::do_unmap(Address page, Size size, double& seconds) {
   return unmapped;
 }
 
-DriverPools::DriverPool CudaDevice::do_open_pool(Size keep, double& seconds) {
+PoolDevice::PoolHandle CudaDevice::do_open_pool(Size keep, double& seconds) {
   if (!usable()) return 0;
   Current const current(*this);
   cuda::PoolProperties const properties{.location = {.id = id_}};
@@ -249,10 +249,10 @@ DriverPools::DriverPool CudaDevice::do_open_pool(Size keep, double& seconds) {
     noted(driver_.pool_set_access.name,
           run(seconds, driver_.pool_set_access, pool, access.data() + 1, access.size() - 1));
   open_pools_.insert(pool);
-  return reinterpret_cast<DriverPool>(pool);
+  return reinterpret_cast<PoolHandle>(pool);
 }
 
-Address CudaDevice::do_allocate_from(DriverPool pool, Size size, Stream stream, Size others,
+Address CudaDevice::do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
                                      double& seconds) {
   if (!usable() || size > capacity() - std::min(capacity(), others)) return 0;
   cuda::Stream const handle = this->stream(stream);
@@ -262,12 +262,12 @@ Address CudaDevice::do_allocate_from(DriverPool pool, Size size, Stream stream, 
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
                         reinterpret_cast<cuda::MemoryPool>(pool), handle);
   if (!success || others + do_held_by(pool, 0) <= capacity()) return success ? address : 0;
-  do_free_to(pool, address, stream, seconds);  // the pool grew over the limit
+  do_free_to(pool, address, size, stream, seconds);  // the pool grew over the limit
   if (!keeps_memory()) do_trim_pool(pool, seconds);
   return 0;
 }
 
-bool CudaDevice::do_free_to(DriverPool, Address block, Stream stream, double& seconds) {
+bool CudaDevice::do_free_to(PoolHandle, Address block, Size, Stream stream, double& seconds) {
   if (inherited()) return true;
   cuda::Stream const handle = this->stream(stream);
   Current const current(*this);
@@ -276,7 +276,7 @@ bool CudaDevice::do_free_to(DriverPool, Address block, Stream stream, double& se
   return result == kDeinitialized || noted(driver_.pool_free.name, result);
 }
 
-void CudaDevice::do_trim_pool(DriverPool pool, double& seconds) {
+void CudaDevice::do_trim_pool(PoolHandle pool, double& seconds) {
   if (inherited()) return;
   Current const current(*this);
   if (!current) return;
@@ -285,7 +285,7 @@ void CudaDevice::do_trim_pool(DriverPool pool, double& seconds) {
     run_on(0, seconds, driver_.pool_trim, reinterpret_cast<cuda::MemoryPool>(pool), std::size_t{0});
 }
 
-Size CudaDevice::do_held_by(DriverPool pool, Size before) {
+Size CudaDevice::do_held_by(PoolHandle pool, Size before) {
   if (inherited()) return before;
   std::uint64_t bytes = before;
   Current const current(*this);
@@ -296,7 +296,7 @@ Size CudaDevice::do_held_by(DriverPool pool, Size before) {
   return bytes;
 }
 
-bool CudaDevice::do_close_pool(DriverPool pool, double& seconds) {
+bool CudaDevice::do_close_pool(PoolHandle pool, double& seconds) {
   if (inherited()) return true;
   Current const current(*this);
   if (!current) return false;

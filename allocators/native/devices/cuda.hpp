@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/driver_pools.hpp"
+#include "core/pool_device.hpp"
 #include "devices/cuda_driver.hpp"
 
 namespace allocbench {
@@ -33,7 +33,7 @@ namespace allocbench {
 //
 // A context does not survive a fork. In the child every call fails and no memory is freed, because
 // the memory still belongs to the parent.
-class CudaDevice final : public DriverPools {
+class CudaDevice final : public PoolDevice {
  public:
   // GPU number `ordinal`. At most `limit` bytes are reserved through this object. Throws SpecError
   // if there is no such GPU and DeviceError if its context cannot be created.
@@ -93,13 +93,14 @@ class CudaDevice final : public DriverPools {
   bool do_unreserve(Address reservation, Size size, double& seconds) override;
   bool do_map(Address page, Size size, Size reserved, double& seconds) override;
   bool do_unmap(Address page, Size size, double& seconds) override;
-  DriverPool do_open_pool(Size keep, double& seconds) override;
-  Address do_allocate_from(DriverPool pool, Size size, Stream stream, Size others,
+  PoolHandle do_open_pool(Size keep, double& seconds) override;
+  Address do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
                            double& seconds) override;
-  bool do_free_to(DriverPool pool, Address block, Stream stream, double& seconds) override;
-  void do_trim_pool(DriverPool pool, double& seconds) override;
-  Size do_held_by(DriverPool pool, Size before) override;
-  bool do_close_pool(DriverPool pool, double& seconds) override;
+  bool do_free_to(PoolHandle pool, Address block, Size size, Stream stream,
+                  double& seconds) override;
+  void do_trim_pool(PoolHandle pool, double& seconds) override;
+  Size do_held_by(PoolHandle pool, Size before) override;
+  bool do_close_pool(PoolHandle pool, double& seconds) override;
   void do_close() override;
 
   bool inherited() const;  // true in a forked child process

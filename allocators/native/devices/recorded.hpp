@@ -19,6 +19,7 @@ class RecordedDevice final : public SimulatedDevice {
  public:
   // `calls` are the successful calls of the recording, in order; their `seconds` are not used.
   RecordedDevice(Size capacity, std::vector<Call> calls);
+  bool has_driver_pools() const override { return false; }  // a recording shows nothing of them
 
  private:
   Address do_allocate(Size size, Size reserved, double& seconds) override;

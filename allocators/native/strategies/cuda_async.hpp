@@ -11,7 +11,7 @@
 #include <array>
 
 #include "core/allocator.hpp"
-#include "core/driver_pools.hpp"
+#include "core/pool_device.hpp"
 #include "parts/lone_blocks.hpp"
 
 namespace allocbench {
@@ -43,10 +43,11 @@ class CudaAsync final : public Allocator {
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
-  void count_change(Size before);  // counts the change of the pool's bytes since `before`
+  void count_change();
 
-  DriverPools& driver_;
-  DriverPools::DriverPool pool_;
+  PoolDevice& driver_;
+  PoolDevice::PoolHandle pool_;
+  Size held_ = 0;  // bytes of the pool that are counted as reserved
   LoneBlocks blocks_;
 };
 

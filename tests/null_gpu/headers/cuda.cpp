@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "core.hpp"
-#include "null_gpu/api.hpp"
-#include "null_gpu/streams.hpp"
+#include "null_gpu/native/api.hpp"
+#include "null_gpu/native/streams.hpp"
 
 namespace null = allocbench::null_gpu;
 

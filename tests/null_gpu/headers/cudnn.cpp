@@ -1,6 +1,6 @@
 // Compares the null GPU's declarations of cuDNN with its headers; argument: the null GPU's library.
 // SPDX-License-Identifier: Apache-2.0
-#include "null_gpu/libraries/cudnn.hpp"
+#include "null_gpu/native/libraries/cudnn.hpp"
 
 #include <cudnn.h>
 
@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "core.hpp"
-#include "null_gpu/api.hpp"
-#include "null_gpu/libraries/cudnn_graph.hpp"
-#include "null_gpu/libraries/cudnn_legacy.hpp"
+#include "null_gpu/native/api.hpp"
+#include "null_gpu/native/libraries/cudnn_graph.hpp"
+#include "null_gpu/native/libraries/cudnn_legacy.hpp"
 
 namespace null = allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;

@@ -4,7 +4,7 @@
 #include <nccl.h>
 
 #include "core.hpp"
-#include "null_gpu/api.hpp"
+#include "null_gpu/native/api.hpp"
 
 static_assert(allocbench::null_gpu::kCublasNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(sizeof(ncclUniqueId) == 128);

@@ -3,7 +3,7 @@
 #include <nvml.h>
 
 #include "core.hpp"
-#include "null_gpu/api.hpp"
+#include "null_gpu/native/api.hpp"
 
 static_assert(static_cast<int>(allocbench::null_gpu::kNvmlNotSupported) ==
               static_cast<int>(NVML_ERROR_NOT_SUPPORTED));
